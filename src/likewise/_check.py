@@ -1,0 +1,97 @@
+"""Argument checks and their error text: what was expected, what came, and how to mend it.
+
+Each check names the operation and the argument. Only shapes and types are looked at here; what needs the numbers
+(lengths, finiteness) is checked where they are read, so that ``torch.compile`` sees no data-dependent branch.
+"""
+
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+
+def refuse(op: str, problem: str) -> NoReturn:
+    """Raise a ``ValueError`` that begins with the name of the operation."""
+    raise ValueError(f"{op}: {problem}")
+
+
+def is_tensor(op: str, name: str, value: object) -> Tensor:
+    """Return ``value`` if it is a floating-point tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{op}: expected {name} to be a torch.Tensor, got {type(value).__name__}")
+    if not value.is_floating_point():
+        raise TypeError(
+            f"{op}: expected {name} to be floating point, got {value.dtype}; convert it with {name}.float()"
+        )
+    return value
+
+
+def sequences(op: str, name: str, value: object) -> Tensor:
+    """Return ``value`` if it is a floating-point tensor of shape (B, T, C)."""
+    tensor = is_tensor(op, name, value)
+    if tensor.ndim != 3:
+        mend = ""
+        if tensor.ndim == 2:
+            mend = f"; add a channel with {name}[..., None]"
+        elif tensor.ndim == 1:
+            mend = f"; add a batch and a channel with {name}[None, :, None]"
+        refuse(op, f"expected {name} of shape (B, T, C), got {tuple(tensor.shape)}{mend}")
+    if tensor.shape[0] > 0 and (tensor.shape[1] == 0 or tensor.shape[2] == 0):
+        refuse(op, f"expected {name} with at least one step and one channel, got {tuple(tensor.shape)}")
+    return tensor
+
+
+def costs(op: str, cost: object, x_lengths: Tensor | None, y_lengths: Tensor | None) -> None:
+    """Check that ``cost`` is a floating-point tensor of shape (B, Tx, Ty), and its lengths."""
+    tensor = is_tensor(op, "cost", cost)
+    if tensor.ndim != 3:
+        mend = "; add a batch with cost[None]" if tensor.ndim == 2 else ""
+        refuse(op, f"expected cost of shape (B, Tx, Ty), got {tuple(tensor.shape)}{mend}")
+    if tensor.shape[0] > 0 and (tensor.shape[1] == 0 or tensor.shape[2] == 0):
+        refuse(op, f"expected cost with at least one row and one column, got {tuple(tensor.shape)}")
+    lengths_shape(op, "x_lengths", x_lengths, tensor.shape[0])
+    lengths_shape(op, "y_lengths", y_lengths, tensor.shape[0])
+
+
+def pair(op: str, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None, *, paired: bool) -> None:
+    """Check that x and y are sequences that agree in channels, type and device and, if paired, in number."""
+    sequences(op, "x", x)
+    sequences(op, "y", y)
+    lengths_shape(op, "x_lengths", x_lengths, x.shape[0])
+    lengths_shape(op, "y_lengths", y_lengths, y.shape[0])
+    if paired and x.shape[0] != y.shape[0]:
+        refuse(op, f"x has {x.shape[0]} sequences and y has {y.shape[0]}; for all pairs, use .matrix")
+    if x.shape[2] != y.shape[2]:
+        refuse(op, f"x has {x.shape[2]} channels and y has {y.shape[2]}")
+    if x.dtype != y.dtype:
+        raise TypeError(f"{op}: x is {x.dtype} and y is {y.dtype}; convert one with .to")
+    if x.device != y.device:
+        refuse(op, f"x is on {x.device} and y is on {y.device}; move one with .to")
+
+
+def lengths_shape(op: str, name: str, lengths: Tensor | None, count: int) -> None:
+    """Check the type and the shape of a vector of lengths."""
+    if lengths is None:
+        return
+    if not isinstance(lengths, Tensor) or lengths.dtype != torch.int64:
+        kind = lengths.dtype if isinstance(lengths, Tensor) else type(lengths).__name__
+        raise TypeError(f"{op}: expected {name} to be an int64 tensor, got {kind}")
+    if lengths.shape != (count,):
+        refuse(op, f"expected {name} of shape ({count},), got {tuple(lengths.shape)}")
+
+
+def lengths_range(op: str, name: str, lengths: Tensor, steps: int) -> None:
+    """Check that every length lies in 1..steps. Reads the numbers: not for traced code."""
+    wrong = (lengths < 1) | (lengths > steps)
+    if wrong.any():
+        item = int(wrong.nonzero()[0])
+        refuse(op, f"{name}[{item}] is {int(lengths[item])}; lengths must be between 1 and {steps}")
+
+
+def positive(op: str, name: str, value: float) -> float:
+    """Return ``value`` as a float if it is a positive finite number."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{op}: expected {name} to be a number, got {type(value).__name__}")
+    if not 0 < value < float("inf"):
+        refuse(op, f"{name} must be positive and finite, got {value}")
+    return float(value)

@@ -1,0 +1,57 @@
+class Problem:
+    def __init__(
+        self,
+        x: int,
+        y: int,
+        cost: int,
+        x_lengths: int,
+        y_lengths: int,
+        rows: int,
+        columns: int,
+        x_steps: int,
+        y_steps: int,
+        channels: int,
+        all_pairs: bool,
+        float64: bool,
+        ground: int,
+        window: int,
+        window_size: float,
+        open_begin: bool,
+        open_end: bool,
+        gamma: float,
+    ) -> None: ...
+
+def instruction_sets() -> list[str]: ...
+def window_row(kind: int, size: float, n: int, m: int, i: int) -> tuple[int, int]: ...
+def first_nonfinite(
+    isa: str, values: int, lengths: int, count: int, steps: int, channels: int, float64: bool
+) -> int: ...
+def dtw_lanes(isa: str, float64: bool) -> int: ...
+def dtw_blocks(isa: str, problem: object, order: int, count: int, values: int, begin: int, end: int) -> None: ...
+def dtw_tile(
+    isa: str,
+    problem: object,
+    row_order: int,
+    column_order: int,
+    symmetric: bool,
+    values: int,
+    block: int,
+    first: int,
+    last: int,
+) -> None: ...
+def dtw_values(isa: str, problem: object, values: int, begin: int, end: int) -> None: ...
+def dtw_paths(isa: str, problem: object, paths: int, steps: int, begin: int, end: int) -> None: ...
+def dtw_gradients(isa: str, problem: object, weights: int, x_grad: int, y_grad: int, begin: int, end: int) -> None: ...
+def soft_dtw_values(isa: str, problem: object, values: int, begin: int, end: int) -> None: ...
+def soft_dtw_gradients(
+    isa: str,
+    problem: object,
+    plan: bool,
+    weights: int,
+    values: int,
+    x_grad: int,
+    y_grad: int,
+    begin: int,
+    end: int,
+) -> None: ...
+def soft_dtw_hessian(isa: str, problem: object, tangent: int, product: int, begin: int, end: int) -> None: ...

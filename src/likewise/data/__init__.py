@@ -1,0 +1,1 @@
+"""Batches of sequences and the readers that fill them."""

@@ -1,0 +1,272 @@
+"""Batch: sequences of unequal length in one padded tensor."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence, pad_sequence
+
+from likewise import _check
+
+
+class Batch:
+    """Sequences of unequal length, padded to one tensor.
+
+    values (B, T, C) holds the sequences, time before channels; lengths (B,) says how many steps of each are real.
+    Padding may hold anything, NaN included: no result depends on it. Lengths are int64 and stay on the CPU wherever
+    the values live: they steer loops, not arithmetic.
+
+    A batch indexes and slices like a tensor along its first dimension; one integer gives that sequence, (T_i, C).
+
+    Example:
+        >>> batch = Batch.from_list([[1.0, 2.0, 3.0], [4.0, 5.0]])
+        >>> batch
+        Batch(2 sequences, 2..3 steps, 1 channel, torch.float32, cpu)
+        >>> batch[1]
+        tensor([[4.],
+                [5.]])
+        >>> batch[:1].lengths
+        tensor([3])
+    """
+
+    __slots__ = ("lengths", "values")
+    __hash__ = None  # type: ignore[assignment]  # compared by value
+
+    def __init__(self, values: Tensor, lengths: Tensor | Sequence[int] | None = None) -> None:
+        _check.sequences("Batch", "values", values)
+        count, steps, _ = values.shape
+        if lengths is None:
+            lengths = torch.full((count,), steps, dtype=torch.int64)
+        elif not isinstance(lengths, Tensor):
+            lengths = torch.tensor(lengths, dtype=torch.int64)
+        lengths = lengths.to("cpu")
+        _check.lengths_shape("Batch", "lengths", lengths, count)
+        _check.lengths_range("Batch", "lengths", lengths, steps)
+        self.values = values
+        self.lengths = lengths
+
+    @classmethod
+    def from_list(cls, items: Iterable[object]) -> Self:
+        """Pad arrays, tensors or nested lists of shape (T_i, C) or (T_i,) to one batch.
+
+        Example:
+            >>> Batch.from_list([torch.zeros(5, 3), torch.zeros(2, 3)]).lengths
+            tensor([5, 2])
+        """
+        tensors = [_sequence(i, item) for i, item in enumerate(items)]
+        if not tensors:
+            return cls(torch.empty(0, 0, 1))
+        channels = tensors[0].shape[1]
+        for i, tensor in enumerate(tensors):
+            if tensor.shape[1] != channels:
+                _check.refuse("Batch.from_list", f"item {i} has {tensor.shape[1]} channels, item 0 has {channels}")
+        dtype = tensors[0].dtype
+        for tensor in tensors[1:]:
+            dtype = torch.promote_types(dtype, tensor.dtype)
+        values = pad_sequence([tensor.to(dtype) for tensor in tensors], batch_first=True)
+        return cls(values, [tensor.shape[0] for tensor in tensors])
+
+    def to_list(self) -> list[Tensor]:
+        """Return the sequences without their padding, each (T_i, C).
+
+        Example:
+            >>> [tuple(s.shape) for s in Batch(torch.zeros(2, 4, 1), [4, 3]).to_list()]
+            [(4, 1), (3, 1)]
+        """
+        return list(self)
+
+    @classmethod
+    def from_aeon(cls, series: np.ndarray | Sequence[np.ndarray]) -> Self:
+        """Take aeon's layout: an array (N, C, T), or a list of arrays (C, T_i).
+
+        Example:
+            >>> Batch.from_aeon(np.zeros((10, 3, 50)))
+            Batch(10 sequences, 50 steps, 3 channels, torch.float64, cpu)
+        """
+        if isinstance(series, np.ndarray):
+            if series.ndim != 3:
+                _check.refuse("Batch.from_aeon", f"expected an array of shape (N, C, T), got {series.shape}")
+            return cls(_float(torch.from_numpy(np.ascontiguousarray(series.transpose(0, 2, 1)))))
+        for i, item in enumerate(series):
+            if np.ndim(item) != 2:
+                _check.refuse("Batch.from_aeon", f"expected item {i} of shape (C, T), got {np.shape(item)}")
+        return cls.from_list([np.asarray(item).T for item in series])
+
+    def to_aeon(self) -> np.ndarray | list[np.ndarray]:
+        """Return an array (N, C, T) if all lengths are equal, else a list of arrays (C, T_i): what aeon expects.
+
+        Example:
+            >>> Batch(torch.zeros(2, 4, 3)).to_aeon().shape
+            (2, 3, 4)
+        """
+        items = [item.detach().cpu().numpy().T for item in self]
+        return np.stack(items) if items and len(set(self.lengths.tolist())) == 1 else items
+
+    @classmethod
+    def from_tslearn(cls, series: np.ndarray) -> Self:
+        """Take tslearn's layout: an array (N, T, C) in which shorter series end in rows of NaN.
+
+        Example:
+            >>> Batch.from_tslearn(np.array([[[1.0], [2.0]], [[3.0], [np.nan]]])).lengths
+            tensor([2, 1])
+        """
+        series = np.asarray(series)
+        if series.ndim != 3:
+            _check.refuse("Batch.from_tslearn", f"expected an array of shape (N, T, C), got {series.shape}")
+        values = _float(torch.from_numpy(np.ascontiguousarray(series)))
+        real = ~values.isnan().all(dim=2)  # (N, T)
+        steps = torch.arange(1, values.shape[1] + 1)
+        return cls(values, (real * steps).amax(dim=1) if len(values) else None)
+
+    def to_tslearn(self) -> np.ndarray:
+        """Return an array (N, T, C) with NaN for padding: what tslearn expects.
+
+        Example:
+            >>> Batch(torch.zeros(1, 3, 1), [2]).to_tslearn().ravel()
+            array([ 0.,  0., nan], dtype=float32)
+        """
+        values = self.values.detach().cpu().masked_fill(~self.mask.cpu()[..., None], torch.nan)
+        return values.numpy()
+
+    @classmethod
+    def from_packed(cls, packed: PackedSequence) -> Self:
+        """Take a PackedSequence, in its original order.
+
+        Example:
+            >>> batch = Batch.from_list([[1.0], [2.0, 3.0]])
+            >>> Batch.from_packed(batch.to_packed()) == batch
+            True
+        """
+        values, lengths = pad_packed_sequence(packed, batch_first=True)
+        return cls(values, lengths)
+
+    def to_packed(self) -> PackedSequence:
+        """Return a PackedSequence, for torch.nn.GRU and its kin.
+
+        Example:
+            >>> Batch(torch.zeros(2, 3, 1), [1, 3]).to_packed().batch_sizes
+            tensor([2, 1, 1])
+        """
+        return pack_padded_sequence(self.values, self.lengths, batch_first=True, enforce_sorted=False)
+
+    @classmethod
+    def cat(cls, batches: Iterable["Batch"]) -> Self:
+        """Concatenate batches along the first dimension, padding them to the longest.
+
+        Example:
+            >>> Batch.cat([Batch(torch.zeros(2, 3, 1)), Batch(torch.zeros(1, 5, 1))])
+            Batch(3 sequences, 3..5 steps, 1 channel, torch.float32, cpu)
+        """
+        parts = list(batches)
+        if not parts:
+            _check.refuse("Batch.cat", "expected at least one batch")
+        steps = max(part.values.shape[1] for part in parts)
+        padded = [torch.nn.functional.pad(part.values, (0, 0, 0, steps - part.values.shape[1])) for part in parts]
+        return cls(torch.cat(padded), torch.cat([part.lengths for part in parts]))
+
+    def to(self, *args: object, **kwargs: object) -> Self:
+        """Move or convert the values as ``Tensor.to`` does; the lengths stay on the CPU.
+
+        Example:
+            >>> Batch(torch.zeros(1, 2, 1)).to(torch.float64).dtype
+            torch.float64
+        """
+        return type(self)(self.values.to(*args, **kwargs), self.lengths)  # type: ignore[arg-type]
+
+    def pin_memory(self) -> Self:
+        """Copy to page-locked memory, for asynchronous transfer to a GPU. DataLoader calls this."""
+        return type(self)(self.values.pin_memory(), self.lengths)
+
+    @property
+    def mask(self) -> Tensor:
+        """(B, T), True where a step is real; on the values' device."""
+        return (torch.arange(self.values.shape[1]) < self.lengths[:, None]).to(self.values.device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the values."""
+        return self.values.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the values."""
+        return self.values.device
+
+    @property
+    def channels(self) -> int:
+        """Number of channels, C."""
+        return self.values.shape[2]
+
+    def __len__(self) -> int:
+        return self.values.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for values, length in zip(self.values, self.lengths.tolist(), strict=True):
+            yield values[:length]
+
+    def __getitem__(self, index: object) -> "Tensor | Batch":
+        if isinstance(index, (int, np.integer)):
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"Batch: index {index} is out of range for {len(self)} sequences")
+            return self.values[int(index), : int(self.lengths[int(index)])]
+        if isinstance(index, tuple):
+            raise TypeError("Batch: index sequences only, with one index; slice steps or channels on .values")
+        if not isinstance(index, slice):
+            index = torch.as_tensor(index)
+            if index.dtype not in (torch.bool, torch.int64, torch.int32):
+                index = index.long() if index.numel() == 0 else index
+        lengths = self.lengths[index if isinstance(index, slice) else index.cpu()]
+        return type(self)(self.values[index], lengths)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Batch):
+            return NotImplemented
+        if self.values.shape[2] != other.values.shape[2] or not torch.equal(self.lengths, other.lengths):
+            return False
+        return all(torch.equal(a, b) for a, b in zip(self, other, strict=True))
+
+    def __repr__(self) -> str:
+        count, steps, channels = len(self), "0", self.channels
+        if count:
+            shortest, longest = int(self.lengths.min()), int(self.lengths.max())
+            steps = str(longest) if shortest == longest else f"{shortest}..{longest}"
+        return (
+            f"Batch({count} sequence{'s' * (count != 1)}, {steps} step{'s' * (steps != '1')}, "
+            f"{channels} channel{'s' * (channels != 1)}, {self.dtype}, {self.device})"
+        )
+
+
+def as_sequences(op: str, name: str, value: object) -> tuple[Tensor, Tensor | None]:
+    """Values (B, T, C) and lengths of a Batch, a tensor or array (B, T, C), or a list of sequences.
+
+    Lengths are None when every step is real.
+    """
+    if isinstance(value, Batch):
+        return value.values, value.lengths
+    if isinstance(value, np.ndarray):
+        value = _float(torch.from_numpy(value))
+    if isinstance(value, Tensor):
+        return _check.sequences(op, name, value), None
+    if isinstance(value, (list, tuple)):
+        batch = Batch.from_list(value)
+        return batch.values, batch.lengths
+    raise TypeError(
+        f"{op}: expected {name} to be a Batch, a tensor (B, T, C) or a list of sequences, got {type(value).__name__}"
+    )
+
+
+def _sequence(index: int, item: object) -> Tensor:
+    tensor = _float(torch.as_tensor(item))
+    if tensor.ndim == 1:
+        tensor = tensor[:, None]
+    if tensor.ndim != 2:
+        _check.refuse("Batch.from_list", f"expected item {index} of shape (T, C) or (T,), got {tuple(tensor.shape)}")
+    if 0 in tensor.shape:
+        _check.refuse("Batch.from_list", f"item {index} is empty: its shape is {tuple(tensor.shape)}")
+    return tensor
+
+
+def _float(tensor: Tensor) -> Tensor:
+    return tensor if tensor.is_floating_point() else tensor.to(torch.get_default_dtype())

@@ -1,0 +1,280 @@
+"""The .npz layout for sequences: stacked rows and lengths, or one dense array, with labels and groups."""
+
+import io
+import math
+import os
+import re
+import zipfile
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from likewise import _check
+from likewise.data.batch import Batch
+from likewise.data.consistency import check_consistency
+from likewise.data.dataset import Dataset
+from likewise.data.padding import pad_stacked
+from likewise.data.text import file_size, quote
+
+# Key: the kinds of numbers, in NumPy's letters, and the number of dimensions.
+_EXPECTED = {
+    "values": ("f", 2),
+    "lengths": ("iu", 1),
+    "X": ("f", 3),
+    "y": ("iuf", 1),
+    "classes": ("U", 1),
+    "groups": ("iu", 1),
+}
+_GROUPS = ("groups", "subject", "speaker")
+_LONGEST_READ = 1 << 20
+_LONGEST_HEADER = 1 << 12
+# Deflate makes of a byte no more than this many.
+_DEFLATE = 1032
+# A header as NumPy writes it. It is matched, not evaluated: no type with objects, fields or dates gets by.
+_HEADER = re.compile(
+    rb"\{ ?'descr': ?'([<>|](?:f[248]|[iu][1248]|b1|U[1-9]\d{0,5}))', ?'fortran_order': ?(True|False), ?"
+    rb"'shape': ?\(((?:\d{1,18}, ?)*(?:\d{1,18})?)\),? ?\}[ \n]*"
+)
+
+
+def read_npz(path: str | os.PathLike[str], *, split: str | None = None, limit: int = 4 << 30) -> Dataset:
+    """Read sequences from an .npz file, in the float type that it has.
+
+    It holds values (sum of T_i, C), all rows stacked, and lengths (N,); or X (N, T, C). It may hold y (N,),
+    integer labels from 0 or float targets, classes (K,), and groups (N,), also called subject or speaker.
+    With split="train" these names end in _train, all but classes. Other members are not read.
+
+    Nothing is unpickled, and nothing is allocated before its size is known to be right. What takes more than
+    limit bytes, unpacked or padded to a batch, is refused, and so are numbers that are not finite.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "gait.npz")
+        ...     np.savez(path, X_train=np.zeros((2, 5, 3)), y_train=[0, 1], classes=["walk", "run"])
+        ...     data = read_npz(path, split="train")
+        >>> data.sequences, data.labels, data.classes
+        (Batch(2 sequences, 5 steps, 3 channels, torch.float64, cpu), tensor([0, 1]), ('walk', 'run'))
+    """
+    name, size = os.fspath(path), file_size(path)
+    with _ShortReads(path) as file:
+        archive = _open_archive(name, file)
+        members = _choose_members(name, archive, split)
+        _check_sizes(name, list(members.values()), size, limit)
+        arrays = {key: _read_array(name, archive, info, key, limit) for key, info in members.items()}
+    if "X" in arrays:
+        sequences = _dense(name, arrays["X"])
+    else:
+        sequences = _stacked(name, arrays["values"], arrays["lengths"], limit)
+    labels, groups = arrays.get("y"), arrays.get("groups")
+    dataset = Dataset(
+        sequences,
+        None if labels is None else torch.from_numpy(labels),
+        tuple(arrays["classes"].tolist()) if "classes" in arrays else (),
+        None if groups is None else torch.from_numpy(groups),
+    )
+    check_consistency(name, dataset)
+    return dataset
+
+
+def write_npz(dataset: Dataset, path: str | os.PathLike[str], *, compress: bool = False) -> None:
+    """Write an .npz file that read_npz reads back exactly; padding is not kept.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "gait.npz")
+        ...     write_npz(Dataset(Batch(torch.ones(2, 3, 1), [3, 2])), path)
+        ...     read_npz(path).sequences.lengths
+        tensor([3, 2])
+    """
+    check_consistency("write_npz", dataset)
+    sequences = dataset.sequences
+    if sequences.dtype not in (torch.float16, torch.float32, torch.float64):
+        raise TypeError(f"write_npz: NumPy has no {sequences.dtype}; convert the sequences with .to")
+    values = sequences.values.detach().cpu()[sequences.mask.cpu()].numpy()  # (sum of T_i, C)
+    lengths = sequences.lengths.numpy()
+    _check_finite("write_npz", values, lengths)
+    arrays = {"values": values, "lengths": lengths}
+    if dataset.labels is not None:
+        arrays["y"] = dataset.labels.detach().cpu().numpy()
+    if dataset.classes:
+        for name in dataset.classes:
+            if "\0" in name or name != name.encode("utf-8", "replace").decode():
+                _check.refuse("write_npz", f"class {name!r} has a character that NumPy's strings do not keep")
+        arrays["classes"] = np.array(dataset.classes)
+    if dataset.groups is not None:
+        arrays["groups"] = dataset.groups.cpu().numpy()
+    with open(path, "wb") as file:  # given a path, NumPy would append .npz to it
+        save = np.savez_compressed if compress else np.savez
+        save(file, **arrays)  # type: ignore[arg-type]
+
+
+class _ShortReads(io.FileIO):
+    """A file that refuses long reads: zipfile would load a directory of any length, at ten times its size."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > _LONGEST_READ:
+            raise ValueError(f"its directory takes {size} bytes, more than {_LONGEST_READ}")
+        return super().read(size)
+
+
+def _open_archive(name: str, file: io.FileIO) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(file)
+    except Exception as error:  # zipfile states no bound on what malformed bytes may raise
+        raise ValueError(f"{name}: not an .npz file, or a damaged one: {error}") from error
+
+
+def _choose_members(name: str, archive: zipfile.ZipFile, split: str | None) -> dict[str, zipfile.ZipInfo]:
+    """Members to read, by the key of _EXPECTED that each stands for."""
+    arrays = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+    members = {info.filename.removesuffix(".npy"): info for info in arrays}
+    if len(members) != len(arrays):
+        _check.refuse(name, "two members have the same name")
+    end = "" if split is None else f"_{split}"
+    chosen = {key: members[key + end] for key in ("values", "lengths", "X", "y") if key + end in members}
+    groups = [key + end for key in _GROUPS if key + end in members]
+    if len(groups) > 1:
+        _check.refuse(name, f"expected one of {' and '.join(groups)}")
+    if groups:
+        chosen["groups"] = members[groups[0]]
+    if "classes" in members:
+        chosen["classes"] = members["classes"]
+    found = [key for key in ("values", "lengths", "X") if key in chosen]
+    if found not in (["values", "lengths"], ["X"]):
+        splits = sorted(key.partition("_")[2] for key in members if key.startswith(("values_", "X_")))
+        listed = ", ".join(quote(part.encode("utf-8", "replace")) for part in splits[:10])
+        got = " and ".join(key + end for key in found) or "neither"
+        mend = f"; it has the splits {listed}: choose one with split=" if splits else ""
+        _check.refuse(name, f"expected values{end} and lengths{end}, or X{end}, got {got}{mend}")
+    return chosen
+
+
+def _check_sizes(name: str, members: list[zipfile.ZipInfo], size: int, limit: int) -> None:
+    """Refuse members that a file of size bytes cannot hold, and those of more than limit bytes in all."""
+    total = sum(info.file_size for info in members)
+    if total > limit:
+        _check.refuse(name, f"takes {total} bytes unpacked, more than limit={limit}; raise it to read them")
+    for info in members:
+        where = f"{name}: {info.filename}"
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            _check.refuse(where, f"is packed by method {info.compress_type}; stored and deflated are read")
+        most = info.compress_size * (_DEFLATE if info.compress_type == zipfile.ZIP_DEFLATED else 1)
+        if info.compress_size > size or info.file_size > most:
+            claim = f"claims {info.file_size} bytes, packed in {info.compress_size}"
+            _check.refuse(where, f"{claim}, which a file of {size} bytes cannot hold; is it truncated?")
+
+
+def _read_array(name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, key: str, limit: int) -> np.ndarray:
+    """Read one member; integers become int64, targets float64."""
+    where = f"{name}: {info.filename}"
+    head = _read_bytes(where, archive, info, 0, min(info.file_size, _LONGEST_HEADER))
+    layout = _parse_header(where, head.tobytes())
+    kinds, dimensions = _EXPECTED[key]
+    found = f"{layout.dtype} of shape {layout.shape}"
+    if layout.dtype.kind not in kinds or len(layout.shape) != dimensions:
+        names = {"f": "floats", "i": "integers", "U": "strings"}
+        expected = " or ".join(names[kind] for kind in kinds if kind in names)
+        _check.refuse(where, f"expected {expected}, {dimensions}-dimensional, got {found}")
+    payload = info.file_size - layout.begin
+    if math.prod(layout.shape) * layout.dtype.itemsize != payload:
+        _check.refuse(where, f"{payload} bytes cannot hold {found}")
+    if math.prod(side or 1 for side in layout.shape) > limit:  # empty, and yet too wide for any array
+        _check.refuse(where, f"absurd shape {layout.shape}")
+    flat = _read_bytes(where, archive, info, layout.begin, payload).view(layout.dtype)
+    array = np.ascontiguousarray(flat.reshape(layout.shape, order=layout.order))
+    return _convert(where, array.astype(layout.dtype.newbyteorder("="), copy=False), key)
+
+
+def _convert(where: str, array: np.ndarray, key: str) -> np.ndarray:
+    """Bring an array in native byte order to the type that a Dataset wants."""
+    if array.dtype.kind == "U":
+        points = array.view(np.uint32)
+        if ((points > 0x10FFFF) | ((points >= 0xD800) & (points <= 0xDFFF))).any():
+            _check.refuse(where, "a class has a character that is not Unicode")
+    elif array.dtype.kind in "iu":
+        if array.size and int(array.max()) > np.iinfo(np.int64).max:
+            _check.refuse(where, f"{int(array.max())} does not fit int64")
+        return array.astype(np.int64)
+    elif key == "y":
+        return array.astype(np.float64)
+    return array
+
+
+def _read_bytes(where: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, skip: int, size: int) -> np.ndarray:
+    """Bytes skip..skip + size of a member, unpacked; (size,) uint8."""
+    data = np.empty(size, np.uint8)
+    done = 0
+    try:
+        with archive.open(info) as member:
+            member.read(skip)
+            while done < size and (piece := member.read(min(size - done, _LONGEST_READ))):
+                data[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
+                done += len(piece)
+    except Exception as error:  # zipfile and zlib state no bound on what malformed bytes may raise
+        raise ValueError(f"{where}: damaged near byte {skip + done}: {error}") from error
+    if done < size:
+        _check.refuse(where, f"ends after {skip + done} of {info.file_size} bytes")
+    return data
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What the header of an .npy member says; the numbers begin at byte begin."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    order: Literal["C", "F"]
+    begin: int
+
+
+def _parse_header(where: str, head: bytes) -> _Layout:
+    version = head[6:8]
+    if head[:6] != b"\x93NUMPY" or version not in (b"\1\0", b"\2\0", b"\3\0"):
+        _check.refuse(where, f"byte 0: expected an .npy header, got {quote(head[:8])}")
+    start = 10 if version == b"\1\0" else 12
+    begin = start + int.from_bytes(head[8:start], "little")
+    if begin > len(head):
+        _check.refuse(where, f"byte 8: the header ends at byte {begin}, beyond the first {len(head)}")
+    match = _HEADER.fullmatch(head, start, begin)
+    if match is None:
+        got = quote(head[start:begin])
+        _check.refuse(where, f"byte {start}: expected a plain type and a shape, and no pickle, got {got}")
+    dtype, fortran, shape = match.groups()
+    sides = tuple(int(side) for side in shape.split(b",") if side.strip())
+    return _Layout(np.dtype(dtype.decode()), sides, "F" if fortran == b"True" else "C", begin)
+
+
+def _dense(name: str, values: np.ndarray) -> Batch:
+    count, steps, channels = values.shape
+    if count and not (steps and channels):
+        _check.refuse(name, f"expected X with at least one step and one channel, got {values.shape}")
+    _check_finite(name, values.reshape(count * steps, channels), np.full(count, steps))
+    return Batch(torch.from_numpy(values))
+
+
+def _stacked(name: str, values: np.ndarray, lengths: np.ndarray, limit: int) -> Batch:
+    rows, channels = values.shape
+    wrong = (lengths < 1) | (lengths > rows)
+    if wrong.any():
+        item = int(wrong.argmax())
+        _check.refuse(name, f"lengths[{item}] is {lengths[item]}; expected 1 to {rows}, the rows of values")
+    if lengths.sum() != rows or not (channels or rows == 0):
+        _check.refuse(name, f"lengths sum to {lengths.sum()}, but values has shape {values.shape}")
+    _check_finite(name, values, lengths)
+    return pad_stacked(name, values, lengths, limit)
+
+
+def _check_finite(where: str, values: np.ndarray, lengths: np.ndarray) -> None:
+    """Refuse stacked rows (sum of T_i, C) with NaN or infinity."""
+    wrong = ~np.isfinite(values)
+    if wrong.any():
+        row, channel = (int(i) for i in np.unravel_index(wrong.argmax(), wrong.shape))
+        ends = np.cumsum(lengths)
+        item = int(np.searchsorted(ends, row, side="right"))
+        step = row - int(ends[item] - lengths[item])
+        value = values[row, channel]
+        _check.refuse(where, f"item {item}, step {step}, channel {channel} is {value}, not a finite number")

@@ -1,0 +1,355 @@
+"""The .ts text format of the UEA and UCR archives."""
+
+import os
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from likewise import _check
+from likewise.data.consistency import check_consistency
+from likewise.data.dataset import Dataset
+from likewise.data.padding import pad_stacked, padding_limit
+from likewise.data.text import (
+    Line,
+    field_offset,
+    file_size,
+    numpy_type,
+    parse_integer,
+    parse_numbers,
+    quote,
+    read_lines,
+    word_offset,
+)
+
+# Both are far beyond any real file; without them a hostile one would take many times its size in memory.
+_LONGEST_HEADER_LINE = 1 << 20
+_MOST_DIMENSIONS = 1 << 16
+
+
+def read_ts(
+    path: str | os.PathLike[str],
+    *,
+    missing: float | Literal["interpolate"] | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Dataset:
+    r"""Read a .ts file, multivariate or not, of equal or unequal length, with classes, targets or neither.
+
+    missing says what becomes of '?' and 'NaN': None refuses them, a number takes their place, "interpolate"
+    draws a line between the neighbours in the same dimension and repeats the nearest value at either end.
+
+    What the header declares is verified: dimensions, series length and, where they are true, univariate and
+    equal length. Timestamps are refused, and so is every malformed line, with file, line and column. Padding
+    that takes more than 64 times the file, and more than 256 MiB, is refused too.
+
+    Example:
+        >>> import tempfile
+        >>> rows = "@univariate true\n@classLabel true walk run\n@data\n1,2,3:walk\n4,5:run\n"
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "gait.ts")
+        ...     _ = path.write_text(rows)
+        ...     data = read_ts(path)
+        >>> data.sequences, data.labels, data.classes
+        (Batch(2 sequences, 2..3 steps, 1 channel, torch.float32, cpu), tensor([0, 1]), ('walk', 'run'))
+    """
+    number = numpy_type("read_ts", dtype)
+    _check_missing(missing, number)
+    lines = read_lines(path)
+    header = _read_header(os.fspath(path), lines)
+    rows, lengths, labels = bytearray(), array("q"), array("d" if header.targets else "q")
+    line = header.end
+    for line in lines:
+        if _is_comment(line):
+            continue
+        body, label = _split_label(line, header)
+        values = _fill(line, body, _read_series(line, body, header, number), missing)  # (C, T)
+        rows += values.T.tobytes()
+        lengths.append(values.shape[1])
+        if label is not None:
+            labels.append(label)
+    if not lengths:
+        raise line.error(len(line.text), "the file ends without a series after @data")
+    stacked = np.frombuffer(rows, number).reshape(-1, header.facts["dimensions"][0])
+    sequences = pad_stacked(os.fspath(path), stacked, np.array(lengths), padding_limit(file_size(path)))
+    return Dataset(
+        sequences,
+        torch.from_numpy(np.array(labels)) if header.targets or header.classes else None,
+        tuple(name.decode() for name in header.classes),
+    )
+
+
+def write_ts(dataset: Dataset, path: str | os.PathLike[str], *, name: str | None = None) -> None:
+    """Write a .ts file that read_ts, with the same dtype, reads back exactly.
+
+    name is the @problemName; by default the file's name without its ending. What the format cannot hold is
+    refused: groups, integer labels without classes, classes without labels, class names with blanks, commas
+    or colons, and numbers that are not finite.
+
+    Example:
+        >>> import tempfile
+        >>> from likewise.data.batch import Batch
+        >>> data = Dataset(Batch(torch.zeros(1, 3, 2)), torch.tensor([1]), ("walk", "run"))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_ts(data, Path(folder, "gait.ts"))
+        ...     Path(folder, "gait.ts").read_text().splitlines()[-2:]
+        ['@data', '0.0,0.0,0.0:0.0,0.0,0.0:run']
+    """
+    name = Path(path).stem if name is None else name
+    if not name or not name.isprintable():
+        _check.refuse("write_ts", f"the name {name!r} is empty or does not print; pass another with name=")
+    _check_writable(dataset)
+    lengths = dataset.sequences.lengths
+    equal = bool((lengths == lengths[0]).all())
+    header = [
+        f"@problemName {name}",
+        "@timeStamps false",
+        "@missing false",
+        f"@univariate {dataset.sequences.channels == 1}".lower(),
+        f"@dimensions {dataset.sequences.channels}",
+        f"@equalLength {equal}".lower(),
+    ]
+    if equal:
+        header.append(f"@seriesLength {int(lengths[0])}")
+    endings = [""] * len(dataset)
+    if dataset.labels is None:
+        header.append("@classLabel false")
+    elif dataset.labels.is_floating_point():
+        header.append("@targetLabel true")
+        endings = [f":{target!r}" for target in dataset.labels.tolist()]
+    else:
+        header.append("@classLabel true " + " ".join(dataset.classes))
+        endings = [f":{dataset.classes[label]}" for label in dataset.labels.tolist()]
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in [*header, "@data"])
+        for series, ending in zip(dataset.sequences, endings, strict=True):
+            # A float64's digits name a float32 exactly, too; fewer would be rounded twice on the way back.
+            dimensions = series.detach().cpu().double().T.tolist()
+            file.write(":".join(",".join(map(repr, values)) for values in dimensions) + ending + "\n")
+
+
+@dataclass
+class _Header:
+    """What the header declares.
+
+    A fact is a number and the line that says it; what no header line says, the first series does.
+    """
+
+    end: Line
+    declared: dict[bytes, int] = field(default_factory=dict)  # key: line
+    facts: dict[str, tuple[int, int]] = field(default_factory=dict)  # "dimensions" or "steps": (number, line)
+    equal_length: bool = False
+    classes: dict[bytes, int] = field(default_factory=dict)
+    targets: bool = False
+
+
+def _is_comment(line: Line) -> bool:
+    """Whether the line is blank or a comment; files in circulation use '%' beside '#'."""
+    return line.text.lstrip()[:1] in (b"", b"#", b"%")
+
+
+def _read_header(file: str, lines: Iterator[Line]) -> _Header:
+    """Take the lines up to @data."""
+    header = _Header(Line(file, 1, b""))
+    for line in lines:
+        header.end = line
+        if _is_comment(line):
+            continue
+        start = word_offset(line.text, 0)
+        if line.text[start : start + 1] != b"@":
+            got = quote(line.text[start:])
+            raise line.error(start, f"expected the header, in lines such as '@univariate true', got {got}")
+        if len(line.text) > _LONGEST_HEADER_LINE:
+            size = len(line.text)
+            raise line.error(start, f"a header line of {size} bytes; at most {_LONGEST_HEADER_LINE} are read")
+        words = line.text.split()
+        if words[0].lower() != b"@data":
+            _declare(header, line, words)
+            continue
+        if len(words) > 1:
+            offset = word_offset(line.text, 1)
+            raise line.error(offset, f"expected nothing after @data, got {quote(words[1])}")
+        if not header.declared:
+            raise line.error(start, "@data comes without a header before it")
+        return header
+    raise header.end.error(len(header.end.text), "the file ends without @data")
+
+
+def _declare(header: _Header, line: Line, words: list[bytes]) -> None:
+    """Take one header line."""
+    start = word_offset(line.text, 0)
+    key = words[0].lower()
+    if key == b"@dimension":
+        key = b"@dimensions"
+    # The name means nothing to us, and files that were cut from others have two.
+    if key in header.declared and key != b"@problemname":
+        raise line.error(start, f"{quote(words[0])} is declared twice, first on line {header.declared[key]}")
+    header.declared[key] = line.number
+    match key:
+        case b"@problemname":
+            pass
+        case b"@timestamps":
+            if _flag(line, words):
+                raise line.error(start, "timestamps are not supported; resample to a regular grid first")
+        case b"@missing":
+            _flag(line, words)
+        case b"@univariate":
+            if _flag(line, words):
+                _agree(header, line, "dimensions", 1)
+        case b"@dimensions":
+            _agree(header, line, "dimensions", _count(line, words))
+        case b"@equallength":
+            header.equal_length = _flag(line, words)
+        case b"@serieslength":
+            _agree(header, line, "steps", _count(line, words))
+        case b"@classlabel":
+            header.classes = _class_names(line, words)
+        case b"@targetlabel":
+            header.targets = _flag(line, words)
+        case _:
+            raise line.error(
+                start,
+                f"unknown key {quote(words[0])}; known are @problemName, @timeStamps, @missing, @univariate, "
+                "@dimensions, @equalLength, @seriesLength, @classLabel, @targetLabel and @data",
+            )
+    if header.targets and header.classes:
+        raise line.error(start, "@classLabel and @targetLabel are both true; a series has one label")
+
+
+def _agree(header: _Header, line: Line, name: str, found: int, text: bytes = b"", separator: bytes = b",") -> None:
+    """Hold a number against what was declared or seen before; text is where its separators were counted."""
+    expected, where = header.facts.setdefault(name, (found, line.number))
+    if found != expected:
+        offset = field_offset(text, separator, expected)
+        raise line.error(offset, f"{found} {name}, but {expected} on line {where}")
+
+
+def _flag(line: Line, words: list[bytes]) -> bool:
+    if len(words) != 2 or words[1].lower() not in (b"true", b"false"):
+        got = quote(b" ".join(words[1:]))
+        raise line.error(word_offset(line.text, 1), f"expected true or false, got {got}")
+    return words[1].lower() == b"true"
+
+
+def _count(line: Line, words: list[bytes]) -> int:
+    offset = word_offset(line.text, 1)
+    number = parse_integer(line, b" ".join(words[1:]), offset)
+    if number == 0:
+        raise line.error(offset, "expected at least 1, got 0")
+    return number
+
+
+def _class_names(line: Line, words: list[bytes]) -> dict[bytes, int]:
+    """Index of each class; empty if there are none."""
+    declared, names = _flag(line, words[:2]), words[2:]
+    if declared != bool(names):
+        problem = "expected the classes after true" if declared else "expected no class after false"
+        raise line.error(word_offset(line.text, 2), problem)
+    classes = {}
+    for index, name in enumerate(names):
+        if not _is_class_name(name.decode("utf-8", "surrogateescape")):  # surrogates do not print
+            raise line.error(word_offset(line.text, index + 2), f"{quote(name)} cannot name a class")
+        if classes.setdefault(name, index) != index:
+            raise line.error(word_offset(line.text, index + 2), f"class {quote(name)} is named twice")
+    return classes
+
+
+def _is_class_name(name: str) -> bool:
+    return name != "" and name.isprintable() and not set(name) & set(" ,:")
+
+
+def _split_label(line: Line, header: _Header) -> tuple[bytes, float | None]:
+    """Cut a row into its dimensions and its label: an index, a target, or None if none is declared."""
+    if not header.targets and not header.classes:
+        return line.text, None
+    cut = line.text.rfind(b":")
+    body, label = line.text[: max(cut, 0)], line.text[cut + 1 :].strip()
+    if cut < 0:
+        # Junk is better called by its name than missed for its label.
+        parse_numbers(line, line.text, np.float64, separator=b",", missing=True)
+    if cut < 0 or not label or b"," in label:
+        what = "a target" if header.targets else "a class"
+        raise line.error(len(line.text.rstrip()), f"the row ends without a label; expected ':' and {what}")
+    if header.targets:
+        return body, float(parse_numbers(line, line.text[cut + 1 :], np.float64, start=cut + 1, separator=b",")[0])
+    if label not in header.classes:
+        offset = line.text.index(label, cut + 1)
+        where = header.declared[b"@classlabel"]
+        raise line.error(offset, f"label {quote(label)} is not among the classes on line {where}")
+    return body, header.classes[label]
+
+
+def _read_series(line: Line, body: bytes, header: _Header, number: type[np.floating]) -> np.ndarray:
+    """Numbers of one row, (C, T), NaN where they are missing."""
+    count = body.count(b":") + 1
+    _agree(header, line, "dimensions", count, body, b":")
+    if count > _MOST_DIMENSIONS:
+        raise line.error(0, f"{count} dimensions; at most {_MOST_DIMENSIONS} are read")
+    dimensions = body.split(b":")
+    steps = dimensions[0].count(b",") + 1
+    for index, dimension in enumerate(dimensions):
+        if dimension.count(b",") + 1 != steps:
+            raise line.error(
+                field_offset(body, b":", index),
+                f"dimension {index + 1} has {dimension.count(b',') + 1} steps, dimension 1 has {steps}",
+            )
+    if header.equal_length or "steps" in header.facts:
+        _agree(header, line, "steps", steps, dimensions[0])
+    numbers = parse_numbers(line, body.replace(b":", b","), number, separator=b",", missing=True)
+    return numbers.reshape(count, steps)
+
+
+def _fill(line: Line, body: bytes, values: np.ndarray, missing: float | str | None) -> np.ndarray:
+    """Put numbers in place of the NaN in values, (C, T)."""
+    gaps = np.isnan(values)
+    if not gaps.any():
+        return values
+    if missing is None:
+        offset = field_offset(body.replace(b":", b","), b",", int(gaps.argmax()))
+        raise line.error(offset, "missing value; fill it with missing=0.0 or missing='interpolate'")
+    if missing != "interpolate":
+        values[gaps] = missing
+        return values
+    for index, (row, gap) in enumerate(zip(values, gaps, strict=True)):
+        if gap.all():
+            raise line.error(field_offset(body, b":", index), f"dimension {index + 1} has no value to interpolate from")
+        known = np.flatnonzero(~gap)
+        # Halved, so that the difference of two huge numbers does not overflow.
+        row[gap] = 2 * np.interp(np.flatnonzero(gap), known, row[known].astype(np.float64) / 2)
+    return values
+
+
+def _check_missing(missing: object, number: type[np.floating]) -> None:
+    if missing is None or missing == "interpolate":
+        return
+    if isinstance(missing, bool) or not isinstance(missing, (int, float)):
+        raise TypeError(f"read_ts: expected missing to be a number, 'interpolate' or None, got {missing!r}")
+    if not abs(missing) <= float(np.finfo(number).max):
+        _check.refuse("read_ts", f"missing must be finite in {number.__name__}, got {missing}")
+
+
+def _check_writable(dataset: Dataset) -> None:
+    """Refuse what the format cannot hold."""
+    check_consistency("write_ts", dataset)
+    if len(dataset) == 0:
+        _check.refuse("write_ts", "expected at least one sequence")
+    if dataset.sequences.dtype not in (torch.float32, torch.float64):
+        got = dataset.sequences.dtype
+        raise TypeError(f"write_ts: expected float32 or float64 sequences, got {got}; convert them with .to")
+    if dataset.groups is not None:
+        _check.refuse("write_ts", "the format has no groups; leave them out, or use write_npz")
+    if dataset.labels is None and dataset.classes:
+        _check.refuse("write_ts", "the format has no classes without labels; use write_npz")
+    if dataset.labels is not None and not dataset.labels.is_floating_point() and not dataset.classes:
+        _check.refuse("write_ts", "the format needs a name for each class, and dataset.classes is empty")
+    for name in dataset.classes:
+        if not _is_class_name(name):
+            _check.refuse("write_ts", f"class {name!r} is empty, does not print or has a blank, comma or colon")
+    for item, series in enumerate(dataset.sequences):
+        if not series.isfinite().all():
+            step, channel = (~series.isfinite()).nonzero()[0].tolist()
+            value = series[step, channel].item()
+            _check.refuse("write_ts", f"item {item}, step {step}, channel {channel} is {value}, not a finite number")

@@ -1,0 +1,1 @@
+"""Distances as modules: paired ``()``, all pairs ``.matrix`` and ``.align``. One file each."""

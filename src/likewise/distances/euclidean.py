@@ -1,0 +1,34 @@
+"""Euclidean distance."""
+
+import torch
+from torch import Tensor
+
+from likewise.distances.framewise import Framewise
+
+
+class Euclidean(Framewise):
+    """Euclidean distance, ||x - y||, between vectors (B, C) or between sequences (B, T, C), frame by frame.
+
+    ``squared`` leaves the root out. Sequences of unequal length are compared over the steps that both have, as in
+    aeon. Computed from differences, not from dot products: exact for near neighbours, zero for equal ones.
+
+    Example:
+        >>> Euclidean()(torch.zeros(1, 2), torch.tensor([[3.0, 4.0]]))
+        tensor([5.])
+        >>> Euclidean().matrix([[0.0, 0.0], [3.0, 4.0, 9.0]])
+        tensor([[0., 5.],
+                [5., 0.]])
+    """
+
+    def __init__(self, *, squared: bool = False) -> None:
+        super().__init__()
+        self.squared = squared
+
+    def vectors(self, x: Tensor, y: Tensor) -> Tensor:
+        """Distances (..., N, M) between vectors (..., N, D) and (..., M, D)."""
+        distance = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+        return distance.square() if self.squared else distance
+
+    def extra_repr(self) -> str:
+        """Settings, for ``repr``."""
+        return "squared=True" if self.squared else ""

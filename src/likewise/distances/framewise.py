@@ -1,0 +1,92 @@
+"""Frame by frame: distances that compare step t of x with step t of y, or plain vectors.
+
+Sequences of unequal length are compared over the steps that both have, as in aeon.
+"""
+
+import torch
+from torch import Tensor
+
+from likewise import _check
+from likewise.distances.alignment import PathAlignment
+from likewise.distances.distance import Distance, Sequences, full_lengths
+
+
+class Framewise(Distance):
+    """A distance between vectors (B, C), or between sequences (B, T, C) taken as one long vector each.
+
+    Subclasses write ``vectors(x, y)``: (..., N, D), (..., M, D) -> (..., N, M).
+    """
+
+    symmetric = True
+
+    def vectors(self, x: Tensor, y: Tensor) -> Tensor:
+        """Distances (..., N, M) between vectors (..., N, D) and (..., M, D)."""
+        raise NotImplementedError
+
+    def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
+        """Distances (B,) of padded pairs."""
+        steps = min(x.shape[1], y.shape[1])
+        x, y = x[:, :steps], y[:, :steps]
+        if x_lengths is not None or y_lengths is not None:
+            common = torch.minimum(full_lengths(x, x_lengths), full_lengths(y, y_lengths))
+            beyond = (torch.arange(steps, device=x.device) >= common[:, None])[..., None]
+            x, y = x.masked_fill(beyond, 0), y.masked_fill(beyond, 0)
+        return self.vectors(x.flatten(1)[:, None], y.flatten(1)[:, None])[:, 0, 0]
+
+    def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
+        """Distances (N, M), by groups of equal length."""
+        if y is None:
+            y, y_lengths = x, x_lengths
+        rows, columns = _groups(x, x_lengths), _groups(y, y_lengths)
+        blocks = []
+        for n, i in rows:
+            strip = [self.vectors(*_cut(x[i], y[j], min(n, m))) for m, j in columns]
+            blocks.append(torch.cat(strip, 1) if strip else x.new_empty(len(i), 0))
+        if not blocks:
+            return x.new_empty(0, len(y))
+        whole = torch.cat(blocks)
+        row_order = torch.cat([i for _, i in rows]).argsort()
+        column_order = torch.cat([j for _, j in columns]).argsort() if columns else torch.empty(0, dtype=torch.int64)
+        return whole[row_order][:, column_order]
+
+    def forward(self, x: Sequences, y: Sequences) -> Tensor:
+        """Distances (B,) between x[b] and y[b]; x and y may be vectors (B, C)."""
+        return super().forward(*_vectors_as_sequences(x, y))
+
+    def matrix(self, x: Sequences, y: Sequences | None = None, *, progress: bool = False) -> Tensor:
+        """Distances (N, M) between every x[i] and every y[j]; x and y may be vectors (N, C) and (M, C)."""
+        if y is None:
+            return super().matrix(_vectors_as_sequences(x, x)[0], progress=progress)
+        return super().matrix(*_vectors_as_sequences(x, y), progress=progress)
+
+    def align(self, x: Sequences, y: Sequences) -> PathAlignment:
+        """Step t of x with step t of y."""
+        if isinstance(x, Tensor) and x.ndim == 2:
+            _check.refuse(self.name, "vectors have no steps to align")
+        x, y, x_lengths, y_lengths = self._pair(x, y, paired=True)
+        lengths = full_lengths(x, x_lengths), full_lengths(y, y_lengths)
+
+        def paths() -> tuple[Tensor, Tensor]:
+            steps = torch.minimum(*lengths)
+            t = torch.arange(min(x.shape[1], y.shape[1]), device=x.device).expand(len(x), -1)
+            return torch.where(t < steps[:, None], t, -1)[..., None].expand(-1, -1, 2), steps
+
+        return PathAlignment(lambda: self.paired(x, y, x_lengths, y_lengths), paths, x, y, *lengths)
+
+
+def _vectors_as_sequences(x: Sequences, y: Sequences) -> tuple[Sequences, Sequences]:
+    """Vectors (B, C) as sequences of one step; anything else as it is."""
+    if isinstance(x, Tensor) and isinstance(y, Tensor) and x.ndim == y.ndim == 2:
+        return x[:, None], y[:, None]
+    return x, y
+
+
+def _groups(x: Tensor, lengths: Tensor | None) -> list[tuple[int, Tensor]]:
+    """Indices of the sequences of each length."""
+    if lengths is None:
+        return [(x.shape[1], torch.arange(len(x), device=x.device))] if len(x) else []
+    return [(int(n), (lengths == n).nonzero()[:, 0].to(x.device)) for n in lengths.unique()]
+
+
+def _cut(x: Tensor, y: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    return x[:, :steps].flatten(1), y[:, :steps].flatten(1)

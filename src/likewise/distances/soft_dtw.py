@@ -1,0 +1,123 @@
+"""Soft-DTW and the divergence that it gives."""
+
+from torch import Tensor
+
+from likewise import _check
+from likewise.distances.alignment import PlanAlignment
+from likewise.distances.distance import Distance, Sequences, describe, full_lengths
+from likewise.ops.ground import GroundCost, evaluate, is_fused, resolve
+from likewise.ops.rules import Rules
+from likewise.ops.soft_dtw import soft_dtw, soft_dtw_matrix, soft_dtw_plan
+
+
+class SoftDTW(Distance):
+    """Soft-DTW: the softmin, over all monotone paths, of the path's cost; -gamma log sum exp(-cost / gamma).
+
+    gamma: how soft, in the unit of the ground cost; towards 0 it becomes DTW. It can be negative, also for equal
+        sequences: ``SoftDTWDivergence`` is zero there.
+    ground, band, itakura, open_begin, open_end, subsequence: as in ``DTW``.
+
+    Differentiable twice; ``align`` gives the expected alignment, d value / d cost, which is differentiable as well.
+    Reference: Cuturi & Blondel (2017), arXiv:1703.01541.
+
+    Example:
+        >>> soft_dtw = SoftDTW(gamma=0.1)
+        >>> soft_dtw([[0.0, 1.0, 2.0]], [[0.0, 2.0]])
+        tensor([0.9307])
+    """
+
+    def __init__(
+        self,
+        gamma: float = 1.0,
+        *,
+        ground: str | GroundCost = "sqeuclidean",
+        band: float | None = None,
+        itakura: float | None = None,
+        open_begin: bool = False,
+        open_end: bool = False,
+        subsequence: bool = False,
+    ) -> None:
+        super().__init__()
+        self.gamma = _check.positive(self.name, "gamma", gamma)
+        self.ground = resolve(self.name, ground)
+        self.rules = Rules.of(
+            self.name, band=band, itakura=itakura, open_begin=open_begin, open_end=open_end, subsequence=subsequence
+        )
+        self.symmetric = self.rules.symmetric
+        self._settings = describe(
+            gamma=gamma,
+            ground=self.ground,
+            band=band,
+            itakura=itakura,
+            open_begin=self.rules.open_begin,
+            open_end=self.rules.open_end,
+        )
+
+    def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
+        """Distances (B,) of padded pairs."""
+        return soft_dtw(x, y, x_lengths, y_lengths, gamma=self.gamma, ground=self.ground, rules=self.rules)
+
+    def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
+        """Distances (N, M) of padded sequences."""
+        if not is_fused(self.ground):
+            return super().all_pairs(x, y, x_lengths, y_lengths)
+        return soft_dtw_matrix(x, y, x_lengths, y_lengths, gamma=self.gamma, ground=self.ground, rules=self.rules)
+
+    def align(self, x: Sequences, y: Sequences) -> PlanAlignment:
+        """The expected alignment of every pair."""
+        x, y, x_lengths, y_lengths = self._pair(x, y, paired=True)
+
+        def plan() -> Tensor:
+            cost = evaluate(self.name, self.ground, x, y, x_lengths, y_lengths)
+            return soft_dtw_plan(cost, x_lengths, y_lengths, gamma=self.gamma, rules=self.rules).to(x.dtype)
+
+        return PlanAlignment(
+            lambda: self.paired(x, y, x_lengths, y_lengths),
+            plan,
+            full_lengths(x, x_lengths),
+            full_lengths(y, y_lengths),
+            self.rules,
+        )
+
+    def extra_repr(self) -> str:
+        """Settings, for ``repr``."""
+        return self._settings
+
+
+class SoftDTWDivergence(SoftDTW):
+    """Soft-DTW made zero for equal sequences: s(x, y) - (s(x, x) + s(y, y)) / 2.
+
+    Takes what ``SoftDTW`` takes, but for open ends, with which a sequence is not its own nearest.
+    Reference: Blondel, Mensch & Vert (2021), arXiv:2010.08354.
+
+    Example:
+        >>> divergence = SoftDTWDivergence()
+        >>> divergence([[0.0, 1.0, 3.0]], [[0.0, 1.0, 3.0]])
+        tensor([0.])
+    """
+
+    def __init__(
+        self,
+        gamma: float = 1.0,
+        *,
+        ground: str | GroundCost = "sqeuclidean",
+        band: float | None = None,
+        itakura: float | None = None,
+    ) -> None:
+        super().__init__(gamma, ground=ground, band=band, itakura=itakura)
+
+    def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
+        """Divergences (B,) of padded pairs."""
+        own = self._own(x, x_lengths) + self._own(y, y_lengths)
+        return super().paired(x, y, x_lengths, y_lengths) - own / 2
+
+    def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
+        """Divergences (N, M) of padded sequences."""
+        if not is_fused(self.ground):
+            return Distance.all_pairs(self, x, y, x_lengths, y_lengths)  # from pairs, which are divergences already
+        own_x = self._own(x, x_lengths)
+        own_y = own_x if y is None else self._own(y, y_lengths)
+        return super().all_pairs(x, y, x_lengths, y_lengths) - (own_x[:, None] + own_y) / 2
+
+    def _own(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        return super().paired(x, x, lengths, lengths)

@@ -1,0 +1,1 @@
+"""Numbers from a matrix of distances and labels."""

@@ -1,0 +1,223 @@
+"""How the C++ kernels are called: tensors become a Problem, and Python threads share its pairs out.
+
+A kernel is a plain function on addresses that releases the GIL and works on a range of pairs; ``share_out`` runs it on
+``torch.get_num_threads()`` threads. This module checks what the kernels rely on and keeps the tensors alive.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from likewise import _check
+from likewise.ops.rules import Rules
+
+try:
+    from likewise import _native as native
+except ImportError as error:  # a source tree that was never built
+    raise ImportError(f"likewise._native is missing ({error}); build it with: pip install .") from error
+
+# The best instruction set that this machine runs; kernels take it as their first argument.
+INSTRUCTION_SET: str = native.instruction_sets()[0]
+
+SQUARED, EUCLIDEAN, GIVEN = range(3)  # Ground in problem.h
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A kernel's question, with the tensors that its addresses point into."""
+
+    native: object
+    x: Tensor
+    y: Tensor | None
+    x_lengths: Tensor
+    y_lengths: Tensor
+    all_pairs: bool
+
+    @property
+    def pairs(self) -> int:
+        """How many alignments there are."""
+        return len(self.x_lengths) * len(self.y_lengths) if self.all_pairs else len(self.x_lengths)
+
+    @property
+    def longest_y(self) -> int:
+        """Steps of y, padding included."""
+        return self.x.shape[2] if self.y is None else self.y.shape[1]
+
+    @property
+    def cells(self) -> int:
+        """Cells of the largest alignment."""
+        return self.x.shape[1] * self.longest_y
+
+    def run(self, kernel: Callable[..., None], *arguments: object) -> None:
+        """Call kernel(problem, *arguments, begin, end) on ranges of pairs, on several threads."""
+        share_out(
+            self.pairs,
+            self.cells,
+            lambda begin, end: kernel(INSTRUCTION_SET, self.native, *arguments, begin, end),
+        )
+
+    def gradients(self, kernel: Callable[[int, int, int, int], None]) -> tuple[Tensor, Tensor]:
+        """Gradients with respect to x and y, added up by kernel(x_grad, y_grad, begin, end) over ranges of pairs.
+
+        Given costs have one gradient; the second is empty.
+        """
+        x_grad = torch.zeros_like(self.x)
+        if not self.all_pairs:
+            y_grad = self.x.new_zeros(0) if self.y is None else torch.zeros_like(self.y)
+            share_out(
+                self.pairs,
+                self.cells,
+                lambda begin, end: kernel(x_grad.data_ptr(), y_grad.data_ptr(), begin, end),
+            )
+            return x_grad, y_grad
+        # Several rows meet in one column: each part of the rows sums y's gradient apart. The number of parts is
+        # fixed, so that the sum does not depend on the number of threads.
+        assert self.y is not None
+        rows, columns = len(self.x), len(self.y)
+        parts = max(1, min(8, rows))
+        y_grads = self.y.new_zeros(parts, *self.y.shape)
+
+        def run_parts(begin: int, end: int) -> None:
+            for part in range(begin, end):
+                first, last = rows * part // parts * columns, rows * (part + 1) // parts * columns
+                kernel(x_grad.data_ptr(), y_grads[part].data_ptr(), first, last)
+
+        share_out(parts, self.cells * self.pairs // parts, run_parts)
+        return x_grad, y_grads.sum(0)
+
+
+def problem(
+    op: str,
+    x: Tensor,
+    y: Tensor | None,
+    x_lengths: Tensor | None,
+    y_lengths: Tensor | None,
+    rules: Rules,
+    *,
+    all_pairs: bool = False,
+    root: bool = False,
+    gamma: float = 0.0,
+) -> Problem:
+    """Check the numbers and describe them to the kernels. Without y, x is a given cost (B, Tx, Ty)."""
+    x = x.detach().contiguous()
+    if y is None:
+        count, x_steps, y_steps = x.shape
+        rows, columns, channels = count, count, 0
+    else:
+        y = y.detach().contiguous()
+        rows, x_steps, channels = x.shape
+        columns, y_steps, _ = y.shape
+    x_lengths = _lengths(op, "x_lengths", x_lengths, rows, x_steps)
+    y_lengths = _lengths(op, "y_lengths", y_lengths, columns, y_steps)
+    if y is None:
+        _finite_costs(op, x, x_lengths, y_lengths)
+    else:
+        _finite(op, "x", x, x_lengths)
+        if y.data_ptr() != x.data_ptr() or y_lengths is not x_lengths:
+            _finite(op, "y", y, y_lengths)
+    described = native.Problem(
+        x=x.data_ptr() if y is not None else 0,
+        y=y.data_ptr() if y is not None else 0,
+        cost=x.data_ptr() if y is None else 0,
+        x_lengths=x_lengths.data_ptr(),
+        y_lengths=y_lengths.data_ptr(),
+        rows=rows,
+        columns=columns,
+        x_steps=x_steps,
+        y_steps=y_steps,
+        channels=channels,
+        all_pairs=all_pairs,
+        float64=x.dtype == torch.float64,
+        ground=GIVEN if y is None else EUCLIDEAN if root else SQUARED,
+        window=rules.window.kind,
+        window_size=rules.window.size,
+        open_begin=rules.open_begin,
+        open_end=rules.open_end,
+        gamma=gamma,
+    )
+    return Problem(described, x, y, x_lengths, y_lengths, all_pairs)
+
+
+def share_out(count: int, cells: int, work: Callable[[int, int], None]) -> None:
+    """Call work(begin, end) on ranges that cover 0..count, on several threads if that pays.
+
+    ``cells`` is the work of one item. The ranges do not depend on the number of threads.
+    """
+    # At least some 50 microseconds of work a range, at most 64 ranges.
+    chunk = max(1, -(-count // 64), 250_000 // max(cells, 1))
+    if chunk >= count:
+        work(0, count)
+        return
+    pending = deque(range(0, count, chunk))
+
+    def drain() -> None:
+        while pending:
+            try:
+                begin = pending.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            work(begin, min(begin + chunk, count))
+
+    helpers = min(torch.get_num_threads(), len(pending)) - 1
+    others: list[Future[None]] = [_pool().submit(drain) for _ in range(helpers)]
+    try:
+        drain()
+    finally:
+        pending.clear()  # after an error or Ctrl-C, the others stop at the end of their range
+        for other in others:
+            other.result()
+
+
+_executor: ThreadPoolExecutor | None = None
+
+
+def _pool() -> ThreadPoolExecutor:
+    global _executor
+    if _executor is None:
+        _executor = ThreadPoolExecutor(max_workers=os.cpu_count(), thread_name_prefix="likewise")
+    return _executor
+
+
+def _forget_pool() -> None:
+    global _executor
+    _executor = None
+
+
+# A forked child (a DataLoader's worker, say) inherits the pool without its threads.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_pool)
+
+
+def _lengths(op: str, name: str, lengths: Tensor | None, count: int, steps: int) -> Tensor:
+    if lengths is None:
+        return torch.full((count,), steps, dtype=torch.int64)
+    lengths = lengths.cpu().contiguous()
+    _check.lengths_range(op, name, lengths, steps)
+    return lengths
+
+
+def _finite(op: str, name: str, x: Tensor, lengths: Tensor) -> None:
+    count, steps, channels = x.shape
+    item = native.first_nonfinite(
+        INSTRUCTION_SET, x.data_ptr(), lengths.data_ptr(), count, steps, channels, x.dtype == torch.float64
+    )
+    if item >= 0:
+        values = x[item, : int(lengths[item])]
+        step, channel = (~values.isfinite()).nonzero()[0].tolist()
+        _check.refuse(op, f"{name}[{item}] holds {values[step, channel].item()} at step {step}, channel {channel}")
+
+
+def _finite_costs(op: str, cost: Tensor, x_lengths: Tensor, y_lengths: Tensor) -> None:
+    if cost.isfinite().all():
+        return
+    for item, values in enumerate(cost):  # what is not finite may be padding
+        real = values[: int(x_lengths[item]), : int(y_lengths[item])]
+        wrong = (~real.isfinite()).nonzero()
+        if len(wrong):
+            i, j = wrong[0].tolist()
+            _check.refuse(op, f"cost[{item}] holds {real[i, j].item()} at ({i}, {j})")

@@ -1,0 +1,337 @@
+"""Dynamic time warping: R(i, j) = cost(i, j) + min(R(i-1, j-1), R(i-1, j), R(i, j-1)).
+
+``dtw`` takes paired sequences, ``dtw_matrix`` all pairs, ``dtw_cost`` given costs; ``dtw_path`` and ``dtw_cost_path``
+return the optimal paths. The value's derivative with respect to the cost is the path: 1 on its cells, 0 elsewhere.
+
+Memory: values take O(T) for each pair at work, never O(T^2). On the CPU, paths and derivatives keep two bits a cell of
+at most 16 million cells at once, and longer pairs are traced piece by piece, in O(T) as well; on a GPU they keep one
+byte a cell.
+
+Reference: Sakoe & Chiba (1978). Ties prefer the diagonal, then the row above, as in aeon and tslearn.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from likewise import _check
+from likewise.ops import cpu
+from likewise.ops.dispatch import operator
+from likewise.ops.ground import GroundCost, at_least_float32, evaluate, frames, is_fused, resolve, scaled
+from likewise.ops.rules import Rules
+
+__all__ = ["dtw", "dtw_cost", "dtw_cost_path", "dtw_matrix", "dtw_path", "dtw_steps"]
+
+Lengths = Tensor | None
+
+
+def dtw(
+    x: Tensor,
+    y: Tensor,
+    x_lengths: Lengths = None,
+    y_lengths: Lengths = None,
+    *,
+    ground: str | GroundCost = "sqeuclidean",
+    rules: Rules = Rules(),
+) -> Tensor:
+    """DTW of x[b] and y[b], for every b: x (B, Tx, C), y (B, Ty, C), lengths (B,) -> (B,).
+
+    Example:
+        >>> x = torch.tensor([[[0.0], [1.0], [2.0]]])
+        >>> y = torch.tensor([[[0.0], [2.0]]])
+        >>> dtw(x, y)
+        tensor([1.])
+    """
+    ground = resolve("dtw", ground)
+    _check.pair("dtw", x, y, x_lengths, y_lengths, paired=True)
+    if is_fused(ground):
+        frames_x, frames_y, root, factor = frames(ground, x, y, x_lengths, y_lengths)
+        value = scaled(_dtw(frames_x, frames_y, x_lengths, y_lengths, root, *rules.plain()), factor)
+    else:
+        cost = evaluate("dtw", ground, x, y, x_lengths, y_lengths)
+        value = _dtw(cost, None, x_lengths, y_lengths, False, *rules.plain())
+    return value.to(x.dtype)
+
+
+def dtw_matrix(
+    x: Tensor,
+    y: Tensor | None = None,
+    x_lengths: Lengths = None,
+    y_lengths: Lengths = None,
+    *,
+    ground: str | GroundCost = "sqeuclidean",
+    rules: Rules = Rules(),
+) -> Tensor:
+    """DTW of every x[i] with every y[j]: x (N, Tx, C), y (M, Ty, C) -> (N, M). Without y, x against itself.
+
+    Takes the named ground costs, which the kernels fuse; ``DTW.matrix`` takes any, in chunks of pairs.
+
+    Example:
+        >>> x = torch.tensor([[[0.0], [1.0]], [[1.0], [3.0]]])
+        >>> dtw_matrix(x)
+        tensor([[0., 5.],
+                [5., 0.]])
+    """
+    ground = resolve("dtw", ground)
+    symmetric = y is None and rules.symmetric
+    if y is None:
+        y, y_lengths = x, x_lengths
+    _check.pair("dtw", x, y, x_lengths, y_lengths, paired=False)
+    if not is_fused(ground):
+        _check.refuse("dtw", "dtw_matrix takes the named ground costs only; use dtw on pairs, or DTW.matrix")
+    frames_x, frames_y, root, factor = frames(ground, x, y, x_lengths, y_lengths)
+    value = _dtw_matrix(frames_x, frames_y, x_lengths, y_lengths, symmetric, root, *rules.plain())
+    return scaled(value, factor).to(x.dtype)
+
+
+def dtw_cost(cost: Tensor, x_lengths: Lengths = None, y_lengths: Lengths = None, *, rules: Rules = Rules()) -> Tensor:
+    """DTW of given costs: cost (B, Tx, Ty) -> (B,).
+
+    Example:
+        >>> cost = torch.tensor([[[1.0, 5.0], [5.0, 2.0]]], requires_grad=True)
+        >>> dtw_cost(cost).backward()
+        >>> cost.grad
+        tensor([[[1., 0.],
+                 [0., 1.]]])
+    """
+    _check.costs("dtw", cost, x_lengths, y_lengths)
+    return _dtw(at_least_float32(cost), None, x_lengths, y_lengths, False, *rules.plain()).to(cost.dtype)
+
+
+def dtw_path(
+    x: Tensor,
+    y: Tensor,
+    x_lengths: Lengths = None,
+    y_lengths: Lengths = None,
+    *,
+    ground: str | GroundCost = "sqeuclidean",
+    rules: Rules = Rules(),
+) -> tuple[Tensor, Tensor]:
+    """Optimal paths (B, Tx + Ty - 1, 2) int64, padded with -1, and their numbers of steps (B,).
+
+    Example:
+        >>> x = torch.tensor([[[0.0], [1.0], [2.0]]])
+        >>> y = torch.tensor([[[0.0], [2.0]]])
+        >>> path, steps = dtw_path(x, y)
+        >>> path[0, : steps[0]].tolist()
+        [[0, 0], [1, 0], [2, 1]]
+    """
+    ground = resolve("dtw", ground)
+    _check.pair("dtw", x, y, x_lengths, y_lengths, paired=True)
+    x, y = x.detach(), y.detach()
+    if is_fused(ground):
+        frames_x, frames_y, root, _ = frames(ground, x, y, x_lengths, y_lengths)
+        return _dtw_path(frames_x, frames_y, x_lengths, y_lengths, root, *rules.plain())
+    cost = evaluate("dtw", ground, x, y, x_lengths, y_lengths)
+    return _dtw_path(cost, None, x_lengths, y_lengths, False, *rules.plain())
+
+
+def dtw_steps(
+    x: Tensor,
+    y: Tensor,
+    x_lengths: Lengths = None,
+    y_lengths: Lengths = None,
+    *,
+    ground: str | GroundCost = "sqeuclidean",
+    rules: Rules = Rules(),
+) -> Tensor:
+    """Numbers of steps of the optimal paths of all pairs, x (N, Tx, C), y (M, Ty, C) -> (N, M) int64.
+
+    Takes the named ground costs, as ``dtw_matrix`` does.
+
+    Example:
+        >>> x = torch.tensor([[[0.0], [1.0], [2.0]]])
+        >>> dtw_steps(x, x[:, ::2])
+        tensor([[3]])
+    """
+    ground = resolve("dtw", ground)
+    _check.pair("dtw", x, y, x_lengths, y_lengths, paired=False)
+    if not is_fused(ground):
+        _check.refuse("dtw", "dtw_steps takes the named ground costs only; use dtw_path on pairs")
+    frames_x, frames_y, root, _ = frames(ground, x.detach(), y.detach(), x_lengths, y_lengths)
+    return _dtw_steps(frames_x, frames_y, x_lengths, y_lengths, root, *rules.plain())
+
+
+def dtw_cost_path(
+    cost: Tensor, x_lengths: Lengths = None, y_lengths: Lengths = None, *, rules: Rules = Rules()
+) -> tuple[Tensor, Tensor]:
+    """Optimal paths through given costs (B, Tx, Ty), as ``dtw_path`` returns them.
+
+    Example:
+        >>> path, steps = dtw_cost_path(torch.tensor([[[0.0, 1.0], [1.0, 0.0]]]))
+        >>> path[0, : steps[0]].tolist()
+        [[0, 0], [1, 1]]
+    """
+    _check.costs("dtw", cost, x_lengths, y_lengths)
+    return _dtw_path(at_least_float32(cost.detach()), None, x_lengths, y_lengths, False, *rules.plain())
+
+
+# The operators. Without y, x is a given cost.
+
+
+def _value_cpu(x: Tensor, y: Tensor | None, x_lengths: Lengths, y_lengths: Lengths, root: bool, *rules: Any) -> Tensor:
+    problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root)
+    values = x.new_empty(problem.pairs)
+    lanes = cpu.native.dtw_lanes(cpu.INSTRUCTION_SET, x.dtype == torch.float64)
+    if y is not None and problem.pairs >= lanes * torch.get_num_threads() // 2:
+        _run_lanes(problem, values, lanes)
+    else:
+        problem.run(cpu.native.dtw_values, values.data_ptr())
+    return values
+
+
+def _matrix_cpu(
+    x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, symmetric: bool, root: bool, *rules: Any
+) -> Tensor:
+    problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root, all_pairs=True)
+    rows, columns = len(x), len(y)
+    values = x.new_empty(rows, columns)
+    lanes = cpu.native.dtw_lanes(cpu.INSTRUCTION_SET, x.dtype == torch.float64)
+    if columns < lanes // 2:
+        _run_lanes(problem, values, lanes)
+        return values
+    # Tiles of one block of columns and some rows: y is interleaved once a tile, and lanes of like length waste little.
+    row_order = _by_length(x_lengths, rows)
+    column_order = row_order if symmetric else _by_length(y_lengths, columns)
+    blocks, height = -(-columns // lanes), 32
+    strips = -(-rows // height)
+
+    def tiles(begin: int, end: int) -> None:
+        for tile in range(begin, end):
+            block, strip = divmod(tile, strips)
+            cpu.native.dtw_tile(
+                cpu.INSTRUCTION_SET,
+                problem.native,
+                row_order.data_ptr(),
+                column_order.data_ptr(),
+                symmetric,
+                values.data_ptr(),
+                block,
+                strip * height,
+                min((strip + 1) * height, rows),
+            )
+
+    cpu.share_out(blocks * strips, problem.cells * height * lanes, tiles)
+    return values
+
+
+def _run_lanes(problem: cpu.Problem, values: Tensor, lanes: int) -> None:
+    x_lengths, y_lengths = problem.x_lengths, problem.y_lengths
+    if problem.all_pairs:
+        x_lengths, y_lengths = (t.flatten() for t in torch.meshgrid(x_lengths, y_lengths, indexing="ij"))
+    order = torch.argsort(x_lengths * (problem.longest_y + 1) + y_lengths)  # lanes of like lengths end together
+    cpu.share_out(
+        -(-problem.pairs // lanes),
+        problem.cells * lanes,
+        lambda begin, end: cpu.native.dtw_blocks(
+            cpu.INSTRUCTION_SET, problem.native, order.data_ptr(), problem.pairs, values.data_ptr(), begin, end
+        ),
+    )
+
+
+def _by_length(lengths: Lengths, count: int) -> Tensor:
+    return torch.arange(count) if lengths is None else torch.argsort(lengths.cpu())
+
+
+def _path_cpu(
+    x: Tensor, y: Tensor | None, x_lengths: Lengths, y_lengths: Lengths, root: bool, *rules: Any
+) -> tuple[Tensor, Tensor]:
+    problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root)
+    paths = torch.full((problem.pairs, max(0, x.shape[1] + problem.longest_y - 1), 2), -1)
+    steps = torch.empty(problem.pairs, dtype=torch.int64)
+    problem.run(cpu.native.dtw_paths, paths.data_ptr(), steps.data_ptr())
+    return paths, steps
+
+
+def _steps_cpu(x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, root: bool, *rules: Any) -> Tensor:
+    problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root, all_pairs=True)
+    steps = torch.empty(len(x), len(y), dtype=torch.int64)
+    problem.run(cpu.native.dtw_paths, 0, steps.data_ptr())
+    return steps
+
+
+def _grad_cpu(
+    weights: Tensor, x: Tensor, y: Tensor | None, x_lengths: Lengths, y_lengths: Lengths, root: bool, *rules: Any
+) -> tuple[Tensor, Tensor]:
+    all_pairs = weights.ndim == 2
+    problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root, all_pairs=all_pairs)
+    weights = weights.contiguous()
+    return problem.gradients(
+        lambda x_grad, y_grad, begin, end: cpu.native.dtw_gradients(
+            cpu.INSTRUCTION_SET, problem.native, weights.data_ptr(), x_grad, y_grad, begin, end
+        )
+    )
+
+
+def _path_fake(x: Tensor, y: Tensor | None, *_: Any) -> tuple[Tensor, Tensor]:
+    y_steps = x.shape[2] if y is None else y.shape[1]
+    paths = x.new_empty(x.shape[0], x.shape[1] + y_steps - 1, 2, dtype=torch.int64)
+    return paths, x.new_empty(x.shape[0], dtype=torch.int64)
+
+
+def _grad_fake(weights: Tensor, x: Tensor, y: Tensor | None, *_: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), x.new_empty(0) if y is None else torch.empty_like(y)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:4])
+    ctx.rules = inputs[4:]
+
+
+def _value_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    x, y, x_lengths, y_lengths = ctx.saved_tensors
+    x_grad, y_grad = _dtw_grad(grad, x, y, x_lengths, y_lengths, *ctx.rules)
+    return x_grad, None if y is None else y_grad, None, None, *(None for _ in ctx.rules)
+
+
+def _matrix_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    x, y, x_lengths, y_lengths = ctx.saved_tensors
+    symmetric, *rules = ctx.rules
+    if symmetric:  # each pair once
+        grad = (grad + grad.T).triu(1)
+    x_grad, y_grad = _dtw_grad(grad, x, y, x_lengths, y_lengths, *rules)
+    return x_grad, y_grad, None, None, *(None for _ in ctx.rules)
+
+
+def _no_second_derivative(ctx: Any, *grads: Tensor) -> None:
+    raise NotImplementedError(
+        "dtw: the second derivative is not implemented (the path does not change with the cost, almost everywhere); "
+        "soft_dtw has one"
+    )
+
+
+_RULES = "bool root, int window, float size, bool open_begin, bool open_end"
+_PAIRS = f"Tensor x, Tensor? y, Tensor? x_lengths, Tensor? y_lengths, {_RULES}"
+
+_dtw = operator(
+    f"dtw({_PAIRS}) -> Tensor",
+    cpu=_value_cpu,
+    triton="dtw.value",
+    fake=lambda x, *_: x.new_empty(x.shape[0]),
+    save=_save,
+    backward=_value_backward,
+)
+_dtw_matrix = operator(
+    f"dtw_matrix(Tensor x, Tensor y, Tensor? x_lengths, Tensor? y_lengths, bool symmetric, {_RULES}) -> Tensor",
+    cpu=_matrix_cpu,
+    triton="dtw.matrix",
+    fake=lambda x, y, *_: x.new_empty(x.shape[0], y.shape[0]),
+    save=_save,
+    backward=_matrix_backward,
+)
+_dtw_path = operator(f"dtw_path({_PAIRS}) -> (Tensor, Tensor)", cpu=_path_cpu, triton="dtw.path", fake=_path_fake)
+_dtw_steps = operator(
+    f"dtw_steps(Tensor x, Tensor y, Tensor? x_lengths, Tensor? y_lengths, {_RULES}) -> Tensor",
+    cpu=_steps_cpu,
+    triton="dtw.steps",
+    fake=lambda x, y, *_: x.new_empty(x.shape[0], y.shape[0], dtype=torch.int64),
+)
+# Sum of weights * d value, weights (B,) for pairs or (N, M) for all pairs.
+_dtw_grad = operator(
+    f"dtw_grad(Tensor weights, {_PAIRS}) -> (Tensor, Tensor)",
+    cpu=_grad_cpu,
+    triton="dtw.gradient",
+    fake=_grad_fake,
+    backward=_no_second_derivative,
+)

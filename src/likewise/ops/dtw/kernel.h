@@ -1,0 +1,24 @@
+// DTW on the CPU. Each function works on a range of pairs (or lane blocks) on the calling thread.
+#pragma once
+#include "../problem.h"
+
+#define LIKEWISE_DTW_KERNELS                                                                                      \
+    /* Pairs that one vector holds. */                                                                            \
+    int64_t dtw_lanes(bool float64);                                                                              \
+    /* Values of pairs order[begin * lanes], ..., order[end * lanes - 1]: lanes are pairs. */                     \
+    void dtw_blocks(const Problem&, const int64_t* order, int64_t count, void* values, int64_t begin, int64_t end); \
+    /* Values (rows, columns) of x's items row_order[first..last-1] against the block-th lanes of column_order. */ \
+    void dtw_tile(const Problem&, const int64_t* row_order, const int64_t* column_order, bool symmetric,          \
+                  void* values, int64_t block, int64_t first, int64_t last);                                      \
+    /* Values of pairs begin..end-1, one at a time: for few, long pairs and for given costs. */                   \
+    void dtw_values(const Problem&, void* values, int64_t begin, int64_t end);                                    \
+    /* Optimal paths (pairs, x_steps + y_steps - 1, 2), may be null, and their numbers of steps (pairs,). */      \
+    void dtw_paths(const Problem&, int64_t* paths, int64_t* steps, int64_t begin, int64_t end);                   \
+    /* Adds weights[p] * d value[p]: to x_grad and y_grad, or to x_grad as the gradient of given costs. */        \
+    void dtw_gradients(const Problem&, const void* weights, void* x_grad, void* y_grad, int64_t begin, int64_t end);
+
+namespace likewise {
+namespace baseline { LIKEWISE_DTW_KERNELS }
+namespace avx2 { LIKEWISE_DTW_KERNELS }
+namespace avx512 { LIKEWISE_DTW_KERNELS }
+}  // namespace likewise

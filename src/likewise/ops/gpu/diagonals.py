@@ -1,0 +1,308 @@
+"""Few, long pairs: each lane holds one row of a pair, and an antidiagonal is one step.
+
+A program holds a block of LANES rows. It takes the row above its first from the program above, which writes it to
+`edges` and now and then to `progress` how far it has come: programs of one pair thus run side by side, a block's
+height apart. Antidiagonals are taken STEPS at a time, and what they read is loaded as many ahead.
+
+Values are kept near zero in float32 and their base is summed in float64: differences stay exact however long the pair.
+
+What is kept of each cell is stored by antidiagonal, cell (i, j) at (i + j) * Tx + i, so that lanes read and write
+neighbours. ``skewed`` makes such arrays; to torch they are ordinary (pairs, Tx, Ty) tensors with odd strides.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from likewise.ops.gpu.common import UNREACHABLE, float64_bits, float64_from, launch, processors, window_row
+from likewise.ops.gpu.pairs import Pairs
+
+STEPS = 8  # antidiagonals taken at a time
+FEW_CHANNELS = 16  # up to here a row's frame stays in registers
+
+
+@triton.jit
+def pair_lengths(pair, x_lengths, y_lengths, columns, x_steps, y_steps, ALL_PAIRS: tl.constexpr, FULL: tl.constexpr):
+    n = x_steps
+    m = y_steps
+    if not FULL:
+        n = tl.load(x_lengths + (pair // columns if ALL_PAIRS else pair)).to(tl.int32)
+        m = tl.load(y_lengths + (pair % columns if ALL_PAIRS else pair)).to(tl.int32)
+    return n, m
+
+
+@triton.jit
+def take_number(progress, BLOCKS: tl.constexpr):
+    """Number programs in the order in which they start: whoever is waited for is then already running."""
+    if BLOCKS:
+        return tl.atomic_add(progress, 1)
+    return tl.program_id(0)
+
+
+@triton.jit
+def wait_for(progress, known, needed):
+    """Wait until the neighbour has written `needed` columns; `known` were there when it was last asked."""
+    while known < needed:
+        known = tl.atomic_add(progress, 0, sem="acquire")
+    return known
+
+
+@triton.jit
+def report(progress, columns):
+    tl.debug_barrier()  # all warps have written theirs
+    tl.atomic_max(progress, columns, sem="release")
+
+
+@triton.jit
+def diagonal_cost(frames, x, y, cost, i, j, d, m, n, x_steps, y_steps, C, scale, GIVEN: tl.constexpr,
+                  ROOT: tl.constexpr, FEW: tl.constexpr):  # fmt: skip
+    """Costs of cells (i, j), j = d - i. `frames` holds the rows' frames if they have FEW channels."""
+    valid = (j >= 0) & (j < m) & (i < n)
+    if GIVEN:
+        total = tl.load(cost + d.to(tl.int64) * x_steps + i, mask=valid, other=0.0)
+    else:
+        total = (i * 0).to(scale.dtype)
+        if FEW > 0:
+            for c in tl.static_range(FEW):
+                e = tl.load(y + c * y_steps + j, mask=valid, other=0.0) - frames[c]
+                total += e * e
+        else:
+            for c in range(C):
+                x_c = tl.load(x + i * C + c, mask=valid, other=0.0)
+                e = tl.load(y + c * y_steps + j, mask=valid, other=0.0) - x_c
+                total += e * e
+        if ROOT:
+            total = tl.sqrt(total)
+        total = tl.where(valid, total, 0.0)
+    return total * scale
+
+
+@triton.jit
+def diagonals_kernel(x, y, cost, outcome, up_shares, left_shares, moves, last_rows, edges, progress, x_lengths,
+                     y_lengths, count, first_pair, columns, blocks, x_steps, y_steps, C, scale_bits, size_bits,
+                     ALL_PAIRS: tl.constexpr, FULL: tl.constexpr, GIVEN: tl.constexpr, ROOT: tl.constexpr,
+                     SOFT: tl.constexpr, WINDOW: tl.constexpr, OPEN_BEGIN: tl.constexpr, OPEN_END: tl.constexpr,
+                     RECORD: tl.constexpr, BLOCKS: tl.constexpr, FEW: tl.constexpr, LANES: tl.constexpr,
+                     STEPS: tl.constexpr):  # fmt: skip
+    """x (items, x_steps, C) and y (items, C, y_steps), or cost (pairs, x_steps, y_steps) skewed.
+
+    RECORD writes, for every cell, the shares of the predecessors above and left (soft) or which one was taken (hard).
+    `outcome` gets the values (count,) and behind them, for each pair and block, NaN if a cost was not finite, else 0.
+    Open at the end, the last row goes to `last_rows` (pairs, y_steps) float64, and the values are 0. With several
+    BLOCKS of rows, `edges` (pairs, blocks, y_steps) float64 and `progress` (1 + pairs * blocks), zero at first, join
+    them.
+    """
+    number = take_number(progress, BLOCKS)
+    local = (number // blocks).to(tl.int64)
+    block = number % blocks
+    pair = local + first_pair
+    n, m = pair_lengths(pair, x_lengths, y_lengths, columns, x_steps, y_steps, ALL_PAIRS, FULL)
+    dtype = outcome.dtype.element_ty
+    scale = float64_from(scale_bits).to(dtype)
+    size = float64_from(size_bits)
+    plane = local * (x_steps + y_steps - 1) * x_steps
+    x += (pair // columns if ALL_PAIRS else pair) * x_steps * C
+    y += (pair % columns if ALL_PAIRS else pair) * C * y_steps
+    cost += plane
+    edge_out = edges + number.to(tl.int64) * y_steps
+    edge_in = edge_out - y_steps
+    done_out = progress + 1 + number
+    done_in = done_out - 1
+    lane = tl.arange(0, LANES)
+    top = block * LANES
+    i = top + lane
+    steps = tl.where(top < n, tl.minimum(n - top, LANES) + m - 1, 0)
+    frames = ()
+    for c in tl.static_range(FEW):
+        frames = frames + (tl.load(x + i * C + c, mask=i < n, other=0.0),)
+    first, last = window_row(WINDOW, size, n, m, i)
+    # Open at the beginning, a path enters cell (0, j) once; of the two neighbours above, each brings a half.
+    corner = (1.0 if SOFT else 0.0) if OPEN_BEGIN else 0.0
+    above_all = tl.full([], corner if OPEN_BEGIN else UNREACHABLE, tl.float64)
+    left = tl.full((LANES,), UNREACHABLE, dtype)
+    diagonal = tl.where((lane == 0) & (block == 0), corner, left)
+    poison = tl.zeros((LANES,), dtype)
+    base = tl.full([], 0.0, tl.float64)
+    known = tl.full([], 0, tl.int32)
+    if BLOCKS:
+        if (block > 0) & (steps > 0):
+            known = wait_for(done_in, known, tl.minimum(m, STEPS))
+            above = tl.load(edge_in, cache_modifier=".cg")
+            base = tl.where(above < 1e29, above, base)
+    z_ahead = ()
+    edge_ahead = ()
+    for u in tl.static_range(STEPS):
+        z_ahead = z_ahead + (diagonal_cost(frames, x, y, cost, i, u - lane, top + u, m, n, x_steps, y_steps, C, scale,
+                                           GIVEN, ROOT, FEW),)  # fmt: skip
+        above = above_all
+        if BLOCKS:
+            loaded = tl.load(
+                edge_in + u, mask=(block > 0) & (u < m) & (steps > 0), other=UNREACHABLE, cache_modifier=".cg"
+            )
+            above = tl.where(block > 0, loaded, above_all)
+        edge_ahead = edge_ahead + (above,)
+    at = plane + top.to(tl.int64) * x_steps + i
+    for chunk in range((steps + STEPS - 1) // STEPS):
+        z_now = z_ahead
+        edge_now = edge_ahead
+        coming = (chunk + 1) * STEPS
+        if BLOCKS:
+            if block > 0:
+                known = wait_for(done_in, known, tl.minimum(m, coming + STEPS))
+        z_ahead = ()
+        edge_ahead = ()
+        for u in tl.static_range(STEPS):
+            step = coming + u
+            z_ahead = z_ahead + (diagonal_cost(frames, x, y, cost, i, step - lane, top + step, m, n, x_steps, y_steps,
+                                               C, scale, GIVEN, ROOT, FEW),)  # fmt: skip
+            above = above_all
+            if BLOCKS:
+                loaded = tl.load(edge_in + step, mask=(block > 0) & (step < m), other=UNREACHABLE, cache_modifier=".cg")
+                above = tl.where(block > 0, loaded, above_all)
+            edge_ahead = edge_ahead + (above,)
+        for u in tl.static_range(STEPS):
+            j = chunk * STEPS + u - lane
+            valid = (j >= 0) & (j < m) & (i < n)
+            z = z_now[u]
+            poison += z * 0.0
+            edge = tl.where(edge_now[u] < 1e29, edge_now[u] - base, UNREACHABLE).to(dtype)
+            up = tl.where(lane == 0, edge, tl.gather(left, tl.maximum(lane - 1, 0), 0))
+            least = tl.minimum(tl.minimum(up, left), diagonal)
+            if SOFT:
+                from_up = tl.exp2(least - up)
+                from_left = tl.exp2(least - left)
+                total = from_up + from_left + tl.exp2(least - diagonal)
+                value = z + least - tl.log2(total)
+                if RECORD:
+                    tl.store(up_shares + at, from_up / total, mask=valid)
+                    tl.store(left_shares + at, from_left / total, mask=valid)
+            else:
+                value = z + least
+                if RECORD:
+                    move = tl.where(tl.minimum(up, left) < diagonal, tl.where(left < up, 2, 1), 0)
+                    tl.store(moves + at, move.to(tl.int8), mask=valid)
+            if WINDOW != 0:
+                value = tl.where((j < first) | (j > last), UNREACHABLE, value)
+            at += x_steps
+            if BLOCKS or OPEN_END:
+                absolute = tl.where(value < 1e29, value.to(tl.float64) + base, UNREACHABLE)
+                if BLOCKS:
+                    tl.store(edge_out + j, absolute, mask=valid & (lane == LANES - 1))
+                if OPEN_END:
+                    tl.store(last_rows + local * y_steps + j, absolute, mask=valid & (i == n - 1))
+            diagonal = up
+            left = tl.where(valid, value, left)  # a row that has ended keeps its last value
+        # Keep values near zero: subtract the least, and remember it in float64.
+        shift = tl.min(tl.where(valid, value, UNREACHABLE), 0)
+        shift = tl.where(shift < 1e29, shift, 0.0)
+        left -= shift
+        diagonal -= shift
+        base += shift.to(tl.float64)
+        if BLOCKS:
+            if (chunk % 4 == 3) | (coming >= steps):
+                report(done_out, coming - (LANES - 1))
+    if (top < n) & (n <= top + LANES):
+        best = tl.sum(tl.where(i == n - 1, left.to(tl.float64) + base, 0.0), 0)
+        tl.store(outcome + local, 0.0 if OPEN_END else (best / scale.to(tl.float64)).to(dtype))
+    tl.store(outcome + count + local * blocks + block, tl.sum(poison, 0))
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the kernel found: of each cell, skewed (pairs, Tx, Ty), and in all. Unused fields are empty."""
+
+    up: Tensor  # share of the predecessor above
+    left: Tensor
+    moves: Tensor  # 0: diagonal, 1: above, 2: left; int8
+    last_row: Tensor  # r of the last row, float64 (pairs, Ty), if open at the end
+    values: Tensor  # (pairs,)
+    outcome: Tensor  # the values, and NaN if a cost was not finite
+
+
+def skewed(like: Tensor, pairs: int, x_steps: int, y_steps: int, *, zero: bool = False, dtype: Any = None) -> Tensor:
+    """Return a tensor (pairs, Tx, Ty) that is stored by antidiagonal."""
+    new = like.new_zeros if zero else like.new_empty
+    storage = new((pairs, x_steps + y_steps - 1, x_steps), dtype=dtype or like.dtype)
+    return storage.as_strided((pairs, x_steps, y_steps), (storage.stride(0), x_steps + 1, x_steps))
+
+
+def run_diagonals(pairs: Pairs, first: int, last: int, *, record: bool, cost: Tensor | None = None) -> Record:
+    """Align pairs first..last-1; scratch is O(Ty) a pair, and O(Tx Ty) with a record of the cells.
+
+    ``cost``, skewed, if given, is used instead of computing it from x and y.
+    """
+    (x_steps, y_steps), count = pairs.steps, last - first
+    x = pairs.x.detach().contiguous()
+    if pairs.y is None:
+        cost = skewed(x, count, x_steps, y_steps).copy_(x[first:last])
+    y = x if cost is not None else pairs.y.detach().transpose(1, 2).contiguous()  # (items, C, Ty)
+    full = pairs.x_lengths is None and pairs.y_lengths is None
+    x_lengths, y_lengths = (x, x) if full else pairs.lengths()
+    lanes, blocks, edges, progress = row_blocks(x, count, x_steps, y_steps, torch.float64)
+    nothing = x.new_empty(0)
+    outcome = x.new_empty(count * (1 + blocks))
+
+    def cells(wanted: bool, dtype: Any = None) -> Tensor:  # padding is not written
+        return skewed(x, count, x_steps, y_steps, zero=not full, dtype=dtype) if wanted else nothing
+
+    kept = Record(
+        up=cells(record and pairs.soft),
+        left=cells(record and pairs.soft),
+        moves=cells(record and not pairs.soft, torch.int8),
+        last_row=x.new_full((count, y_steps), UNREACHABLE.value, dtype=torch.float64)
+        if pairs.rules.open_end
+        else nothing,
+        values=outcome[:count],
+        outcome=outcome,
+    )
+    written = (kept.up, kept.left, kept.moves, kept.last_row, edges, progress)
+    sizes = (count, first, pairs.columns, blocks, x_steps, y_steps, x.shape[2])
+    launch(
+        diagonals_kernel,
+        (count * blocks,),
+        (x, y, x if cost is None else cost, outcome, *written, x_lengths, y_lengths),
+        (*sizes, float64_bits(pairs.scale), float64_bits(pairs.rules.window.size)),
+        lanes // 32,
+        ALL_PAIRS=pairs.all_pairs,
+        FULL=full,
+        GIVEN=cost is not None,
+        ROOT=pairs.root,
+        SOFT=pairs.soft,
+        WINDOW=pairs.rules.window.kind,
+        OPEN_BEGIN=pairs.rules.open_begin,
+        OPEN_END=pairs.rules.open_end,
+        RECORD=record,
+        BLOCKS=blocks > 1,
+        FEW=x.shape[2] if cost is None and x.shape[2] <= FEW_CHANNELS else 0,
+        LANES=lanes,
+        STEPS=STEPS,
+    )
+    if pairs.rules.open_end:
+        best = kept.last_row.amin(1)
+        if pairs.soft:
+            best = -torch.logsumexp(-kept.last_row * math.log(2), 1) / math.log(2)
+        kept.values.add_((best / pairs.scale).to(x.dtype))
+    return kept
+
+
+def row_blocks(
+    x: Tensor, count: int, x_steps: int, y_steps: int, dtype: torch.dtype
+) -> tuple[int, int, Tensor, Tensor]:
+    """How pairs are cut for the diagonals kernels: rows of a block, blocks of a pair, and what joins these."""
+    rows, blocks = block_shape(count, x_steps, processors(x))
+    edges = x.new_empty((count, blocks, y_steps) if blocks > 1 else (0,), dtype=dtype)
+    progress = x.new_zeros(1 + count * blocks if blocks > 1 else 0, dtype=torch.int32)
+    return rows, blocks, edges, progress
+
+
+def block_shape(count: int, steps: int, processors: int) -> tuple[int, int]:
+    """Rows of a block and blocks of a pair: low enough blocks for every processor to have one."""
+    rows = min(512, max(32, triton.next_power_of_2(steps)))
+    while rows > 128 and count * triton.cdiv(steps, rows) < processors:
+        rows //= 2
+    return rows, triton.cdiv(steps, rows)

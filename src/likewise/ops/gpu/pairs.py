@@ -1,0 +1,89 @@
+"""Pairs: what the GPU kernels are asked."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from likewise import _check
+from likewise.ops.rules import Rules
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What to align: x and y (items, steps, channels), paired or all pairs, or given costs (pairs, Tx, Ty) as x."""
+
+    op: str
+    x: Tensor
+    y: Tensor | None
+    x_lengths: Tensor | None
+    y_lengths: Tensor | None
+    rules: Rules
+    soft: bool
+    scale: float  # of the costs: 1, or 1 / (gamma ln 2)
+    root: bool = False
+    all_pairs: bool = False
+
+    @property
+    def columns(self) -> int:
+        """Items of y."""
+        return len(self.x if self.y is None else self.y)
+
+    @property
+    def count(self) -> int:
+        """Number of alignments."""
+        return len(self.x) * self.columns if self.all_pairs else len(self.x)
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """Tx and Ty, padding included."""
+        return self.x.shape[1], self.x.shape[2] if self.y is None else self.y.shape[1]
+
+    def items(self, first: int, last: int) -> tuple[Tensor, Tensor]:
+        """Indices into x and into y of pairs first..last-1."""
+        pair = torch.arange(first, last, device=self.x.device)
+        return (pair // self.columns, pair % self.columns) if self.all_pairs else (pair, pair)
+
+    def lengths(self) -> tuple[Tensor, Tensor]:
+        """Lengths of x and y, checked, on the device."""
+        found = []
+        for name, lengths, count, steps in (
+            ("x_lengths", self.x_lengths, len(self.x), self.steps[0]),
+            ("y_lengths", self.y_lengths, self.columns, self.steps[1]),
+        ):
+            if lengths is None:
+                found.append(torch.full((count,), steps, dtype=torch.int64, device=self.x.device))
+            else:
+                _check.lengths_range(self.op, name, lengths, steps)
+                found.append(lengths.to(self.x.device))
+        return found[0], found[1]
+
+    def require_finite(self, outcome: Tensor | None = None) -> None:
+        """Raise if x or y is not finite, or if ``outcome``, what a kernel made of them, is not. Waits for the GPU."""
+        if self.x.is_cuda and torch.cuda.is_current_stream_capturing():
+            return
+        tensors = [t for t in ((self.x, self.y) if outcome is None else (outcome,)) if t is not None and t.numel()]
+        if all(math.isfinite(torch.linalg.vector_norm(t, torch.inf)) for t in tensors):
+            return
+        self._find_nonfinite()
+        if outcome is not None:
+            _check.refuse(self.op, f"the value of a pair is not finite: the costs overflow {self.x.dtype}")
+
+    def _find_nonfinite(self) -> None:
+        for name, x, lengths in (("x", self.x, self.x_lengths), ("y", self.y, self.y_lengths)):
+            if x is None:
+                continue
+            wrong = ~x.isfinite()
+            if lengths is not None:  # padding may hold anything
+                steps = torch.arange(x.shape[1], device=x.device)
+                wrong &= (steps < lengths.to(x.device)[:, None])[..., None]
+            if self.y is None and self.y_lengths is not None:
+                steps = torch.arange(x.shape[2], device=x.device)
+                wrong &= (steps < self.y_lengths.to(x.device)[:, None])[:, None]
+            if wrong.any():
+                item, i, j = wrong.nonzero()[0].tolist()
+                place = f"cost[{item}] holds {{}} at ({i}, {j})"
+                if self.y is not None:
+                    place = f"{name}[{item}] holds {{}} at step {i}, channel {j}"
+                _check.refuse(self.op, place.format(x[item, i, j].item()))

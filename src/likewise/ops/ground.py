@@ -1,0 +1,146 @@
+"""Ground costs: how far one frame is from another.
+
+A ground cost is a function of x (B, Tx, C) and y (B, Ty, C) that gives (B, Tx, Ty). The three named here are fused
+into the kernels, which never store that array; any other callable works too.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from likewise import _check
+
+GroundCost = Callable[[Tensor, Tensor], Tensor]
+
+
+def sqeuclidean(x: Tensor, y: Tensor) -> Tensor:
+    """Squared Euclidean cost, sum_c (x_ic - y_jc)^2.
+
+    Example:
+        >>> sqeuclidean(torch.tensor([[[0.0], [1.0]]]), torch.tensor([[[3.0]]]))
+        tensor([[[9.],
+                 [4.]]])
+    """
+    return _SquaredDistance.apply(x, y)
+
+
+def euclidean(x: Tensor, y: Tensor) -> Tensor:
+    """Euclidean cost, ||x_i - y_j||; where it is zero, so is its derivative.
+
+    Example:
+        >>> euclidean(torch.tensor([[[0.0, 0.0]]]), torch.tensor([[[3.0, 4.0]]]))
+        tensor([[[5.]]])
+    """
+    squared = sqeuclidean(x, y)
+    return torch.where(squared > 0, squared, 1).sqrt() * (squared > 0)
+
+
+def cosine(x: Tensor, y: Tensor) -> Tensor:
+    """Cosine cost, 1 - cos(x_i, y_j), computed without cancellation as ||x_i/|x_i| - y_j/|y_j|||^2 / 2.
+
+    A frame of zeros has no direction: it costs 1 against every frame.
+
+    Example:
+        >>> cosine(torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.0, 2.0], [3.0, 0.0]]]))
+        tensor([[[1.0000, 0.0000]]])
+    """
+    return sqeuclidean(*_directions(x, y)) / 2
+
+
+NAMED: dict[str, GroundCost] = {"sqeuclidean": sqeuclidean, "euclidean": euclidean, "cosine": cosine}
+
+
+def resolve(op: str, ground: str | GroundCost) -> GroundCost:
+    """Return the ground cost that a name or a callable stands for."""
+    if isinstance(ground, str):
+        if ground not in NAMED:
+            _check.refuse(op, f"unknown ground cost {ground!r}; expected one of {', '.join(NAMED)}, or a callable")
+        return NAMED[ground]
+    if not callable(ground):
+        raise TypeError(f"{op}: expected ground to be a name or a callable, got {type(ground).__name__}")
+    return ground
+
+
+def is_fused(ground: GroundCost) -> bool:
+    """Whether the kernels know this ground cost."""
+    return ground in NAMED.values()
+
+
+def frames(
+    ground: GroundCost, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None
+) -> tuple[Tensor, Tensor, bool, float]:
+    """What the kernels take for a named ground cost: frames of x and y, and whether to take the root.
+
+    Last comes the factor that their costs still lack.
+    """
+    x, y = at_least_float32(x), at_least_float32(y)
+    if ground is cosine:
+        return *_directions(zero_padding(x, x_lengths), zero_padding(y, y_lengths)), False, 0.5
+    return x, y, ground is euclidean, 1.0
+
+
+def scaled(values: Tensor, factor: float) -> Tensor:
+    """Return values * factor, without the work if there is none."""
+    return values if factor == 1 else values * factor
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Half precision as float32: kernels accumulate in float32 or better."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def evaluate(
+    op: str, ground: GroundCost, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None
+) -> Tensor:
+    """Return ground(x, y), checked, at least float32."""
+    cost = ground(zero_padding(x, x_lengths), zero_padding(y, y_lengths))
+    expected = (x.shape[0], x.shape[1], y.shape[1])
+    if not isinstance(cost, Tensor) or cost.shape != expected:
+        got = tuple(cost.shape) if isinstance(cost, Tensor) else type(cost).__name__
+        _check.refuse(op, f"expected the ground cost to return shape {expected}, got {got}")
+    return at_least_float32(cost)
+
+
+def zero_padding(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Return x with its padding set to zero, so that NaN in it cannot spread through a derivative."""
+    if lengths is None:
+        return x
+    steps = torch.arange(x.shape[1], device=x.device)
+    return x.masked_fill((steps >= lengths.to(x.device)[:, None])[..., None], 0)
+
+
+class _SquaredDistance(torch.autograd.Function):
+    """Differences without their array (B, Tx, Ty, C), and twice differentiable, which torch.cdist is not."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        ctx.save_for_backward(x, y)
+        return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        x, y = ctx.saved_tensors
+        # d/dx_i = 2 sum_j grad_ij (x_i - y_j); relative to a common centre, so that an offset costs no digits.
+        centre = y.detach().mean(-2, keepdim=True)
+        x, y = x - centre, y - centre
+        return (
+            2 * (grad.sum(-1)[..., None] * x - grad @ y),
+            2 * (grad.sum(-2)[..., None] * y - grad.mT @ x),
+        )
+
+
+def _directions(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    # A zero frame gets a direction of its own, one for x and one for y, at right angles to everything else.
+    unit_x, zero_x = _unit(x)
+    unit_y, zero_y = _unit(y)
+    nothing_x, nothing_y = torch.zeros_like(zero_x), torch.zeros_like(zero_y)
+    return torch.cat([unit_x, zero_x, nothing_x], -1), torch.cat([unit_y, nothing_y, zero_y], -1)
+
+
+def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
+    largest = x.detach().abs().amax(-1, keepdim=True)  # scale first: squares of tiny or huge values are lost
+    scaled = x / torch.where(largest > 0, largest, 1)
+    norm = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    return scaled / torch.where(norm > 0, norm, 1), (largest == 0).to(x.dtype)

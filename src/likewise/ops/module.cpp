@@ -1,0 +1,132 @@
+// Bindings of likewise._native. Kernels take plain addresses: ops/cpu.py checks the tensors and keeps them alive.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <vector>
+
+#include "dtw/kernel.h"
+#include "finite/kernel.h"
+#include "problem.h"
+#include "soft_dtw/kernel.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace likewise;
+
+namespace {
+
+using Address = uintptr_t;
+template <class T> T* at(Address address) { return reinterpret_cast<T*>(address); }
+
+// The instruction sets that this build has and this machine runs, the best first.
+std::vector<std::string> instruction_sets() {
+    std::vector<std::string> found;
+#if defined(LIKEWISE_X86)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        found.push_back("avx512");
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) found.push_back("avx2");
+#endif
+    found.push_back("baseline");
+    return found;
+}
+
+#if defined(LIKEWISE_X86)
+#define CALL(isa, function, ...)                                                            \
+    (isa == "avx512"   ? avx512::function(__VA_ARGS__)                                      \
+     : isa == "avx2"   ? avx2::function(__VA_ARGS__)                                        \
+                       : baseline::function(__VA_ARGS__))
+#else
+#define CALL(isa, function, ...) baseline::function(__VA_ARGS__)
+#endif
+
+}  // namespace
+
+NB_MODULE(_native, module) {
+    using Release = nb::call_guard<nb::gil_scoped_release>;
+
+    nb::class_<Problem>(module, "Problem")
+        .def("__init__",
+             [](Problem* self, Address x, Address y, Address cost, Address x_lengths, Address y_lengths, int64_t rows,
+                int64_t columns, int64_t x_steps, int64_t y_steps, int64_t channels, bool all_pairs, bool float64,
+                int ground, int window, double window_size, bool open_begin, bool open_end, double gamma) {
+                 new (self) Problem{at<void>(x), at<void>(y), at<void>(cost), at<int64_t>(x_lengths), at<int64_t>(y_lengths),
+                                    rows, columns, x_steps, y_steps, channels, all_pairs, float64, static_cast<Ground>(ground),
+                                    Window{static_cast<WindowKind>(window), window_size}, open_begin, open_end, gamma};
+             },
+             "x"_a, "y"_a, "cost"_a, "x_lengths"_a, "y_lengths"_a, "rows"_a, "columns"_a, "x_steps"_a, "y_steps"_a,
+             "channels"_a, "all_pairs"_a, "float64"_a, "ground"_a, "window"_a, "window_size"_a, "open_begin"_a, "open_end"_a,
+             "gamma"_a);
+
+    module.def("instruction_sets", &instruction_sets);
+    module.def("window_row", [](int kind, double size, int64_t n, int64_t m, int64_t i) {
+        int64_t first, last;
+        window_row(Window{static_cast<WindowKind>(kind), size}, n, m, i, first, last);
+        return std::pair<int64_t, int64_t>(first, last);
+    });
+    module.def(
+        "first_nonfinite",
+        [](const std::string& isa, Address values, Address lengths, int64_t count, int64_t steps, int64_t channels, bool float64) {
+            return CALL(isa, first_nonfinite, at<void>(values), at<int64_t>(lengths), count, steps, channels, float64);
+        },
+        Release());
+
+    module.def("dtw_lanes", [](const std::string& isa, bool float64) { return CALL(isa, dtw_lanes, float64); });
+    module.def(
+        "dtw_blocks",
+        [](const std::string& isa, const Problem& problem, Address order, int64_t count, Address values, int64_t begin, int64_t end) {
+            CALL(isa, dtw_blocks, problem, at<int64_t>(order), count, at<void>(values), begin, end);
+        },
+        Release());
+    module.def(
+        "dtw_tile",
+        [](const std::string& isa, const Problem& problem, Address row_order, Address column_order, bool symmetric,
+           Address values, int64_t block, int64_t first, int64_t last) {
+            CALL(isa, dtw_tile, problem, at<int64_t>(row_order), at<int64_t>(column_order), symmetric, at<void>(values), block,
+                 first, last);
+        },
+        Release());
+    module.def(
+        "dtw_values",
+        [](const std::string& isa, const Problem& problem, Address values, int64_t begin, int64_t end) {
+            CALL(isa, dtw_values, problem, at<void>(values), begin, end);
+        },
+        Release());
+    module.def(
+        "dtw_paths",
+        [](const std::string& isa, const Problem& problem, Address paths, Address steps, int64_t begin, int64_t end) {
+            CALL(isa, dtw_paths, problem, at<int64_t>(paths), at<int64_t>(steps), begin, end);
+        },
+        Release());
+    module.def(
+        "dtw_gradients",
+        [](const std::string& isa, const Problem& problem, Address weights, Address x_grad, Address y_grad, int64_t begin, int64_t end) {
+            CALL(isa, dtw_gradients, problem, at<void>(weights), at<void>(x_grad), at<void>(y_grad), begin, end);
+        },
+        Release());
+
+    module.def(
+        "soft_dtw_values",
+        [](const std::string& isa, const Problem& problem, Address values, int64_t begin, int64_t end) {
+            CALL(isa, soft_dtw_values, problem, at<void>(values), begin, end);
+        },
+        Release());
+    module.def(
+        "soft_dtw_gradients",
+        [](const std::string& isa, const Problem& problem, bool plan, Address weights, Address values, Address x_grad,
+           Address y_grad, int64_t begin, int64_t end) {
+            CALL(isa, soft_dtw_gradients, problem, plan, at<void>(weights), at<void>(values), at<void>(x_grad), at<void>(y_grad),
+                 begin, end);
+        },
+        Release());
+    module.def(
+        "soft_dtw_hessian",
+        [](const std::string& isa, const Problem& problem, Address tangent, Address product, int64_t begin, int64_t end) {
+            CALL(isa, soft_dtw_hessian, problem, at<void>(tangent), at<void>(product), begin, end);
+        },
+        Release());
+}

@@ -1,0 +1,127 @@
+// Short vectors exactly as wide as a register of the instruction set this file is compiled for.
+// Everything lives in an unnamed namespace: the same sources are compiled once per instruction set, and no
+// function of one set may be linked into another. For that reason kernels also keep away from std:: templates.
+#pragma once
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <new>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace likewise {
+namespace LIKEWISE_ISA {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kBytes = 32;
+#else
+constexpr int kBytes = 16;
+#endif
+
+#define INLINE inline __attribute__((always_inline))
+#define INLINE_LAMBDA __attribute__((always_inline))
+
+template <class T> struct Lanes;
+template <> struct Lanes<float> {
+    using Bits = int32_t;
+    typedef float Vector __attribute__((vector_size(kBytes)));
+    typedef float Unaligned __attribute__((vector_size(kBytes), aligned(4)));
+    typedef int32_t Integers __attribute__((vector_size(kBytes)));
+};
+template <> struct Lanes<double> {
+    using Bits = int64_t;
+    typedef double Vector __attribute__((vector_size(kBytes)));
+    typedef double Unaligned __attribute__((vector_size(kBytes), aligned(8)));
+    typedef int64_t Integers __attribute__((vector_size(kBytes)));
+};
+template <class T> using V = typename Lanes<T>::Vector;
+template <class T> using I = typename Lanes<T>::Integers;
+template <class T> constexpr int W = kBytes / int(sizeof(T));
+template <class T> constexpr T kInfinity = std::numeric_limits<T>::infinity();
+
+template <class T> INLINE V<T> load(const T* from) { return *reinterpret_cast<const typename Lanes<T>::Unaligned*>(from); }
+template <class T> INLINE void store(T* to, V<T> value) { *reinterpret_cast<typename Lanes<T>::Unaligned*>(to) = value; }
+// x - 0 is x for every x, so this is one broadcast; 0 + x is not (for -0), and would be an addition.
+template <class T> INLINE V<T> splat(T value) { return value - V<T>{}; }
+template <class X> INLINE X min(X a, X b) { return a < b ? a : b; }
+template <class X> INLINE X max(X a, X b) { return a > b ? a : b; }
+INLINE float root(float value) { return __builtin_sqrtf(value); }
+INLINE double root(double value) { return __builtin_sqrt(value); }
+
+template <class T> INLINE V<T> square_root(V<T> value) {
+    V<T> result;
+    for (int l = 0; l < W<T>; ++l) result[l] = root(value[l]);
+    return result;
+}
+
+// 0, 1, 2, ... in the lanes.
+template <class T> INLINE I<T> counting() {
+    I<T> result;
+    for (int l = 0; l < W<T>; ++l) result[l] = l;
+    return result;
+}
+
+// The value in the first `count` lanes, 0 in the others.
+template <class T> INLINE V<T> keep(V<T> value, int64_t count) {
+    const I<T> cut = I<T>{} + static_cast<typename Lanes<T>::Bits>(count);
+    return counting<T>() < cut ? value : V<T>{};
+}
+
+// One bit per lane: the sign bits of a comparison's result.
+template <class T> INLINE uint32_t bits_of(I<T> mask) {
+#if defined(__AVX512DQ__)
+    if constexpr (sizeof(T) == 4) return _mm512_movepi32_mask((__m512i)mask);
+    else return _mm512_movepi64_mask((__m512i)mask);
+#elif defined(__AVX2__)
+    if constexpr (sizeof(T) == 4) return _mm256_movemask_ps((__m256)mask);
+    else return _mm256_movemask_pd((__m256d)mask);
+#elif defined(__SSE2__)
+    if constexpr (sizeof(T) == 4) return _mm_movemask_ps((__m128)mask);
+    else return _mm_movemask_pd((__m128d)mask);
+#else
+    uint32_t bits = 0;
+    for (int l = 0; l < W<T>; ++l) bits |= uint32_t(mask[l] & 1) << l;
+    return bits;
+#endif
+}
+
+// Aligned scratch that grows and is never initialised.
+template <class T> class Buffer {
+public:
+    Buffer() = default;
+    explicit Buffer(int64_t count) { reserve(count); }
+    ~Buffer() { std::free(data_); }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    // Room for `count` elements; earlier contents are lost when it grows.
+    T* reserve(int64_t count) {
+        if (count > size_) {
+            std::free(data_);
+            size_ = 0;
+            const size_t bytes = (size_t(count) * sizeof(T) + 127) / 64 * 64;
+            data_ = static_cast<T*>(std::aligned_alloc(64, bytes));
+            if (!data_) throw std::bad_alloc();
+            size_ = count;
+        }
+        return data_;
+    }
+    T* get() const { return data_; }
+    T& operator[](int64_t i) const { return data_[i]; }
+
+private:
+    T* data_ = nullptr;
+    int64_t size_ = 0;
+};
+
+template <class T> INLINE void fill(T* to, int64_t count, T value) {
+    for (int64_t i = 0; i < count; ++i) to[i] = value;
+}
+
+}  // namespace
+}  // namespace LIKEWISE_ISA
+}  // namespace likewise
