@@ -88,6 +88,18 @@ def lengths_range(op: str, name: str, lengths: Tensor, steps: int) -> None:
         refuse(op, f"{name}[{item}] is {int(lengths[item])}; lengths must be between 1 and {steps}")
 
 
+def finite(op: str, name: str, x: Tensor, lengths: Tensor | None) -> None:
+    """Refuse NaN and infinities inside sequences (B, T, C). Reads the numbers: skipped in traced code."""
+    if torch.compiler.is_compiling() or x.isfinite().all():
+        return
+    wrong = ~x.isfinite()
+    if lengths is not None:  # padding may hold anything
+        wrong &= (torch.arange(x.shape[1], device=x.device) < lengths.to(x.device)[:, None])[..., None]
+    if wrong.any():
+        item, step, channel = wrong.nonzero()[0].tolist()
+        refuse(op, f"{name}[{item}] holds {x[item, step, channel].item()} at step {step}, channel {channel}")
+
+
 def positive(op: str, name: str, value: float) -> float:
     """Return ``value`` as a float if it is a positive finite number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -9,6 +9,7 @@ from torch import Tensor
 from likewise import _check
 from likewise.distances.alignment import PathAlignment
 from likewise.distances.distance import Distance, Sequences, full_lengths
+from likewise.ops.ground import at_least_float32
 
 
 class Framewise(Distance):
@@ -25,22 +26,24 @@ class Framewise(Distance):
 
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (B,) of padded pairs."""
+        self._require_finite(x, y, x_lengths, y_lengths)
         steps = min(x.shape[1], y.shape[1])
         x, y = x[:, :steps], y[:, :steps]
         if x_lengths is not None or y_lengths is not None:
             common = torch.minimum(full_lengths(x, x_lengths), full_lengths(y, y_lengths))
             beyond = (torch.arange(steps, device=x.device) >= common[:, None])[..., None]
             x, y = x.masked_fill(beyond, 0), y.masked_fill(beyond, 0)
-        return self.vectors(x.flatten(1)[:, None], y.flatten(1)[:, None])[:, 0, 0]
+        return self._vectors(x.flatten(1)[:, None], y.flatten(1)[:, None])[:, 0, 0]
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (N, M), by groups of equal length."""
         if y is None:
             y, y_lengths = x, x_lengths
+        self._require_finite(x, y, x_lengths, y_lengths)
         rows, columns = _groups(x, x_lengths), _groups(y, y_lengths)
         blocks = []
         for n, i in rows:
-            strip = [self.vectors(*_cut(x[i], y[j], min(n, m))) for m, j in columns]
+            strip = [self._vectors(*_cut(x[i], y[j], min(n, m))) for m, j in columns]
             blocks.append(torch.cat(strip, 1) if strip else x.new_empty(len(i), 0))
         if not blocks:
             return x.new_empty(0, len(y))
@@ -72,6 +75,13 @@ class Framewise(Distance):
             return torch.where(t < steps[:, None], t, -1)[..., None].expand(-1, -1, 2), steps
 
         return PathAlignment(lambda: self.paired(x, y, x_lengths, y_lengths), paths, x, y, *lengths)
+
+    def _vectors(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.vectors(at_least_float32(x), at_least_float32(y)).to(x.dtype)
+
+    def _require_finite(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> None:
+        _check.finite(self.name, "x", x, x_lengths)
+        _check.finite(self.name, "y", y, y_lengths)
 
 
 def _vectors_as_sequences(x: Sequences, y: Sequences) -> tuple[Sequences, Sequences]:

@@ -108,16 +108,15 @@ class SoftDTWDivergence(SoftDTW):
 
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Divergences (B,) of padded pairs."""
-        own = self._own(x, x_lengths) + self._own(y, y_lengths)
-        return super().paired(x, y, x_lengths, y_lengths) - own / 2
+        value = super().paired(x, y, x_lengths, y_lengths)
+        return value - (self._own(x, x_lengths) + self._own(y, y_lengths)) / 2
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Divergences (N, M) of padded sequences."""
         if not is_fused(self.ground):
             return Distance.all_pairs(self, x, y, x_lengths, y_lengths)  # from pairs, which are divergences already
-        own_x = self._own(x, x_lengths)
-        own_y = own_x if y is None else self._own(y, y_lengths)
-        return super().all_pairs(x, y, x_lengths, y_lengths) - (own_x[:, None] + own_y) / 2
+        value, own_x = super().all_pairs(x, y, x_lengths, y_lengths), self._own(x, x_lengths)
+        return value - (own_x[:, None] + (own_x if y is None else self._own(y, y_lengths))) / 2
 
     def _own(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         return super().paired(x, x, lengths, lengths)

@@ -207,9 +207,7 @@ def _finite(op: str, name: str, x: Tensor, lengths: Tensor) -> None:
         INSTRUCTION_SET, x.data_ptr(), lengths.data_ptr(), count, steps, channels, x.dtype == torch.float64
     )
     if item >= 0:
-        values = x[item, : int(lengths[item])]
-        step, channel = (~values.isfinite()).nonzero()[0].tolist()
-        _check.refuse(op, f"{name}[{item}] holds {values[step, channel].item()} at step {step}, channel {channel}")
+        _check.finite(op, name, x, lengths)  # says where
 
 
 def _finite_costs(op: str, cost: Tensor, x_lengths: Tensor, y_lengths: Tensor) -> None:

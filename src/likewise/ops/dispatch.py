@@ -28,28 +28,36 @@ def operator(
     ``triton`` names the CUDA kernel, "op.function" for likewise.ops.op.gpu.function: imported when first called, since
     it needs Triton. ``fake`` gives the shapes. Without ``backward``, differentiating raises.
     """
-    name = schema[: schema.index("(")]
-    folder, function = triton.split(".")
-
-    def run_triton(*arguments: Any) -> Any:
-        try:
-            module = importlib.import_module(f"likewise.ops.{folder}.gpu")
-        except ImportError as error:
-            _no_kernel(folder, arguments, f"could not be imported ({error})")
-        return getattr(module, function)(*arguments)
-
+    name, op = schema[: schema.index("(")], triton.split(".")[0]
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     _library.impl(name, cpu, "CPU")
-    _library.impl(name, run_triton, "CUDA")
-    _library.impl(name, lambda *arguments: _no_kernel(folder, arguments), "CompositeExplicitAutograd")
+    _library.impl(name, lambda *arguments: _run_triton(op, triton, arguments), "CUDA")
+    _library.impl(name, lambda *arguments: _no_kernel(op, arguments), "CompositeExplicitAutograd")
     torch.library.register_fake(f"likewise::{name}", fake, lib=_library)
     if backward is not None:
         torch.library.register_autograd(f"likewise::{name}", backward, setup_context=save, lib=_library)
     return getattr(torch.ops.likewise, name).default
 
 
+def _run_triton(op: str, kernel: str, arguments: tuple[Any, ...]) -> Any:
+    folder, function = kernel.split(".")
+    try:
+        module = importlib.import_module(f"likewise.ops.{folder}.gpu")
+    except ImportError as error:
+        _no_kernel(op, arguments, f"could not be imported ({error})")
+    device = _device(arguments)
+    if device.index == torch.cuda.current_device():
+        return getattr(module, function)(*arguments)
+    with torch.cuda.device(device):
+        return getattr(module, function)(*arguments)
+
+
+def _device(arguments: tuple[Any, ...]) -> torch.device:
+    return next(argument.device for argument in arguments if isinstance(argument, Tensor))
+
+
 def _no_kernel(op: str, arguments: tuple[Any, ...], why_no_triton: str = "needs CUDA tensors") -> NoReturn:
-    device = next(argument.device for argument in arguments if isinstance(argument, Tensor))
+    device = _device(arguments)
     raise NotImplementedError(
         f"{op}: no kernel for tensors on {device}: the C++ kernel needs CPU tensors; the Triton kernel {why_no_triton}"
     )

@@ -95,6 +95,8 @@ def evaluate(
     op: str, ground: GroundCost, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None
 ) -> Tensor:
     """Return ground(x, y), checked, at least float32."""
+    _check.finite(op, "x", x, x_lengths)
+    _check.finite(op, "y", y, y_lengths)
     cost = ground(zero_padding(x, x_lengths), zero_padding(y, y_lengths))
     expected = (x.shape[0], x.shape[1], y.shape[1])
     if not isinstance(cost, Tensor) or cost.shape != expected:

@@ -71,19 +71,13 @@ class Pairs:
             _check.refuse(self.op, f"the value of a pair is not finite: the costs overflow {self.x.dtype}")
 
     def _find_nonfinite(self) -> None:
-        for name, x, lengths in (("x", self.x, self.x_lengths), ("y", self.y, self.y_lengths)):
-            if x is None:
-                continue
-            wrong = ~x.isfinite()
-            if lengths is not None:  # padding may hold anything
-                steps = torch.arange(x.shape[1], device=x.device)
-                wrong &= (steps < lengths.to(x.device)[:, None])[..., None]
-            if self.y is None and self.y_lengths is not None:
-                steps = torch.arange(x.shape[2], device=x.device)
-                wrong &= (steps < self.y_lengths.to(x.device)[:, None])[:, None]
-            if wrong.any():
-                item, i, j = wrong.nonzero()[0].tolist()
-                place = f"cost[{item}] holds {{}} at ({i}, {j})"
-                if self.y is not None:
-                    place = f"{name}[{item}] holds {{}} at step {i}, channel {j}"
-                _check.refuse(self.op, place.format(x[item, i, j].item()))
+        if self.y is not None:
+            _check.finite(self.op, "x", self.x, self.x_lengths)
+            _check.finite(self.op, "y", self.y, self.y_lengths)
+            return
+        x_lengths, y_lengths = self.lengths()
+        for item, cost in enumerate(self.x):
+            wrong = (~cost[: x_lengths[item], : y_lengths[item]].isfinite()).nonzero()
+            if len(wrong):
+                i, j = wrong[0].tolist()
+                _check.refuse(self.op, f"cost[{item}] holds {cost[i, j].item()} at ({i}, {j})")

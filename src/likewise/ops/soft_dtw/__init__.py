@@ -19,7 +19,7 @@ from torch import Tensor
 from likewise import _check
 from likewise.ops import cpu
 from likewise.ops.dispatch import operator
-from likewise.ops.ground import GroundCost, at_least_float32, evaluate, frames, is_fused, resolve, scaled
+from likewise.ops.ground import GroundCost, at_least_float32, evaluate, frames, is_fused, resolve, scaled, zero_padding
 from likewise.ops.ground import euclidean as euclidean_cost
 from likewise.ops.ground import sqeuclidean as squared_cost
 from likewise.ops.rules import Rules
@@ -275,7 +275,8 @@ def _second_derivative(
     with torch.enable_grad():
         x = x if x.requires_grad else x.detach().requires_grad_()
         y = y if y.requires_grad else y.detach().requires_grad_()
-        cost = evaluate("soft_dtw", euclidean_cost if root else squared_cost, x, y, x_lengths, y_lengths)
+        ground = euclidean_cost if root else squared_cost
+        cost = ground(zero_padding(x, x_lengths), zero_padding(y, y_lengths))
         _, plan = _soft_dtw_plan(cost, x_lengths, y_lengths, gamma, *rules)
         x_grad, y_grad = torch.autograd.grad(cost, (x, y), plan, create_graph=True)
         product = sum((g * w).sum() for g, w in ((x_grad, u), (y_grad, v)) if w is not None)

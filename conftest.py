@@ -1,0 +1,18 @@
+"""What every test run shares."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+# Without a GPU the Triton kernels run in Triton's interpreter, which must be asked for before they are defined.
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """The folder of real data named by LIKEWISE_DATA; tests that need it are skipped without it."""
+    folder = os.environ.get("LIKEWISE_DATA")
+    if not folder or not Path(folder).is_dir():
+        pytest.skip("LIKEWISE_DATA does not name a folder of real data")
+    return Path(folder)

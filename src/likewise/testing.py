@@ -1,0 +1,225 @@
+"""Contract checks for operators and distances, and the one table of tolerances.
+
+A new distance passes ``check_distance``, a new operator ``check_op``; both raise an AssertionError that says why not.
+"""
+
+import copy
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from likewise.data.batch import Batch
+from likewise.distances.distance import Distance
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Largest error of values and of gradients, relative to the largest expected number."""
+
+    value: float
+    gradient: float
+
+
+# Against the float64 reference. Half precision is rounded on the way in and out and accumulated in float32.
+TOLERANCE = {
+    torch.float64: Tolerance(value=1e-10, gradient=1e-8),
+    torch.float32: Tolerance(value=1e-5, gradient=1e-4),
+    torch.float16: Tolerance(value=2e-3, gradient=1e-2),
+    torch.bfloat16: Tolerance(value=2e-2, gradient=5e-2),
+}
+
+
+def assert_close(found: Tensor, expected: Tensor, tolerance: float, what: str, scale: float = 0.0) -> None:
+    """Compare relative to the largest expected number (at least ``scale``).
+
+    Example:
+        >>> assert_close(torch.tensor([1.0, 0.0]), torch.tensor([1.0, 1e-7]), 1e-5, "values")
+    """
+    found, expected = found.detach().double().cpu(), expected.detach().double().cpu()
+    assert found.shape == expected.shape, f"{what}: shape {tuple(found.shape)} instead of {tuple(expected.shape)}"
+    if expected.numel() == 0:
+        return
+    assert not found.isnan().any(), f"{what}: holds NaN"
+    largest = max(expected.abs().max().item(), scale, torch.finfo(torch.float64).tiny)
+    error = (found - expected).abs().max().item() / largest
+    assert error <= tolerance, f"{what}: relative error {error:.2e}, allowed {tolerance:.0e}"
+
+
+def check_op(
+    operator: Any, arguments: tuple[Any, ...], *, gradient: bool = True, second_gradient: bool = False
+) -> None:
+    """Check a custom operator on example arguments.
+
+    Its schema, fake kernel and autograd registration (``torch.library.opcheck``); that every output is written; that it
+    compiles without a graph break; and, for float64 arguments that require a gradient, its first and second derivative.
+
+    Example:
+        >>> import likewise
+        >>> x = torch.randn(2, 4, 1, dtype=torch.float64, requires_grad=True)
+        >>> check_op(torch.ops.likewise.soft_dtw.default, (x, x * 2, None, None, 1.0, False, 0, 0.0, False, False))
+    """
+    torch.library.opcheck(operator, arguments)
+    found = _tensors(operator(*arguments))
+    with _poisoned_memory():
+        for a, b in zip(found, _tensors(operator(*arguments)), strict=True):
+            assert torch.equal(a, b), f"{operator}: an output is not written, or differs from run to run"
+    compiled = torch.compile(lambda *given: operator(*given), fullgraph=True, dynamic=False)
+    for a, b in zip(found, _tensors(compiled(*arguments)), strict=True):
+        assert torch.equal(a, b), f"{operator}: torch.compile changes the result"
+    torch.compiler.reset()
+    if gradient:
+
+        def first(*given: Any) -> tuple[Tensor, ...]:
+            return _tensors(operator(*given))
+
+        assert torch.autograd.gradcheck(first, arguments), f"{operator}: wrong gradient"
+        if second_gradient:
+            assert torch.autograd.gradgradcheck(first, arguments), f"{operator}: wrong second gradient"
+
+
+def check_distance(
+    distance: Distance, *, channels: int = 3, aligns: bool = True, differentiable: bool = True, seed: int = 0
+) -> None:
+    """Check that a distance keeps the contract of ``Distance``.
+
+    Pairs equal single calls and entries of the matrix; symmetry where it is claimed; neither padding nor the form of
+    the input matters; lengths of 1, unequal lengths and empty batches work; dtypes are kept; bad input is refused by
+    name; gradients are right, and zero in the padding; the alignment is monotone; nothing passed in is changed.
+
+    Example:
+        >>> import likewise as lw
+        >>> check_distance(lw.DTW(band=2))
+    """
+    generator = torch.Generator().manual_seed(seed)
+    x = _sequences([5, 1, 2, 9, 4], channels, generator)
+    y = _sequences([3, 6, 2, 1, 8], channels, generator)
+    _check_values(distance, x, y)
+    _check_padding(distance, x, y, differentiable)
+    _check_dtypes(distance, x, y)
+    _check_refusals(distance, x, y)
+    if differentiable:
+        _check_gradient(distance, x[:2], y[:2])
+    if aligns:
+        _check_alignment(distance, x, y)
+    empty = Batch(torch.empty(0, 4, channels, dtype=torch.float64))
+    assert distance(empty, empty).shape == (0,), "an empty batch must give an empty result"
+    assert distance.matrix(empty, y).shape == (0, len(y)), "an empty batch must give an empty matrix"
+
+
+def _check_values(distance: Distance, x: Batch, y: Batch) -> None:
+    tolerance = TOLERANCE[torch.float64].value
+    before = copy.deepcopy((x.values, x.lengths, y.values, y.lengths))
+    values = distance(x, y)
+    single = torch.stack([distance(a[None], b[None])[0] for a, b in zip(x, y, strict=True)])
+    assert_close(values, single, tolerance, "pairs in a batch against single pairs")
+    matrix = distance.matrix(x, y)
+    assert_close(matrix.diagonal(), values, tolerance, "diagonal of the matrix against pairs")
+    assert_close(matrix[1], distance(Batch.cat([x[1:2]] * len(y)), y), tolerance, "row of the matrix against pairs")
+    own = distance.matrix(x)
+    assert_close(own, distance.matrix(x, x), tolerance, "matrix of x with itself")
+    with redirect_stdout(io.StringIO()):
+        assert_close(distance.matrix(x, y, progress=True), matrix, tolerance, "matrix with a progress bar")
+        assert_close(distance.matrix(x, progress=True), own, tolerance, "matrix of x with itself, with a progress bar")
+    if distance.symmetric:
+        assert_close(matrix.T, distance.matrix(y, x), tolerance, "symmetry")
+    assert_close(distance(x.to_list(), y.to_list()), values, tolerance, "lists against batches")
+    for now, then in zip((x.values, x.lengths, y.values, y.lengths), before, strict=True):
+        assert torch.equal(now, then), "an argument was changed"
+
+
+def _check_padding(distance: Distance, x: Batch, y: Batch, differentiable: bool) -> None:
+    longer = torch.nn.functional.pad(x.values, (0, 0, 0, 3), value=torch.nan)
+    beyond = torch.arange(longer.shape[1]) >= x.lengths[:, None]
+    padded = Batch(longer.masked_fill(beyond[..., None], torch.nan).requires_grad_(), x.lengths)
+    assert torch.equal(distance(padded, y), distance(x, y)), "the result depends on the padding"
+    assert torch.equal(distance.matrix(padded, y), distance.matrix(x, y)), "the matrix depends on the padding"
+    expanded = x.values[:1].expand(3, -1, -1)
+    assert torch.equal(distance(expanded, expanded), distance(expanded.clone(), expanded.clone())), "expanded input"
+    strided = x.values.repeat_interleave(2, dim=2)[:, :, ::2]
+    assert torch.equal(distance(Batch(strided, x.lengths), y), distance(x, y)), "input that is not contiguous"
+    if differentiable:
+        (gradient,) = torch.autograd.grad(distance(padded, y).sum(), padded.values)
+        assert gradient.isfinite().all(), "the gradient depends on the padding"
+        assert (gradient[beyond] == 0).all(), "the gradient is not zero in the padding"
+
+
+def _check_dtypes(distance: Distance, x: Batch, y: Batch) -> None:
+    for dtype, tolerance in TOLERANCE.items():
+        a, b = x.to(dtype), y.to(dtype)
+        expected = copy.deepcopy(distance).double()(a.to(torch.float64), b.to(torch.float64))
+        found = copy.deepcopy(distance).to(dtype)(a, b)
+        assert found.dtype == dtype, f"{dtype} in, {found.dtype} out"
+        assert_close(found, expected, tolerance.value, f"values in {dtype}", scale=1.0)
+
+
+def _check_refusals(distance: Distance, x: Batch, y: Batch) -> None:
+    broken = x.values.clone()
+    broken[3, 2, 0] = torch.nan
+    _refused(lambda: distance(Batch(broken, x.lengths), y), "x[3]", "NaN inside a sequence")
+    _refused(lambda: distance.matrix(y, Batch(broken, x.lengths)), "y[3]", "NaN inside a sequence")
+    _refused(lambda: distance(x.values[0, :, 0], y), "x[None, :, None]", "a tensor without batch and channel")
+    _refused(lambda: distance(x[:2], y), "2 sequences", "batches of different size")
+    _refused(lambda: distance(Batch(x.values[..., :1], x.lengths), y), "channels", "different channels")
+
+
+def _check_gradient(distance: Distance, x: Batch, y: Batch) -> None:
+    def values(a: Tensor, b: Tensor) -> Tensor:
+        return distance(Batch(a, x.lengths), Batch(b, y.lengths))
+
+    def matrix(a: Tensor, b: Tensor) -> Tensor:
+        return distance.matrix(Batch(a, x.lengths), Batch(b, y.lengths))
+
+    inputs = (x.values.clone().requires_grad_(), y.values.clone().requires_grad_())
+    assert torch.autograd.gradcheck(values, inputs), "wrong gradient of pairs"
+    assert torch.autograd.gradcheck(matrix, inputs), "wrong gradient of the matrix"
+
+
+def _check_alignment(distance: Distance, x: Batch, y: Batch) -> None:
+    alignment = distance.align(x, y)
+    assert_close(alignment.value, distance(x, y), TOLERANCE[torch.float64].value, "value of the alignment")
+    plan = alignment.plan
+    assert plan.shape == (len(x), x.values.shape[1], y.values.shape[1]), "shape of the plan"
+    assert (plan >= 0).all(), "the plan is not negative"
+    for b, (n, m) in enumerate(zip(x.lengths.tolist(), y.lengths.tolist(), strict=True)):
+        assert plan[b, n:].abs().sum() == 0, "the plan is zero in the padding of x"
+        assert plan[b, :, m:].abs().sum() == 0, "the plan is zero in the padding of y"
+        steps = alignment.path(b).diff(dim=0)
+        assert ((steps >= 0) & (steps <= 1)).all(), "the path is not monotone"
+        assert (steps.sum(1) > 0).all(), "the path stands still"
+        assert (alignment.path(b) < torch.tensor([n, m])).all(), "the path leaves the sequences"
+        assert alignment.warp[b, :n].shape == (n,), "shape of the warp"
+
+
+def _sequences(lengths: list[int], channels: int, generator: torch.Generator) -> Batch:
+    items = [torch.randn(n, channels, generator=generator, dtype=torch.float64) for n in lengths]
+    return Batch.from_list(items)
+
+
+def _refused(call: Callable[[], object], words: str, what: str) -> None:
+    message = None
+    try:
+        call()
+    except (TypeError, ValueError) as error:
+        message = str(error)
+    assert message is not None, f"{what} is not refused"
+    assert words in message, f"{what}: the message {message!r} does not say {words!r}"
+
+
+def _tensors(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+@contextmanager
+def _poisoned_memory() -> Iterator[None]:
+    """Let torch.empty return NaN, so that what a kernel leaves unwritten shows."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
