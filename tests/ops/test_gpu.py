@@ -1,0 +1,190 @@
+"""The Triton kernels against the C++ ones: in Triton's interpreter, or on a GPU with TRITON_INTERPRET=0."""
+
+import math
+import os
+from dataclasses import replace
+
+import pytest
+import torch
+
+import likewise.ops.dtw as cpu_dtw
+import likewise.ops.soft_dtw as cpu_soft_dtw
+from likewise.ops.rules import Rules
+from likewise.testing import TOLERANCE, assert_close
+from tests.ops.problems import random_problem
+
+pytest.importorskip("triton")
+from likewise.ops import gpu
+from likewise.ops.dtw import gpu as dtw
+from likewise.ops.gpu import diagonals, lanes
+from likewise.ops.soft_dtw import gpu as soft_dtw
+
+DEVICE = "cuda" if torch.cuda.is_available() and os.environ["TRITON_INTERPRET"] == "0" else "cpu"
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # inf - inf in padding, in the interpreter
+SEEDS = range(16)  # every window with every end; the interpreter is slow, so the rest is spread over them
+
+
+def problem(seed, monkeypatch, batch=2, longest=7):
+    """x, y, lengths and rules as the operators take them, NaN in the padding, and the tolerance.
+
+    Rows of a pair come in one block, or in several that wait for each other; on a GPU as they are.
+    """
+    dtype = [torch.float32, torch.float64][(seed + seed // 4) % 2]
+    p = random_problem(seed, batch=batch, longest=longest, dtype=dtype)
+    if seed % 5 == 4:  # many channels
+        p.x, p.y = p.x.repeat(1, 1, 18), p.y.repeat(1, 1, 18)
+    if DEVICE == "cpu":
+        rows = [16, 4][(seed // 2 + seed // 8) % 2]
+        monkeypatch.setattr(diagonals, "block_shape", lambda count, steps, processors: (rows, -(-steps // rows)))
+    lengths = (None, None) if seed % 3 == 0 else p.lengths
+    return p.x, p.y, *lengths, p.rules, TOLERANCE[dtype]
+
+
+def there(*arguments):
+    return [a.to(DEVICE) if isinstance(a, torch.Tensor) else a for a in arguments]
+
+
+def close(found, expected, tolerance, what, scale=1e-3):
+    found, expected = (t if isinstance(t, tuple) else (t,) for t in (found, expected))
+    for k, (f, e) in enumerate(zip(found, expected, strict=True)):
+        assert_close(f, e, tolerance, f"{what} {k}", scale)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_dtw_of_sequences(seed, monkeypatch):
+    x, y, n, m, rules, tolerance = problem(seed, monkeypatch)
+    arguments = (x, y, n, m, seed % 2 == 1 and x.shape[2] > 1, *rules.plain())
+    close(dtw.value(*there(*arguments)), cpu_dtw._dtw(*arguments), tolerance.value, "value")
+    paths, steps = dtw.path(*there(*arguments))
+    expected_paths, expected_steps = cpu_dtw._dtw_path(*arguments)
+    assert torch.equal(steps.cpu(), expected_steps)
+    assert torch.equal(paths.cpu(), expected_paths)
+    weights = torch.randn(len(x), dtype=x.dtype)
+    found, expected = dtw.gradient(*there(weights, *arguments)), cpu_dtw._dtw_grad(weights, *arguments)
+    close(found, expected, tolerance.gradient, "gradient")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_soft_dtw_of_sequences(seed, monkeypatch):
+    x, y, n, m, rules, tolerance = problem(seed, monkeypatch)
+    gamma = [1e-2, 1.0, 1e2][seed % 3]
+    arguments = (x, y, n, m, gamma, seed % 2 == 1, *rules.plain())
+    close(soft_dtw.value(*there(*arguments)), cpu_soft_dtw._soft_dtw(*arguments), tolerance.value, "value", gamma)
+    found, expected = soft_dtw.value_with_grad(*there(*arguments)), cpu_soft_dtw._soft_dtw_with_grad(*arguments)
+    close(found[0], expected[0], tolerance.value, "value with gradient", gamma)
+    close(found[1:], expected[1:], tolerance.gradient, "gradient")
+
+
+@pytest.mark.parametrize("seed", [1, 6, 11])
+def test_all_pairs(seed, monkeypatch):
+    x, y, n, m, rules, tolerance = problem(seed, monkeypatch)
+    plain, weights = rules.plain(), torch.randn(len(x), len(y), dtype=x.dtype)
+    hard, soft = (x, y, n, m, False, *plain), (x, y, n, m, 0.5, False, *plain)
+    assert torch.equal(dtw.steps(*there(*hard)).cpu(), cpu_dtw._dtw_steps(*hard))
+    found, expected = dtw.gradient(*there(weights, *hard)), cpu_dtw._dtw_grad(weights, *hard)
+    close(found, expected, tolerance.gradient, "dtw gradient")
+    found, expected = (
+        soft_dtw.matrix_gradient(*there(weights, *soft)),
+        cpu_soft_dtw._soft_dtw_matrix_grad(weights, *soft),
+    )
+    close(found, expected, tolerance.gradient, "soft_dtw gradient")
+    for run, on_cpu, options in (
+        (dtw.matrix, cpu_dtw._dtw_matrix, (False,)),
+        (soft_dtw.matrix, cpu_soft_dtw._soft_dtw_matrix, (0.5, False)),
+    ):
+        arguments = (x, y, n, m, False, *options, *plain)
+        close(run(*there(*arguments)), on_cpu(*arguments), tolerance.value, "matrix", scale=1.0)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_lanes(seed, monkeypatch):
+    x, y, n, m, rules, tolerance = problem(seed, monkeypatch, longest=10)  # more than the eight rows at once
+    root, all_pairs, gamma = seed % 2 == 1, seed // 4 % 2 == 1, [1e-2, 1.0, 1e2][seed % 3]
+    symmetric = (False,) if all_pairs else ()
+    hard, soft = (
+        (cpu_dtw._dtw_matrix, cpu_soft_dtw._soft_dtw_matrix) if all_pairs else (cpu_dtw._dtw, cpu_soft_dtw._soft_dtw)
+    )
+    given = gpu.Pairs("test", *there(x, y, n, m), rules, soft=False, scale=1.0, root=root, all_pairs=all_pairs)
+    expected = hard(x, y, n, m, *symmetric, root, *rules.plain()).flatten()
+    close(lanes.run_lanes(given), expected, tolerance.value, "dtw")
+    given = replace(given, soft=True, scale=1 / (gamma * math.log(2)))
+    expected = soft(x, y, n, m, *symmetric, gamma, root, *rules.plain()).flatten()
+    close(lanes.run_lanes(given), expected, tolerance.value, "soft_dtw", scale=gamma)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_given_costs(seed, monkeypatch):
+    x, y, n, m, rules, tolerance = problem(seed, monkeypatch)
+    gamma = [1e-2, 1.0, 1e2][seed % 3]
+    cost, tangent = torch.rand(2, len(x), x.shape[1], y.shape[1], dtype=x.dtype)
+    if seed % 4 == seed // 4:  # paths over given costs differ from the above only in how a cost is read
+        weights, arguments = torch.randn(len(x), dtype=x.dtype), (cost, None, n, m, False, *rules.plain())
+        close(dtw.value(*there(*arguments)), cpu_dtw._dtw(*arguments), tolerance.value, "dtw")
+        found, expected = dtw.gradient(*there(weights, *arguments)), cpu_dtw._dtw_grad(weights, *arguments)
+        close(found[0], expected[0], tolerance.gradient, "dtw gradient")
+    arguments = (n, m, gamma, *rules.plain())
+    found, expected = soft_dtw.plan(*there(cost, *arguments)), cpu_soft_dtw._soft_dtw_plan(cost, *arguments)
+    close(found[0], expected[0], tolerance.value, "soft_dtw", gamma)
+    close(found[1], expected[1], tolerance.gradient, "plan")
+    found = soft_dtw.hessian(*there(cost, tangent, *arguments))
+    expected = cpu_soft_dtw._soft_dtw_hessian(cost, tangent, *arguments)
+    close(found, expected, tolerance.gradient, "Hessian product", scale=1 / gamma)
+
+
+def test_work_in_several_chunks(monkeypatch):
+    torch.manual_seed(0)
+    x, y = torch.randn(3, 6, 2, dtype=torch.float64), torch.randn(4, 5, 2, dtype=torch.float64)
+    rules = Rules().plain()
+    wide = torch.randn(3, 6, 20, dtype=torch.float64), torch.randn(3, 5, 20, dtype=torch.float64)
+    monkeypatch.setattr(dtw, "CELLS_AT_ONCE", 70)
+    monkeypatch.setattr(soft_dtw, "CELLS_AT_ONCE", 70)
+    monkeypatch.setattr(gpu, "COST_BYTES", 11 * 6 * 8 * 2)
+    pairs = (x, y, None, None)
+    assert torch.equal(dtw.steps(*there(*pairs, False, *rules)).cpu(), cpu_dtw._dtw_steps(*pairs, False, *rules))
+    weights = torch.randn(3, 4, dtype=torch.float64)
+    arguments = (weights, *pairs, 1.0, False, *rules)
+    close(
+        soft_dtw.matrix_gradient(*there(*arguments)), cpu_soft_dtw._soft_dtw_matrix_grad(*arguments), 1e-9, "gradient"
+    )
+    arguments = (*wide, None, None, 1.0, False, *rules)
+    close(soft_dtw.value(*there(*arguments)), cpu_soft_dtw._soft_dtw(*arguments), 1e-10, "value")
+    close(soft_dtw.value_with_grad(*there(*arguments)), cpu_soft_dtw._soft_dtw_with_grad(*arguments), 1e-9, "gradient")
+
+
+def test_many_pairs_go_to_lanes_and_few_to_diagonals(monkeypatch):
+    used = []
+    monkeypatch.setattr(gpu, "run_lanes", lambda pairs: used.append("lanes") or lanes.run_lanes(pairs))
+    monkeypatch.setattr(
+        gpu, "run_diagonals", lambda *a, **k: used.append("diagonals") or diagonals.run_diagonals(*a, **k)
+    )
+    few, many = 3, 4096 if DEVICE == "cuda" else 2 * lanes.LANES
+    for count in (few, many):
+        x, y = torch.randn(count, 3, 1), torch.randn(count, 4, 1)
+        arguments = (x, y, None, None, False, *Rules().plain())
+        close(dtw.value(*there(*arguments)), cpu_dtw._dtw(*arguments), 1e-5, "value")
+    assert used == ["diagonals", "lanes"]
+
+
+@pytest.mark.parametrize("count", [2, 2 * lanes.LANES])
+def test_what_is_not_finite_is_refused_by_name(count):
+    x, y = torch.randn(count, 5, 1), torch.randn(count, 4, 1)
+    y[1, 2] = torch.inf
+    for run, options in ((dtw.value, ()), (soft_dtw.value, (1.0,)), (soft_dtw.value_with_grad, (1.0,))):
+        if count > 2 and run is soft_dtw.value_with_grad:
+            continue  # has no lanes
+        with pytest.raises(ValueError, match=r"y\[1\] holds inf at step 2, channel 0"):
+            run(*there(x, y, None, None, *options, False, *Rules().plain()))
+    cost = torch.zeros(2, 3, 4)
+    cost[1, 2, 3] = torch.nan
+    with pytest.raises(ValueError, match=r"cost\[1\] holds nan at \(2, 3\)"):
+        dtw.value(*there(cost, None, None, None, False, *Rules().plain()))
+    with pytest.raises(ValueError, match="costs overflow"):
+        dtw.value(*there(torch.full((1, 2, 2), 3e38), None, None, None, False, *Rules().plain()))
+
+
+def test_an_empty_batch_gives_an_empty_result():
+    x, rules = torch.empty(0, 4, 2), Rules().plain()
+    assert dtw.value(*there(x, x, None, None, False, *rules)).shape == (0,)
+    assert dtw.path(*there(x, x, None, None, False, *rules))[0].shape == (0, 7, 2)
+    assert soft_dtw.value_with_grad(*there(x, x, None, None, 1.0, False, *rules))[0].shape == (0,)
+    assert soft_dtw.matrix(*there(x, x, None, None, True, 1.0, False, *rules)).shape == (0, 0)
