@@ -1,0 +1,1 @@
+"""Experiments: one readable file each, settings on top, one JSON line of results at the end."""
