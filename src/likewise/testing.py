@@ -60,10 +60,11 @@ def check_op(
 
     Example:
         >>> import likewise
-        >>> x = torch.randn(2, 4, 1, dtype=torch.float64, requires_grad=True)
-        >>> check_op(torch.ops.likewise.soft_dtw.default, (x, x * 2, None, None, 1.0, False, 0, 0.0, False, False))
+        >>> x, y = (torch.randn(2, 4, 1, dtype=torch.float64, requires_grad=True) for _ in range(2))
+        >>> check_op(torch.ops.likewise.soft_dtw.default, (x, y, None, None, 1.0, False, 0, 0.0, False, False))
     """
-    torch.library.opcheck(operator, arguments)
+    with _as_assertion(f"{operator}: opcheck"):
+        torch.library.opcheck(operator, arguments)
     found = _tensors(operator(*arguments))
     with _poisoned_memory():
         for a, b in zip(found, _tensors(operator(*arguments)), strict=True):
@@ -77,9 +78,11 @@ def check_op(
         def first(*given: Any) -> tuple[Tensor, ...]:
             return _tensors(operator(*given))
 
-        assert torch.autograd.gradcheck(first, arguments), f"{operator}: wrong gradient"
+        with _as_assertion(f"{operator}: wrong gradient"):
+            torch.autograd.gradcheck(first, arguments)
         if second_gradient:
-            assert torch.autograd.gradgradcheck(first, arguments), f"{operator}: wrong second gradient"
+            with _as_assertion(f"{operator}: wrong second gradient"):
+                torch.autograd.gradgradcheck(first, arguments)
 
 
 def check_distance(
@@ -98,6 +101,7 @@ def check_distance(
     generator = torch.Generator().manual_seed(seed)
     x = _sequences([5, 1, 2, 9, 4], channels, generator)
     y = _sequences([3, 6, 2, 1, 8], channels, generator)
+    _check_arguments_kept(distance, x, y, aligns)
     _check_values(distance, x, y)
     _check_padding(distance, x, y, differentiable)
     _check_dtypes(distance, x, y)
@@ -111,25 +115,36 @@ def check_distance(
     assert distance.matrix(empty, y).shape == (0, len(y)), "an empty batch must give an empty matrix"
 
 
+def _check_arguments_kept(distance: Distance, x: Batch, y: Batch, aligns: bool) -> None:
+    def read(a: Batch, b: Batch) -> object:
+        alignment = distance.align(a, b)
+        return alignment.value, alignment.plan, alignment.warp, alignment.path(0)
+
+    calls = {"()": distance, ".matrix": distance.matrix} | ({".align": read} if aligns else {})
+    for name, call in calls.items():
+        a, b = copy.deepcopy((x, y))
+        call(a, b)
+        for now, then in ((a.values, x.values), (a.lengths, x.lengths), (b.values, y.values), (b.lengths, y.lengths)):
+            assert torch.equal(now, then), f"{name} changed an argument"
+
+
 def _check_values(distance: Distance, x: Batch, y: Batch) -> None:
     tolerance = TOLERANCE[torch.float64].value
-    before = copy.deepcopy((x.values, x.lengths, y.values, y.lengths))
     values = distance(x, y)
+    assert values.shape == (len(x),), f"pairs: shape {tuple(values.shape)} instead of {(len(x),)}"
     single = torch.stack([distance(a[None], b[None])[0] for a, b in zip(x, y, strict=True)])
     assert_close(values, single, tolerance, "pairs in a batch against single pairs")
     matrix = distance.matrix(x, y)
     assert_close(matrix.diagonal(), values, tolerance, "diagonal of the matrix against pairs")
     assert_close(matrix[1], distance(Batch.cat([x[1:2]] * len(y)), y), tolerance, "row of the matrix against pairs")
     own = distance.matrix(x)
-    assert_close(own, distance.matrix(x, x), tolerance, "matrix of x with itself")
+    assert_close(own, distance.matrix(x, copy.deepcopy(x)), tolerance, "matrix of x with itself")
     with redirect_stdout(io.StringIO()):
         assert_close(distance.matrix(x, y, progress=True), matrix, tolerance, "matrix with a progress bar")
         assert_close(distance.matrix(x, progress=True), own, tolerance, "matrix of x with itself, with a progress bar")
     if distance.symmetric:
         assert_close(matrix.T, distance.matrix(y, x), tolerance, "symmetry")
     assert_close(distance(x.to_list(), y.to_list()), values, tolerance, "lists against batches")
-    for now, then in zip((x.values, x.lengths, y.values, y.lengths), before, strict=True):
-        assert torch.equal(now, then), "an argument was changed"
 
 
 def _check_padding(distance: Distance, x: Batch, y: Batch, differentiable: bool) -> None:
@@ -164,7 +179,8 @@ def _check_refusals(distance: Distance, x: Batch, y: Batch) -> None:
     _refused(lambda: distance.matrix(y, Batch(broken, x.lengths)), "y[3]", "NaN inside a sequence")
     _refused(lambda: distance(x.values[0, :, 0], y), "x[None, :, None]", "a tensor without batch and channel")
     _refused(lambda: distance(x[:2], y), "2 sequences", "batches of different size")
-    _refused(lambda: distance(Batch(x.values[..., :1], x.lengths), y), "channels", "different channels")
+    wider = Batch(x.values.repeat(1, 1, 2), x.lengths)
+    _refused(lambda: distance(wider, y), "channels", "different channels")
 
 
 def _check_gradient(distance: Distance, x: Batch, y: Batch) -> None:
@@ -175,8 +191,10 @@ def _check_gradient(distance: Distance, x: Batch, y: Batch) -> None:
         return distance.matrix(Batch(a, x.lengths), Batch(b, y.lengths))
 
     inputs = (x.values.clone().requires_grad_(), y.values.clone().requires_grad_())
-    assert torch.autograd.gradcheck(values, inputs), "wrong gradient of pairs"
-    assert torch.autograd.gradcheck(matrix, inputs), "wrong gradient of the matrix"
+    with _as_assertion("wrong gradient of pairs"):
+        torch.autograd.gradcheck(values, inputs)
+    with _as_assertion("wrong gradient of the matrix"):
+        torch.autograd.gradcheck(matrix, inputs)
 
 
 def _check_alignment(distance: Distance, x: Batch, y: Batch) -> None:
@@ -184,14 +202,19 @@ def _check_alignment(distance: Distance, x: Batch, y: Batch) -> None:
     assert_close(alignment.value, distance(x, y), TOLERANCE[torch.float64].value, "value of the alignment")
     plan = alignment.plan
     assert plan.shape == (len(x), x.values.shape[1], y.values.shape[1]), "shape of the plan"
-    assert (plan >= 0).all(), "the plan is not negative"
+    assert (plan >= 0).all(), "the plan is negative"
+    for dtype in TOLERANCE:
+        found = copy.deepcopy(distance).to(dtype).align(x.to(dtype), y.to(dtype)).plan.dtype
+        assert found == dtype, f"{dtype} in, a plan of {found} out"
     for b, (n, m) in enumerate(zip(x.lengths.tolist(), y.lengths.tolist(), strict=True)):
-        assert plan[b, n:].abs().sum() == 0, "the plan is zero in the padding of x"
-        assert plan[b, :, m:].abs().sum() == 0, "the plan is zero in the padding of y"
-        steps = alignment.path(b).diff(dim=0)
+        assert plan[b, n:].abs().sum() == 0, "the plan is not zero in the padding of x"
+        assert plan[b, :, m:].abs().sum() == 0, "the plan is not zero in the padding of y"
+        path = alignment.path(b)
+        assert len(path) > 0, "the path is empty"
+        steps = path.diff(dim=0)
         assert ((steps >= 0) & (steps <= 1)).all(), "the path is not monotone"
         assert (steps.sum(1) > 0).all(), "the path stands still"
-        assert (alignment.path(b) < torch.tensor([n, m])).all(), "the path leaves the sequences"
+        assert ((path >= 0) & (path < torch.tensor([n, m]))).all(), "the path leaves the sequences"
         assert alignment.warp[b, :n].shape == (n,), "shape of the warp"
 
 
@@ -212,6 +235,15 @@ def _refused(call: Callable[[], object], words: str, what: str) -> None:
 
 def _tensors(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return result if isinstance(result, tuple) else (result,)
+
+
+@contextmanager
+def _as_assertion(what: str) -> Iterator[None]:
+    """Let PyTorch's own checks fail as an AssertionError."""
+    try:
+        yield
+    except Exception as error:
+        raise AssertionError(f"{what}: {error}") from error
 
 
 @contextmanager

@@ -388,8 +388,6 @@ UNWRITABLE = {
         ValueError,
         "write_npz: class '\\\\ud800' has a character",
     ),
-    "labels": (Dataset(ZEROS, torch.tensor([0, -1])), ValueError, r"write_npz: labels\[1\] is -1"),
-    "groups": (Dataset(ZEROS, groups=torch.tensor([1])), ValueError, "write_npz: expected groups of shape"),
     "infinity": (
         Dataset(Batch(torch.full((1, 1, 1), torch.inf))),
         ValueError,

@@ -1,7 +1,7 @@
 """Batch: sequences of unequal length in one padded tensor."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Self
+from typing import Self, overload
 
 import numpy as np
 import torch
@@ -37,11 +37,7 @@ class Batch:
     def __init__(self, values: Tensor, lengths: Tensor | Sequence[int] | None = None) -> None:
         _check.sequences("Batch", "values", values)
         count, steps, _ = values.shape
-        if lengths is None:
-            lengths = torch.full((count,), steps, dtype=torch.int64)
-        elif not isinstance(lengths, Tensor):
-            lengths = torch.tensor(lengths, dtype=torch.int64)
-        lengths = lengths.to("cpu")
+        lengths = torch.full((count,), steps) if lengths is None else _whole_numbers(lengths)
         _check.lengths_shape("Batch", "lengths", lengths, count)
         _check.lengths_range("Batch", "lengths", lengths, steps)
         self.values = values
@@ -55,18 +51,7 @@ class Batch:
             >>> Batch.from_list([torch.zeros(5, 3), torch.zeros(2, 3)]).lengths
             tensor([5, 2])
         """
-        tensors = [_sequence(i, item) for i, item in enumerate(items)]
-        if not tensors:
-            return cls(torch.empty(0, 0, 1))
-        channels = tensors[0].shape[1]
-        for i, tensor in enumerate(tensors):
-            if tensor.shape[1] != channels:
-                _check.refuse("Batch.from_list", f"item {i} has {tensor.shape[1]} channels, item 0 has {channels}")
-        dtype = tensors[0].dtype
-        for tensor in tensors[1:]:
-            dtype = torch.promote_types(dtype, tensor.dtype)
-        values = pad_sequence([tensor.to(dtype) for tensor in tensors], batch_first=True)
-        return cls(values, [tensor.shape[0] for tensor in tensors])
+        return cls(*_padded("Batch.from_list", "items", items))
 
     def to_list(self) -> list[Tensor]:
         """Return the sequences without their padding, each (T_i, C).
@@ -88,7 +73,7 @@ class Batch:
         if isinstance(series, np.ndarray):
             if series.ndim != 3:
                 _check.refuse("Batch.from_aeon", f"expected an array of shape (N, C, T), got {series.shape}")
-            return cls(_float(torch.from_numpy(np.ascontiguousarray(series.transpose(0, 2, 1)))))
+            return cls(_floating("Batch.from_aeon", "series", series).mT.contiguous())
         for i, item in enumerate(series):
             if np.ndim(item) != 2:
                 _check.refuse("Batch.from_aeon", f"expected item {i} of shape (C, T), got {np.shape(item)}")
@@ -112,10 +97,9 @@ class Batch:
             >>> Batch.from_tslearn(np.array([[[1.0], [2.0]], [[3.0], [np.nan]]])).lengths
             tensor([2, 1])
         """
-        series = np.asarray(series)
-        if series.ndim != 3:
-            _check.refuse("Batch.from_tslearn", f"expected an array of shape (N, T, C), got {series.shape}")
-        values = _float(torch.from_numpy(np.ascontiguousarray(series)))
+        values = _floating("Batch.from_tslearn", "series", series)
+        if values.ndim != 3:
+            _check.refuse("Batch.from_tslearn", f"expected an array of shape (N, T, C), got {tuple(values.shape)}")
         real = ~values.isnan().all(dim=2)  # (N, T)
         steps = torch.arange(1, values.shape[1] + 1)
         return cls(values, (real * steps).amax(dim=1) if len(values) else None)
@@ -162,6 +146,11 @@ class Batch:
         parts = list(batches)
         if not parts:
             _check.refuse("Batch.cat", "expected at least one batch")
+        for i, part in enumerate(parts):
+            if not isinstance(part, Batch):
+                raise TypeError(f"Batch.cat: expected batches, got {type(part).__name__} at {i}")
+            if part.channels != parts[0].channels:
+                _check.refuse("Batch.cat", f"batch {i} has {part.channels} channels, batch 0 has {parts[0].channels}")
         steps = max(part.values.shape[1] for part in parts)
         padded = [torch.nn.functional.pad(part.values, (0, 0, 0, steps - part.values.shape[1])) for part in parts]
         return cls(torch.cat(padded), torch.cat([part.lengths for part in parts]))
@@ -206,19 +195,16 @@ class Batch:
         for values, length in zip(self.values, self.lengths.tolist(), strict=True):
             yield values[:length]
 
+    @overload
+    def __getitem__(self, index: int) -> Tensor: ...
+    @overload
+    def __getitem__(self, index: slice | Sequence[int] | Tensor | np.ndarray) -> Self: ...
     def __getitem__(self, index: object) -> "Tensor | Batch":
-        if isinstance(index, (int, np.integer)):
-            if not -len(self) <= index < len(self):
-                raise IndexError(f"Batch: index {index} is out of range for {len(self)} sequences")
-            return self.values[int(index), : int(self.lengths[int(index)])]
-        if isinstance(index, tuple):
-            raise TypeError("Batch: index sequences only, with one index; slice steps or channels on .values")
         if not isinstance(index, slice):
-            index = torch.as_tensor(index)
-            if index.dtype not in (torch.bool, torch.int64, torch.int32):
-                index = index.long() if index.numel() == 0 else index
-        lengths = self.lengths[index if isinstance(index, slice) else index.cpu()]
-        return type(self)(self.values[index], lengths)
+            index = _index(index)
+            if index.ndim == 0:
+                return self.values[index, : self.lengths[index]]
+        return type(self)(self.values[index], self.lengths[index])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Batch):
@@ -246,27 +232,84 @@ def as_sequences(op: str, name: str, value: object) -> tuple[Tensor, Tensor | No
     if isinstance(value, Batch):
         return value.values, value.lengths
     if isinstance(value, np.ndarray):
-        value = _float(torch.from_numpy(value))
+        value = _floating(op, name, value)
     if isinstance(value, Tensor):
         return _check.sequences(op, name, value), None
     if isinstance(value, (list, tuple)):
-        batch = Batch.from_list(value)
-        return batch.values, batch.lengths
+        return _padded(op, name, value)
     raise TypeError(
         f"{op}: expected {name} to be a Batch, a tensor (B, T, C) or a list of sequences, got {type(value).__name__}"
     )
 
 
-def _sequence(index: int, item: object) -> Tensor:
-    tensor = _float(torch.as_tensor(item))
+def _padded(op: str, name: str, items: Iterable[object]) -> tuple[Tensor, Tensor]:
+    """Values (B, T, C) and lengths (B,) of sequences of shape (T_i, C) or (T_i,)."""
+    tensors = [_sequence(op, f"{name}[{i}]", item) for i, item in enumerate(items)]
+    if not tensors:
+        return torch.empty(0, 0, 1), torch.empty(0, dtype=torch.int64)
+    channels, dtype = tensors[0].shape[1], tensors[0].dtype
+    for i, tensor in enumerate(tensors):
+        if tensor.shape[1] != channels:
+            _check.refuse(op, f"{name}[{i}] has {tensor.shape[1]} channels, {name}[0] has {channels}")
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    values = pad_sequence([tensor.to(dtype) for tensor in tensors], batch_first=True)
+    return values, torch.tensor([len(tensor) for tensor in tensors])
+
+
+def _sequence(op: str, name: str, item: object) -> Tensor:
+    tensor = _floating(op, name, item)
     if tensor.ndim == 1:
         tensor = tensor[:, None]
     if tensor.ndim != 2:
-        _check.refuse("Batch.from_list", f"expected item {index} of shape (T, C) or (T,), got {tuple(tensor.shape)}")
+        _check.refuse(op, f"expected {name} of shape (T, C) or (T,), got {tuple(tensor.shape)}")
     if 0 in tensor.shape:
-        _check.refuse("Batch.from_list", f"item {index} is empty: its shape is {tuple(tensor.shape)}")
+        _check.refuse(op, f"{name} is empty: its shape is {tuple(tensor.shape)}")
     return tensor
 
 
-def _float(tensor: Tensor) -> Tensor:
+def _floating(op: str, name: str, value: object) -> Tensor:
+    """Numbers as a floating-point tensor; shares memory where PyTorch can."""
+    tensor = _tensor(op, name, value)
+    if tensor.is_complex():
+        raise TypeError(f"{op}: expected {name} to be real, got {tensor.dtype}")
     return tensor if tensor.is_floating_point() else tensor.to(torch.get_default_dtype())
+
+
+def _whole_numbers(lengths: object) -> Tensor:
+    """Lengths as an int64 tensor on the CPU; nothing is rounded."""
+    tensor = _tensor("Batch", "lengths", lengths)
+    if tensor.numel() and (tensor.dtype == torch.bool or tensor.is_floating_point() or tensor.is_complex()):
+        raise TypeError(f"Batch: expected lengths to be whole numbers, got {tensor.dtype}")
+    return tensor.to("cpu", torch.int64)
+
+
+def _index(index: object) -> Tensor:
+    """One position, positions (K,) or a mask (B,), on the CPU."""
+    if isinstance(index, tuple):
+        raise TypeError("Batch: index sequences only, with one index; slice steps or channels on .values")
+    tensor = _tensor("Batch", "the index", index).cpu()
+    if tensor.numel() == 0:
+        tensor = tensor.long()
+    if tensor.dtype == torch.bool and tensor.ndim == 1:
+        return tensor
+    # uint8 means a mask to PyTorch and positions to NumPy.
+    if tensor.ndim > 1 or tensor.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8):
+        shape = tuple(tensor.shape)
+        raise TypeError(
+            f"Batch: expected an integer, a slice, positions (K,) or a mask (B,), got {tensor.dtype} of shape {shape}"
+        )
+    return tensor.long()
+
+
+def _tensor(op: str, name: str, value: object) -> Tensor:
+    try:
+        return torch.as_tensor(_readable(value) if isinstance(value, np.ndarray) else value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{op}: {name} is no array of numbers: {error}") from error
+
+
+def _readable(array: np.ndarray) -> np.ndarray:
+    """A copy of arrays that PyTorch does not take: read-only, running backwards, or of another byte order."""
+    if array.flags.writeable and array.dtype.isnative and min(array.strides, default=0) >= 0:
+        return array
+    return array.astype(array.dtype.newbyteorder("="), order="C")

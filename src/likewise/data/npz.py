@@ -13,7 +13,6 @@ import torch
 
 from likewise import _check
 from likewise.data.batch import Batch
-from likewise.data.consistency import check_consistency
 from likewise.data.dataset import Dataset
 from likewise.data.padding import pad_stacked
 from likewise.data.text import file_size, quote
@@ -69,14 +68,15 @@ def read_npz(path: str | os.PathLike[str], *, split: str | None = None, limit: i
     else:
         sequences = _stacked(name, arrays["values"], arrays["lengths"], limit)
     labels, groups = arrays.get("y"), arrays.get("groups")
-    dataset = Dataset(
-        sequences,
-        None if labels is None else torch.from_numpy(labels),
-        tuple(arrays["classes"].tolist()) if "classes" in arrays else (),
-        None if groups is None else torch.from_numpy(groups),
-    )
-    check_consistency(name, dataset)
-    return dataset
+    try:
+        return Dataset(
+            sequences,
+            None if labels is None else torch.from_numpy(labels),
+            tuple(arrays["classes"].tolist()) if "classes" in arrays else (),
+            None if groups is None else torch.from_numpy(groups),
+        )
+    except ValueError as error:
+        raise ValueError(f"{name}: {str(error).removeprefix('Dataset: ')}") from None
 
 
 def write_npz(dataset: Dataset, path: str | os.PathLike[str], *, compress: bool = False) -> None:
@@ -90,7 +90,6 @@ def write_npz(dataset: Dataset, path: str | os.PathLike[str], *, compress: bool 
         ...     read_npz(path).sequences.lengths
         tensor([3, 2])
     """
-    check_consistency("write_npz", dataset)
     sequences = dataset.sequences
     if sequences.dtype not in (torch.float16, torch.float32, torch.float64):
         raise TypeError(f"write_npz: NumPy has no {sequences.dtype}; convert the sequences with .to")

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from likewise import _check
-from likewise.data.consistency import check_consistency
 from likewise.data.dataset import Dataset
 from likewise.data.padding import pad_stacked, padding_limit
 from likewise.data.text import (
@@ -333,7 +332,6 @@ def _check_missing(missing: object, number: type[np.floating]) -> None:
 
 def _check_writable(dataset: Dataset) -> None:
     """Refuse what the format cannot hold."""
-    check_consistency("write_ts", dataset)
     if len(dataset) == 0:
         _check.refuse("write_ts", "expected at least one sequence")
     if dataset.sequences.dtype not in (torch.float32, torch.float64):

@@ -17,6 +17,14 @@ class Alignment:
     plan: (B, Tx, Ty), how much frame i of x is matched with frame j of y; zero in the padding.
     path(b): (K, 2) int64, the matched pairs of frames (i, j) of item b, from the first to the last.
     warp: (B, Tx), where in y each frame of x is matched; NaN in the padding.
+
+    Example:
+        >>> from likewise import DTW
+        >>> alignment = DTW().align([[0.0, 1.0, 2.0]], [[0.0, 2.0]])
+        >>> alignment
+        PathAlignment(1 pair)
+        >>> alignment.value
+        tensor([1.])
     """
 
     def __init__(self, value: Callable[[], Tensor], x_lengths: Tensor, y_lengths: Tensor) -> None:
@@ -47,7 +55,7 @@ class Alignment:
         return len(self.x_lengths)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self)} pairs)"
+        return f"{type(self).__name__}({len(self)} pair{'s' * (len(self) != 1)})"
 
     def _item(self, b: int) -> int:
         if not -len(self) <= b < len(self):

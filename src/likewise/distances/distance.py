@@ -1,7 +1,7 @@
 """Distance: what every distance can do."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from likewise.distances.alignment import Alignment
 # What a distance takes: a Batch, a tensor or array (B, T, C), or a list of sequences (T_i, C) or (T_i,).
 Sequences = object
 
-PAIRED_CELLS = 1 << 24  # cells of the cost matrices that a chunk of pairs may hold at once
+PAIRED_NUMBERS = 1 << 24  # numbers that a chunk of pairs may hold at once, in its frames or its cost matrices
 CELLS_A_STEP = 1 << 31  # cells between two steps of a progress bar: about a tenth of a second of DTW
 
 
@@ -58,15 +58,16 @@ class Distance(nn.Module):
 
         Memory is bounded: the cost matrices of all pairs are never held at once. ``progress`` draws a bar.
         """
-        x, y, x_lengths, y_lengths = self._pair(x, x if y is None else y, paired=False, same=y is None)
+        own = y is None or y is x
+        x, y, x_lengths, y_lengths = self._pair(x, x if own else y, paired=False)
         if not progress:
-            return self.all_pairs(x, None if y is x else y, x_lengths, y_lengths)
+            return self.all_pairs(x, None if own else y, x_lengths, y_lengths)
         rows = max(1, CELLS_A_STEP // max(1, len(y) * x.shape[1] * y.shape[1]))
         strips = []
         for first in _track(range(0, len(x), rows), f"{self.name}: {len(x):,} x {len(y):,}"):
             part = slice(first, first + rows)
             # A symmetric matrix is computed from the diagonal on, and mirrored below.
-            start = first if y is x and self.symmetric else 0
+            start = first if own and self.symmetric else 0
             strips.append(
                 nn.functional.pad(
                     self.all_pairs(x[part], y[start:], _part(x_lengths, part), _part(y_lengths, slice(start, None))),
@@ -74,7 +75,7 @@ class Distance(nn.Module):
                 )
             )
         whole = torch.cat(strips) if strips else x.new_empty(0, len(y))
-        return whole.triu() + whole.triu(1).T if y is x and self.symmetric else whole
+        return whole.triu() + whole.triu(1).T if own and self.symmetric else whole
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (N, M) of padded sequences; y is None for x against itself. By default pair by pair, in chunks."""
@@ -82,26 +83,22 @@ class Distance(nn.Module):
         if y is None:
             y, y_lengths = x, x_lengths
         rows, columns = len(x), len(y)
-        if mirrored:
-            i, j = torch.triu_indices(rows, columns, device=x.device)
-        else:
-            i, j = torch.cartesian_prod(*(torch.arange(n, device=x.device) for n in (rows, columns))).unbind(-1)
-        chunk = max(1, PAIRED_CELLS // max(1, x.shape[1] * y.shape[1]))
-        values = [
-            self.paired(x[a], y[b], _part(x_lengths, a), _part(y_lengths, b))
-            for a, b in zip(i.split(chunk), j.split(chunk), strict=True)
-        ]
-        flat = torch.cat(values) if values else x.new_empty(0)
-        if not mirrored:
-            return flat.reshape(rows, columns)
-        whole = flat.new_zeros(rows, columns).index_put((i, j), flat)
-        return whole + whole.triu(1).T
+        each = max(x.shape[1] * y.shape[1], (x.shape[1] + y.shape[1]) * x.shape[2], 1)
+        chunk = max(1, PAIRED_NUMBERS // each)
+        parts = []
+        for first in range(0, rows * columns, chunk):
+            pair = torch.arange(first, min(first + chunk, rows * columns), device=x.device)
+            i, j = pair // columns, pair % columns
+            wanted = i <= j if mirrored else torch.ones_like(i, dtype=torch.bool)
+            i, j = i[wanted], j[wanted]
+            values = self.paired(x[i], y[j], _part(x_lengths, i), _part(y_lengths, j))
+            parts.append(values.new_zeros(len(pair)).masked_scatter(wanted, values))
+        whole = torch.cat(parts).reshape(rows, columns) if parts else x.new_empty(rows, columns)
+        return whole + whole.triu(1).T if mirrored else whole
 
-    def _pair(
-        self, x: Sequences, y: Sequences, *, paired: bool, same: bool = False
-    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    def _pair(self, x: Sequences, y: Sequences, *, paired: bool) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         x_values, x_lengths = as_sequences(self.name, "x", x)
-        y_values, y_lengths = (x_values, x_lengths) if same else as_sequences(self.name, "y", y)
+        y_values, y_lengths = (x_values, x_lengths) if y is x else as_sequences(self.name, "y", y)
         _check.pair(self.name, x_values, y_values, x_lengths, y_lengths, paired=paired)
         return x_values, y_values, x_lengths, y_lengths
 
@@ -126,9 +123,9 @@ def full_lengths(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def describe(**settings: object) -> str:
-    """The settings that are not at their default, for ``extra_repr``."""
-    shown: dict[str, object] = {
-        key: value.__name__ if isinstance(value, Callable) else value  # type: ignore[attr-defined]
+    """The settings that say something, for ``extra_repr``; a callable goes by its name, or by its type's."""
+    shown = {
+        key: getattr(value, "__name__", type(value).__name__) if callable(value) else value
         for key, value in settings.items()
     }
     return ", ".join(f"{k}={v!r}" for k, v in shown.items() if v is not None and v is not False and v != math.inf)

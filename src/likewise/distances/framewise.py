@@ -3,6 +3,9 @@
 Sequences of unequal length are compared over the steps that both have, as in aeon.
 """
 
+from typing import TypeGuard
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -64,7 +67,7 @@ class Framewise(Distance):
 
     def align(self, x: Sequences, y: Sequences) -> PathAlignment:
         """Step t of x with step t of y."""
-        if isinstance(x, Tensor) and x.ndim == 2:
+        if _is_array(x) and x.ndim == 2:
             _check.refuse(self.name, "vectors have no steps to align")
         x, y, x_lengths, y_lengths = self._pair(x, y, paired=True)
         lengths = full_lengths(x, x_lengths), full_lengths(y, y_lengths)
@@ -86,9 +89,13 @@ class Framewise(Distance):
 
 def _vectors_as_sequences(x: Sequences, y: Sequences) -> tuple[Sequences, Sequences]:
     """Vectors (B, C) as sequences of one step; anything else as it is."""
-    if isinstance(x, Tensor) and isinstance(y, Tensor) and x.ndim == y.ndim == 2:
+    if _is_array(x) and _is_array(y) and x.ndim == y.ndim == 2:
         return x[:, None], y[:, None]
     return x, y
+
+
+def _is_array(x: Sequences) -> TypeGuard[Tensor | np.ndarray]:
+    return isinstance(x, (Tensor, np.ndarray))
 
 
 def _groups(x: Tensor, lengths: Tensor | None) -> list[tuple[int, Tensor]]:

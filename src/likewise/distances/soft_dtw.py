@@ -5,7 +5,7 @@ from torch import Tensor
 from likewise import _check
 from likewise.distances.alignment import PlanAlignment
 from likewise.distances.distance import Distance, Sequences, describe, full_lengths
-from likewise.ops.ground import GroundCost, evaluate, is_fused, resolve
+from likewise.ops.ground import GroundCost, at_least_float32, evaluate, is_fused, resolve
 from likewise.ops.rules import Rules
 from likewise.ops.soft_dtw import soft_dtw, soft_dtw_matrix, soft_dtw_plan
 
@@ -43,7 +43,7 @@ class SoftDTW(Distance):
         self.rules = Rules.of(
             self.name, band=band, itakura=itakura, open_begin=open_begin, open_end=open_end, subsequence=subsequence
         )
-        self.symmetric = self.rules.symmetric
+        self.symmetric = self.rules.symmetric and is_fused(self.ground)  # a callable need not be
         self._settings = describe(
             gamma=gamma,
             ground=self.ground,
@@ -68,7 +68,9 @@ class SoftDTW(Distance):
         x, y, x_lengths, y_lengths = self._pair(x, y, paired=True)
 
         def plan() -> Tensor:
-            cost = evaluate(self.name, self.ground, x, y, x_lengths, y_lengths)
+            # Half precision goes to a callable as it is; PyTorch cannot evaluate the named costs in it.
+            frames = (at_least_float32(x), at_least_float32(y)) if is_fused(self.ground) else (x, y)
+            cost = evaluate(self.name, self.ground, *frames, x_lengths, y_lengths)
             return soft_dtw_plan(cost, x_lengths, y_lengths, gamma=self.gamma, rules=self.rules).to(x.dtype)
 
         return PlanAlignment(
@@ -87,7 +89,8 @@ class SoftDTW(Distance):
 class SoftDTWDivergence(SoftDTW):
     """Soft-DTW made zero for equal sequences: s(x, y) - (s(x, x) + s(y, y)) / 2.
 
-    Takes what ``SoftDTW`` takes, but for open ends, with which a sequence is not its own nearest.
+    Takes what ``SoftDTW`` takes, but for open ends, with which a sequence is not its own nearest. With a window and
+    unequal lengths it can be negative: the window of (x, y) then holds more paths than those of (x, x) and (y, y).
     Reference: Blondel, Mensch & Vert (2021), arXiv:2010.08354.
 
     Example:

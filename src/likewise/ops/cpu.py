@@ -148,8 +148,10 @@ def share_out(count: int, cells: int, work: Callable[[int, int], None]) -> None:
 
     ``cells`` is the work of one item. The ranges do not depend on the number of threads.
     """
-    # At least some 50 microseconds of work a range, at most 64 ranges.
-    chunk = max(1, -(-count // 64), 250_000 // max(cells, 1))
+    # Some 64 ranges, of at least 50 microseconds of work. Large ones are cut to about a second, so that Ctrl-C is
+    # heard, but keep enough items for every lane.
+    least, most = 250_000 // max(cells, 1), max(16, (1 << 28) // max(cells, 1))
+    chunk = max(1, least, min(most, -(-count // 64)))
     if chunk >= count:
         work(0, count)
         return

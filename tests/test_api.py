@@ -1,0 +1,115 @@
+import ast
+import doctest
+import inspect
+import statistics
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import likewise
+
+PUBLIC = [
+    "Alignment",
+    "Batch",
+    "Cosine",
+    "DTW",
+    "Dataset",
+    "Distance",
+    "Euclidean",
+    "SoftDTW",
+    "SoftDTWDivergence",
+    "mean_average_precision",
+    "nearest_neighbor_accuracy",
+    "read_arabic_digits",
+    "read_har",
+    "read_npz",
+    "read_ts",
+    "write_npz",
+    "write_ts",
+]
+
+
+def run(program: str) -> str:
+    """What a fresh interpreter prints."""
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(program)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_the_public_names():
+    assert sorted(likewise.__all__) == PUBLIC
+    assert all(hasattr(likewise, name) for name in PUBLIC)
+
+
+def test_the_package_file_holds_imports_and_names_only():
+    assert likewise.__file__ is not None
+    body = ast.parse(Path(likewise.__file__).read_text(encoding="utf-8")).body
+    assert isinstance(body[0], ast.Expr), "the docstring"
+    for node in body[1:]:
+        names = (
+            [target.id for target in node.targets if isinstance(target, ast.Name)]
+            if isinstance(node, ast.Assign)
+            else []
+        )
+        assert isinstance(node, ast.ImportFrom | ast.Import) or names in (["__all__"], ["__version__"])
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_has_an_example_that_runs(name):
+    thing = getattr(likewise, name)
+    text = inspect.getdoc(thing)
+    assert text, "a docstring"
+    assert thing.__doc__, "a docstring of its own"
+    assert "Example:" in text
+    assert ">>> " in text
+    # Its methods' examples run too.
+    tests = doctest.DocTestFinder().find(thing, name, globs=dict(vars(inspect.getmodule(thing))))
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    assert any(test.examples for test in tests)
+    for test in tests:
+        runner.run(test)
+    assert runner.summarize(verbose=False).failed == 0
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_method_has_a_docstring(name):
+    thing = getattr(likewise, name)
+    for method, value in vars(thing).items() if inspect.isclass(thing) else ():
+        if not method.startswith("_") and (callable(value) or isinstance(value, (classmethod, staticmethod, property))):
+            assert inspect.getdoc(getattr(thing, method)), f"{name}.{method}"
+
+
+def test_the_import_is_fast_once_torch_is_there():
+    program = """
+        import time
+        import torch
+        start = time.perf_counter()
+        import likewise
+        print(time.perf_counter() - start)
+    """
+    seconds = statistics.median(float(run(program)) for _ in range(3))
+    assert seconds < 0.5, f"{seconds:.2f} s"
+
+
+def test_the_import_brings_nothing_that_it_does_not_need():
+    program = """
+        import sys
+        import torch
+        before = set(sys.modules)
+        import likewise
+        print(*sorted({name.partition(".")[0] for name in set(sys.modules) - before}))
+    """
+    unwanted = {"typer", "rich", "matplotlib", "triton", "aeon", "tslearn", "dtaidistance", "numba", "sklearn", "scipy"}
+    assert not set(run(program).split()) & (unwanted | {"pandas", "lightning", "pytorch_metric_learning"})
+
+
+def test_works_without_triton():
+    program = """
+        import sys
+        sys.modules["triton"] = None
+        import likewise as lw
+        print(lw.DTW()([[0.0, 1.0, 2.0]], [[0.0, 2.0]]).item(), lw.SoftDTW().matrix([[0.0, 1.0]]).shape)
+    """
+    assert run(program) == "1.0 torch.Size([1, 1])"
