@@ -1,5 +1,7 @@
 """likewise: learn, compute, explain and search with distances between sequences and between images."""
 
+from importlib.metadata import version
+
 from likewise.data.arabic_digits import read_arabic_digits
 from likewise.data.batch import Batch
 from likewise.data.dataset import Dataset
@@ -13,6 +15,8 @@ from likewise.distances.dtw import DTW
 from likewise.distances.euclidean import Euclidean
 from likewise.distances.soft_dtw import SoftDTW, SoftDTWDivergence
 from likewise.evaluation.retrieval import mean_average_precision, nearest_neighbor_accuracy
+
+__version__ = version("likewise")
 
 __all__ = [
     "DTW",

@@ -4,6 +4,7 @@ Each check names the operation and the argument. Only shapes and types are looke
 (lengths, finiteness) is checked where they are read, so that ``torch.compile`` sees no data-dependent branch.
 """
 
+from numbers import Real
 from typing import NoReturn
 
 import torch
@@ -102,7 +103,7 @@ def finite(op: str, name: str, x: Tensor, lengths: Tensor | None) -> None:
 
 def positive(op: str, name: str, value: float) -> float:
     """Return ``value`` as a float if it is a positive finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{op}: expected {name} to be a number, got {type(value).__name__}")
     if not 0 < value < float("inf"):
         refuse(op, f"{name} must be positive and finite, got {value}")

@@ -19,7 +19,6 @@ from pkgutil import iter_modules
 from typing import Annotated, Any
 
 import numpy as np
-import rich
 import torch
 import typer
 from rich.console import Console
@@ -196,11 +195,8 @@ def distance(
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
         raise ValueError(f"{output}: {'is a folder' if output.is_dir() else 'its folder does not exist'}")
     x, y = _read_both(a, b, split_a, split_b)
-    progress = _is_terminal()
-    if progress:
-        rich.reconfigure(stderr=True)  # where the bar is drawn: stdout is for results
     start = time.perf_counter()
-    D = chosen.matrix(x, y, progress=progress).numpy()
+    D = chosen.matrix(x, y, progress=_is_terminal()).numpy()
     seconds = time.perf_counter() - start
     if output is not None:
         _save(output, D)

@@ -6,7 +6,7 @@ A new distance passes ``check_distance``, a new operator ``check_op``; both rais
 import copy
 import io
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,7 +139,7 @@ def _check_values(distance: Distance, x: Batch, y: Batch) -> None:
     assert_close(matrix[1], distance(Batch.cat([x[1:2]] * len(y)), y), tolerance, "row of the matrix against pairs")
     own = distance.matrix(x)
     assert_close(own, distance.matrix(x, copy.deepcopy(x)), tolerance, "matrix of x with itself")
-    with redirect_stdout(io.StringIO()):
+    with redirect_stderr(io.StringIO()):
         assert_close(distance.matrix(x, y, progress=True), matrix, tolerance, "matrix with a progress bar")
         assert_close(distance.matrix(x, progress=True), own, tolerance, "matrix of x with itself, with a progress bar")
     if distance.symmetric:

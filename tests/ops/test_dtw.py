@@ -434,3 +434,28 @@ def test_without_a_kernel_the_error_lists_the_candidates(monkeypatch):
         dispatch._no_kernel("dtw", (None, x3))
     with pytest.raises(NotImplementedError, match="could not be imported"):
         dispatch._run_triton("dtw", "missing_module.value", (x3,))
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 3), (40, 3, 5), (2, 4, 4)])
+def test_costs_that_overflow_are_refused(shape, instruction_set):
+    count, n, m = shape
+    x, y = torch.zeros(count, n, 1), torch.full((count, m, 1), 1e30)
+    for run in (dtw, dtw_matrix):
+        with pytest.raises(ValueError, match=r"dtw: the value of pair \[0.*\] is not finite: the costs overflow"):
+            run(x, y)
+    for run in (dtw_path, dtw_steps):
+        with pytest.raises(ValueError, match=r"dtw: pair \[0.*\] has no path: its costs overflow torch.float32"):
+            run(x, y)
+    assert dtw(x.double(), y.double())[0].item() == pytest.approx(max(n, m) * 1e60)
+    for sign in (1, -1):
+        cost = torch.full((1, n, m), sign * 3e38)
+        with pytest.raises(ValueError, match="overflow"):
+            dtw_cost(cost)
+        with pytest.raises(ValueError, match="overflow"):
+            dtw_cost_path(cost)
+
+
+def test_numbers_of_numpy_are_numbers():
+    assert Rules.of("dtw", band=np.int64(2)) == Rules.of("dtw", band=2)
+    assert Rules.of("dtw", band=np.float32(0.5)) == Rules.of("dtw", band=0.5)
+    assert Rules.of("dtw", itakura=np.float64(2)) == Rules.of("dtw", itakura=2.0)

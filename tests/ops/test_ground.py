@@ -6,6 +6,7 @@ import torch
 from likewise.ops import ground
 from likewise.ops.dtw import dtw
 from likewise.ops.ground import cosine, euclidean, evaluate, frames, is_fused, resolve, sqeuclidean, zero_padding
+from likewise.ops.soft_dtw import soft_dtw
 from likewise.testing import assert_close
 from tests.ops.problems import GROUNDS, exact_cost
 
@@ -197,3 +198,10 @@ def test_bad_frames_are_refused_before_the_callable_sees_them():
         evaluate("soft", pytest.fail, torch.ones(2, 4, 1), x, None, None)
     with pytest.raises(ValueError, match=r"dtw: cost\[0\] holds nan at \(0, 0\)"):
         dtw(torch.ones(2, 3, 1), torch.ones(2, 4, 1), ground=lambda x, y: (x - y.mT) / 0)
+
+
+def test_a_ground_cost_of_whole_numbers_is_refused():
+    x = torch.randn(2, 3, 1)
+    for run in (dtw, soft_dtw):
+        with pytest.raises(TypeError, match=r"expected the ground cost to be floating point, got torch.int64"):
+            run(x, x, ground=lambda a, b: torch.zeros(2, 3, 3, dtype=torch.int64))

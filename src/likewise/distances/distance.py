@@ -56,13 +56,13 @@ class Distance(nn.Module):
     def matrix(self, x: Sequences, y: Sequences | None = None, *, progress: bool = False) -> Tensor:
         """Distances (N, M) between every x[i] and every y[j]; without y, (N, N) of x with itself.
 
-        Memory is bounded: the cost matrices of all pairs are never held at once. ``progress`` draws a bar.
+        Memory is bounded: the cost matrices of all pairs are never held at once. ``progress`` draws a bar on stderr.
         """
         own = y is None or y is x
         x, y, x_lengths, y_lengths = self._pair(x, x if own else y, paired=False)
-        if not progress:
-            return self.all_pairs(x, None if own else y, x_lengths, y_lengths)
         rows = max(1, CELLS_A_STEP // max(1, len(y) * x.shape[1] * y.shape[1]))
+        if not progress or rows >= len(x):
+            return self.all_pairs(x, None if own else y, x_lengths, y_lengths)
         strips = []
         for first in _track(range(0, len(x), rows), f"{self.name}: {len(x):,} x {len(y):,}"):
             part = slice(first, first + rows)
@@ -110,9 +110,10 @@ def _part(lengths: Tensor | None, index: slice | Tensor) -> Tensor | None:
 
 
 def _track(steps: Iterable[int], text: str) -> Iterable[int]:
+    from rich.console import Console
     from rich.progress import track
 
-    return track(steps, text)
+    return track(steps, text, console=Console(stderr=True))
 
 
 def full_lengths(x: Tensor, lengths: Tensor | None) -> Tensor:

@@ -91,6 +91,7 @@ class SoftDTWDivergence(SoftDTW):
 
     Takes what ``SoftDTW`` takes, but for open ends, with which a sequence is not its own nearest. With a window and
     unequal lengths it can be negative: the window of (x, y) then holds more paths than those of (x, x) and (y, y).
+    ``align`` gives soft-DTW's plan of (x, y), which is the derivative with respect to their cost here too.
     Reference: Blondel, Mensch & Vert (2021), arXiv:2010.08354.
 
     Example:

@@ -7,7 +7,7 @@ A kernel is a plain function on addresses that releases the GIL and works on a r
 import os
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import torch
@@ -171,7 +171,9 @@ def share_out(count: int, cells: int, work: Callable[[int, int], None]) -> None:
         drain()
     finally:
         pending.clear()  # after an error or Ctrl-C, the others stop at the end of their range
-        for other in others:
+        wait([other for other in others if not other.cancel()])  # they write to memory that must live until then
+    for other in others:
+        if not other.cancelled():
             other.result()
 
 
@@ -195,6 +197,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_pool)
 
 
+def finite_values(op: str, values: Tensor) -> Tensor:
+    """Return values, whatever their shape, if all are finite: with finite input, only an overflow makes them not."""
+    if not values.isfinite().all():
+        pair = (~values.isfinite()).nonzero()[0].tolist()
+        _check.refuse(op, f"the value of pair {pair} is not finite: the costs overflow {values.dtype}")
+    return values
+
+
 def _lengths(op: str, name: str, lengths: Tensor | None, count: int, steps: int) -> Tensor:
     if lengths is None:
         return torch.full((count,), steps, dtype=torch.int64)
@@ -213,10 +223,12 @@ def _finite(op: str, name: str, x: Tensor, lengths: Tensor) -> None:
 
 
 def _finite_costs(op: str, cost: Tensor, x_lengths: Tensor, y_lengths: Tensor) -> None:
-    if cost.isfinite().all():
-        return
-    for item, values in enumerate(cost):  # what is not finite may be padding
-        real = values[: int(x_lengths[item]), : int(y_lengths[item])]
+    count, x_steps, y_steps = cost.shape
+    suspect = native.first_nonfinite(
+        INSTRUCTION_SET, cost.data_ptr(), x_lengths.data_ptr(), count, x_steps, y_steps, cost.dtype == torch.float64
+    )
+    for item in range(suspect, count) if suspect >= 0 else ():  # what is not finite may be padding
+        real = cost[item, : int(x_lengths[item]), : int(y_lengths[item])]
         wrong = (~real.isfinite()).nonzero()
         if len(wrong):
             i, j = wrong[0].tolist()

@@ -102,6 +102,7 @@ def evaluate(
     if not isinstance(cost, Tensor) or cost.shape != expected:
         got = tuple(cost.shape) if isinstance(cost, Tensor) else type(cost).__name__
         _check.refuse(op, f"expected the ground cost to return shape {expected}, got {got}")
+    _check.is_tensor(op, "the ground cost", cost)
     return at_least_float32(cost)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 from likewise import _check
 
@@ -103,10 +104,10 @@ def _window(op: str, band: float | None, itakura: float | None) -> Window:
         return Window(ITAKURA, slope)
     if band is None:
         return Window()
-    if isinstance(band, bool) or not isinstance(band, (int, float)):
+    if isinstance(band, bool) or not isinstance(band, Real):
         raise TypeError(f"{op}: expected band to be an int or a float, got {type(band).__name__}")
-    if isinstance(band, int) and band >= 0:
+    if isinstance(band, Integral) and band >= 0:
         return Window(STEPS, float(band))
-    if isinstance(band, float) and 0 <= band <= 1:
-        return Window(FRACTION, band)
+    if not isinstance(band, Integral) and 0 <= band <= 1:
+        return Window(FRACTION, float(band))
     _check.refuse(op, f"band must be a whole number of steps, 0 or more, or a fraction from 0.0 to 1.0, got {band}")

@@ -178,7 +178,7 @@ def _value_cpu(x: Tensor, y: Tensor | None, x_lengths: Lengths, y_lengths: Lengt
         _run_lanes(problem, values, lanes)
     else:
         problem.run(cpu.native.dtw_values, values.data_ptr())
-    return values
+    return cpu.finite_values("dtw", values)
 
 
 def _matrix_cpu(
@@ -190,7 +190,7 @@ def _matrix_cpu(
     lanes = cpu.native.dtw_lanes(cpu.INSTRUCTION_SET, x.dtype == torch.float64)
     if columns < lanes // 2:
         _run_lanes(problem, values, lanes)
-        return values
+        return cpu.finite_values("dtw", values)
     # Tiles of one block of columns and some rows: y is interleaved once a tile, and lanes of like length waste little.
     row_order = _by_length(x_lengths, rows)
     column_order = row_order if symmetric else _by_length(y_lengths, columns)
@@ -213,7 +213,7 @@ def _matrix_cpu(
             )
 
     cpu.share_out(blocks * strips, problem.cells * height * lanes, tiles)
-    return values
+    return cpu.finite_values("dtw", values)
 
 
 def _run_lanes(problem: cpu.Problem, values: Tensor, lanes: int) -> None:
@@ -241,13 +241,21 @@ def _path_cpu(
     paths = torch.full((problem.pairs, max(0, x.shape[1] + problem.longest_y - 1), 2), -1)
     steps = torch.empty(problem.pairs, dtype=torch.int64)
     problem.run(cpu.native.dtw_paths, paths.data_ptr(), steps.data_ptr())
-    return paths, steps
+    return paths, _found(steps, x.dtype)
 
 
 def _steps_cpu(x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, root: bool, *rules: Any) -> Tensor:
     problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root, all_pairs=True)
     steps = torch.empty(len(x), len(y), dtype=torch.int64)
     problem.run(cpu.native.dtw_paths, 0, steps.data_ptr())
+    return _found(steps, x.dtype)
+
+
+def _found(steps: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return steps if every pair has a path."""
+    if not steps.all():
+        pair = (steps == 0).nonzero()[0].tolist()
+        _check.refuse("dtw", f"pair {pair} has no path: its costs overflow {dtype}")
     return steps
 
 

@@ -354,14 +354,15 @@ public:
         return below[best_end(below) + 1];
     }
 
-    // Trace the optimal path; cell k from the end is cells()[2k], cells()[2k + 1].
+    // Trace the optimal path; cell k from the end is cells()[2k], cells()[2k + 1]. No cells: the value overflowed.
     int64_t path(int64_t pair) {
         begin(pair);
         cells_.reserve(2 * (costs_.n + costs_.m - 1));
         count_ = 0;
         bottom_.reserve(costs_.m + 1);
+        finite_ = true;
         trace(0, costs_.n, above_.get(), costs_.problem.open_end ? -1 : costs_.m - 1);
-        return count_;
+        return finite_ ? count_ : 0;
     }
     const int64_t* cells() const { return cells_.get(); }
 
@@ -376,6 +377,7 @@ private:
     Buffer<typename Moves<T>::Word> words_;
     Buffer<int64_t> cells_;
     int64_t count_ = 0;
+    bool finite_ = true;
 
     void begin(int64_t pair) {
         costs_.select(pair);
@@ -418,7 +420,7 @@ private:
             forward(top + piece * height, height, columns, border, borders.get() + piece * width);
             border = borders.get() + piece * width;
         }
-        for (; piece >= 0; --piece) {
+        for (; piece >= 0 && finite_; --piece) {
             const int64_t from = piece * height;
             end = trace(top + from, min(height, rows - from), piece ? borders.get() + (piece - 1) * width : above, end);
         }
@@ -431,12 +433,15 @@ private:
             sweep<T>(diagonals_, ground, above, bottom_.get(), scratch_, moves);
         });
         int64_t i = rows - 1, j = end < 0 ? best_end(bottom_.get()) : end;
-        while (true) {
+        // A finite value was reached through finite ones: every step back then stays inside.
+        finite_ = bottom_[j + 1] - bottom_[j + 1] == 0;
+        while (finite_) {
             add(top + i, j);
             const int move = moves.at(i, i + j);
             if (move != 1) --j;
             if (move != 2 && --i < 0) return j;
         }
+        return j;
     }
 };
 

@@ -164,14 +164,14 @@ def _value_cpu(x: Tensor, *arguments: Any) -> Tensor:
     problem = _problem(x, *arguments)
     values = x.new_empty(problem.pairs)
     problem.run(cpu.native.soft_dtw_values, values.data_ptr())
-    return _finite(values)
+    return cpu.finite_values("soft_dtw", values)
 
 
 def _with_grad_cpu(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     problem = _problem(x, *arguments)
     values, ones = x.new_empty(problem.pairs), x.new_ones(problem.pairs)
     x_grad, y_grad = _gradients(problem, ones, values.data_ptr())
-    return _finite(values), x_grad, y_grad
+    return cpu.finite_values("soft_dtw", values), x_grad, y_grad
 
 
 def _gradients(problem: cpu.Problem, weights: Tensor, values: int = 0) -> tuple[Tensor, Tensor]:
@@ -196,7 +196,7 @@ def _matrix_cpu(x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, sy
     values = x.new_empty(len(x), len(y))
     if not symmetric:
         problem.run(cpu.native.soft_dtw_values, values.data_ptr())
-        return _finite(values)
+        return cpu.finite_values("soft_dtw", values)
 
     def rows(begin: int, end: int) -> None:
         for i in range(begin, end):  # row i from the diagonal on
@@ -204,7 +204,7 @@ def _matrix_cpu(x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, sy
             cpu.native.soft_dtw_values(cpu.INSTRUCTION_SET, problem.native, values.data_ptr(), first, last)
 
     cpu.share_out(len(x), problem.cells * len(x), rows)
-    return _finite(values.triu() + values.triu(1).T)
+    return cpu.finite_values("soft_dtw", values.triu() + values.triu(1).T)
 
 
 def _matrix_grad_cpu(weights: Tensor, x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
@@ -223,13 +223,6 @@ def _hessian_cpu(
     tangent, product = tangent.contiguous(), torch.zeros_like(problem.x)
     problem.run(cpu.native.soft_dtw_hessian, tangent.data_ptr(), product.data_ptr())
     return product
-
-
-def _finite(values: Tensor) -> Tensor:
-    if not values.isfinite().all():
-        item = (~values.isfinite()).nonzero()[0].tolist()
-        _check.refuse("soft_dtw", f"the value of pair {item} is not finite: the costs overflow {values.dtype}")
-    return values
 
 
 def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

@@ -1,0 +1,147 @@
+"""How benchmarks measure: correctness first, then everybody in turn, medians, and one row for each case."""
+
+import argparse
+import json
+import math
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+RESULTS = Path(__file__).parent / "results"
+PEER_TOLERANCE = 1e-5  # some peers work in float32
+PEERS = ("aeon", "tslearn", "dtaidistance", "tsdistances", "pysdtw")
+
+
+class WrongResult(Exception):  # noqa: N818
+    """A result that differs: it gets no time."""
+
+
+def check(what: str, found: Any, expected: Any, tolerance: float) -> None:
+    """Refuse a result that differs by more than the tolerance, relative to the largest expected number."""
+    found, expected = np.asarray(found, dtype=np.float64), np.asarray(expected, dtype=np.float64)
+    if found.shape != expected.shape:
+        raise WrongResult(f"{what}: shape {found.shape} instead of {expected.shape}")
+    error = np.abs(found - expected).max() / np.abs(expected).max()
+    if not error <= tolerance:
+        raise WrongResult(f"{what}: relative error {error:.1e}, allowed {tolerance:.0e}")
+
+
+def interleave(runs: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """Median seconds of each. All are run in turn, so that a busy machine disturbs them alike.
+
+    A turn lasts at least a twentieth of a second: what is quick runs several times, like ``timeit``.
+    """
+    calls = {name: max(1, math.ceil(0.05 / _seconds(run, 1))) for name, run in runs.items()}
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(repeats):
+        for name, run in runs.items():
+            times[name].append(_seconds(run, calls[name]))
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+def _seconds(run: Callable[[], Any], calls: int) -> float:
+    begin = time.perf_counter()
+    for _ in range(calls):
+        run()
+    return (time.perf_counter() - begin) / calls
+
+
+class Benchmark:
+    """Cases against peers: prints a table as it goes, and keeps the rows in results/<name>.jsonl."""
+
+    def __init__(self, name: str, description: str) -> None:
+        parser = argparse.ArgumentParser(description=description)
+        parser.add_argument("--repeats", type=int, default=7, help="runs of each, in turn; the median counts")
+        parser.add_argument("--only", default="", help="cases whose name holds this text")
+        parser.add_argument("--no-rows", action="store_true", help="print only; keep no rows")
+        self.options = parser.parse_args()
+        self.name, self.console, self.rows = name, Console(width=120), []
+
+    def case(
+        self,
+        name: str,
+        ours: Callable[[], Any],
+        peers: dict[str, Callable[[], Any]],
+        expected: Any,
+        *,
+        tolerance: float,
+        bar: float,
+        read: Callable[[Any], Any] = np.asarray,
+    ) -> None:
+        """Time ours against every peer whose result is right; ``bar`` is how many times faster than the best we want.
+
+        A result is right if what ``read`` makes of it, outside of the time, is as expected.
+        """
+        if self.options.only not in name:
+            return
+        check(f"{name}: likewise", read(ours()), expected, tolerance)
+        right, refused = {}, {}
+        for peer, run in peers.items():
+            try:
+                check(peer, read(run()), expected, PEER_TOLERANCE)
+                right[peer] = run
+            except WrongResult as error:
+                refused[peer] = str(error)
+        times = interleave({"likewise": ours, **right}, self.options.repeats)
+        mine = times.pop("likewise")
+        best = min(times, key=lambda peer: times[peer])
+        row = {
+            "case": name,
+            "ms": 1e3 * mine,
+            "best_peer": best,
+            "times_faster": times[best] / mine,
+            "bar": bar,
+            "peers_ms": {peer: 1e3 * seconds for peer, seconds in times.items()},
+            "refused": refused,
+            **machine(),
+        }
+        self.rows.append(row)
+        self.console.print(f"{name}: {1e3 * mine:.2f} ms, {best} {1e3 * times[best]:.1f} ms", highlight=False)
+
+    def close(self) -> None:
+        """Print the table and keep the rows."""
+        table = Table("case", "likewise", "fastest peer", "times faster", "bar", title=f"benchmarks/{self.name}.py")
+        for row in self.rows:
+            peer = row["best_peer"]
+            table.add_row(
+                row["case"],
+                f"{row['ms']:.2f} ms",
+                f"{peer} {row['peers_ms'][peer]:.1f} ms",
+                f"{row['times_faster']:.1f}",
+                f"{row['bar']:g}",
+            )
+        self.console.print(table)
+        if not self.options.no_rows:
+            RESULTS.mkdir(exist_ok=True)
+            with open(RESULTS / f"{self.name}.jsonl", "a") as file:
+                file.writelines(json.dumps(row) + "\n" for row in self.rows)
+
+
+def machine() -> dict[str, Any]:
+    """Where and with what this was measured."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    model = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": commit.stdout.strip(),
+        "cpu": model[0].split(": ")[1] if model else platform.processor(),
+        "threads": torch.get_num_threads(),
+        "versions": {name: _version(name) for name in ("torch", *PEERS)},
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
