@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
-PEER_TOLERANCE = 1e-5  # some peers work in float32
+PEER_TOLERANCE = 1e-3  # some peers work in float32, and their gradients lose more digits than ours may
 PEERS = ("aeon", "tslearn", "dtaidistance", "tsdistances", "pysdtw")
 
 
@@ -94,6 +94,8 @@ class Benchmark:
                 refused[peer] = str(error)
         times = interleave({"likewise": ours, **right}, self.options.repeats)
         mine = times.pop("likewise")
+        if not times:
+            raise WrongResult(f"{name}: no peer is right: {refused}")
         best = min(times, key=lambda peer: times[peer])
         row = {
             "case": name,

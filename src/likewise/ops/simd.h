@@ -90,6 +90,18 @@ template <class T> INLINE uint32_t bits_of(I<T> mask) {
 #endif
 }
 
+// Every lane of a takes the one before it; the first takes the last of b.
+template <class T> INLINE V<T> shift(V<T> a, V<T> b) {
+#if defined(__clang__) || __GNUC__ >= 12
+    if constexpr (W<T> == 2) return __builtin_shufflevector(b, a, 1, 2);
+    else if constexpr (W<T> == 4) return __builtin_shufflevector(b, a, 3, 4, 5, 6);
+    else if constexpr (W<T> == 8) return __builtin_shufflevector(b, a, 7, 8, 9, 10, 11, 12, 13, 14);
+    else return __builtin_shufflevector(b, a, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30);
+#else
+    return __builtin_shuffle(b, a, counting<T>() + (W<T> - 1));
+#endif
+}
+
 // Aligned scratch that grows and is never initialised.
 template <class T> class Buffer {
 public:

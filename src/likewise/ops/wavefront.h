@@ -70,34 +70,40 @@ template <class T> int64_t antidiagonal_size(int64_t rows) {
 }
 
 // The two sequences of a pair, channel by channel, y backwards: both then run forwards along an antidiagonal.
+// Zeros around them let whole vectors reach beyond the ends.
+constexpr int64_t kPadVectors = 5;
 template <class T> struct Packed {
     Buffer<T> x_buffer, y_buffer;
     T *x = nullptr, *y = nullptr;
     int64_t n = 0, m = 0, channels = 0, x_stride = 0, y_stride = 0;
     int64_t x_item = -1, y_item = -1;
+    static constexpr int64_t kPad = kPadVectors * W<T>;
+    static int64_t x_size(int64_t n) { return n + kPad; }
+    static int64_t y_size(int64_t m) { return m + 2 * kPad; }
 
     void pack(const Problem& problem, int64_t x_index, int64_t y_index) {
         channels = problem.channels;
         if (x_index != x_item) {
             x_item = x_index;
             n = problem.x_lengths[x_index];
-            x_stride = n + W<T>;
+            x_stride = x_size(n);
             x = x_buffer.reserve(channels * x_stride);
             const T* from = static_cast<const T*>(problem.x) + x_index * problem.x_steps * channels;
             for (int64_t k = 0; k < channels; ++k) {
                 for (int64_t i = 0; i < n; ++i) x[k * x_stride + i] = from[i * channels + k];
-                fill(x + k * x_stride + n, W<T>, T(0));
+                fill(x + k * x_stride + n, kPad, T(0));
             }
         }
         if (y_index != y_item) {
             y_item = y_index;
             m = problem.y_lengths[y_index];
-            y_stride = m + W<T>;
-            y = y_buffer.reserve(channels * y_stride);
+            y_stride = y_size(m);
+            y = y_buffer.reserve(channels * y_stride) + kPad;
             const T* from = static_cast<const T*>(problem.y) + y_index * problem.y_steps * channels;
             for (int64_t k = 0; k < channels; ++k) {
                 for (int64_t j = 0; j < m; ++j) y[k * y_stride + m - 1 - j] = from[j * channels + k];
-                fill(y + k * y_stride + m, W<T>, T(0));
+                fill(y + k * y_stride - kPad, kPad, T(0));
+                fill(y + k * y_stride + m, kPad, T(0));
             }
         }
     }
@@ -124,6 +130,14 @@ template <class T> struct SquaredGround {
             even += b * b;
         }
         return even + odd;
+    }
+};
+template <class T> struct OneChannelGround {
+    const T *x, *y;
+    explicit OneChannelGround(const SquaredGround<T>& squared) : x(squared.x), y(squared.y) {}
+    INLINE V<T> operator()(int64_t i, int64_t d) const {
+        const V<T> difference = load(x + i) - load(y - d + i);
+        return difference * difference;
     }
 };
 template <class T> struct EuclideanGround {
@@ -178,6 +192,9 @@ public:
             body(GivenGround<T>{to, diagonals.origin()});
         }
     }
+
+    // Row i of given costs.
+    const T* row(int64_t i) const { return matrix_ + i * problem.y_steps; }
 
 private:
     const T* matrix_ = nullptr;

@@ -66,49 +66,57 @@ INLINE void sweep_rows(const T* x, const T* y, int64_t channels, const Window& w
         left[r] = splat(kInfinity<T>);
         if constexpr (kOneChannel) x_only[r] = x_value<T, kShared>(x, r);
     }
-    auto column = [&](int64_t j, bool masked) INLINE_LAMBDA {
-        V<T> cost[R];
+    // Several columns at a time: their sums over the channels run side by side, and share what is read of x.
+    auto columns = [&](int64_t j, auto count, bool masked) INLINE_LAMBDA {
+        constexpr int N = decltype(count)::value;
+        V<T> cost[N][R];
         if constexpr (kOneChannel) {
             const V<T> y_only = load(y + j * W<T>);
 #pragma GCC unroll 8
             for (int r = 0; r < R; ++r) {
                 const V<T> difference = y_only - x_only[r];
-                if constexpr (kEuclidean) cost[r] = max(difference, -difference);
-                else cost[r] = difference * difference;
+                if constexpr (kEuclidean) cost[0][r] = max(difference, -difference);
+                else cost[0][r] = difference * difference;
             }
         } else {
-#pragma GCC unroll 8
-            for (int r = 0; r < R; ++r) cost[r] = V<T>{};
+#pragma GCC unroll 16
+            for (int r = 0; r < N * R; ++r) cost[r / R][r % R] = V<T>{};
             for (int64_t k = 0; k < channels; ++k) {
-                const V<T> y_k = load(y + (j * channels + k) * W<T>);
+                V<T> y_k[N];
+                for (int c = 0; c < N; ++c) y_k[c] = load(y + ((j + c) * channels + k) * W<T>);
 #pragma GCC unroll 8
                 for (int r = 0; r < R; ++r) {
-                    const V<T> difference = y_k - x_value<T, kShared>(x, r * channels + k);
-                    cost[r] += difference * difference;
+                    const V<T> x_k = x_value<T, kShared>(x, r * channels + k);
+#pragma GCC unroll 2
+                    for (int c = 0; c < N; ++c) cost[c][r] += (y_k[c] - x_k) * (y_k[c] - x_k);
                 }
             }
             if constexpr (kEuclidean)
-                for (int r = 0; r < R; ++r) cost[r] = square_root<T>(cost[r]);
+                for (int r = 0; r < N * R; ++r) cost[r / R][r % R] = square_root<T>(cost[r / R][r % R]);
         }
-        V<T> up = row[j], diagonal = corner;
-        corner = up;
+#pragma GCC unroll 2
+        for (int c = 0; c < N; ++c) {
+            V<T> up = row[j + c], diagonal = corner;
+            corner = up;
 #pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) {
-            const V<T> best = min(min(diagonal, left[r]), up);
-            diagonal = left[r];
-            up = best + cost[r];
-            if (masked) up = window.mask(up, r, j);
-            left[r] = up;
+            for (int r = 0; r < R; ++r) {
+                const V<T> best = min(min(diagonal, left[r]), up);
+                diagonal = left[r];
+                up = best + cost[c][r];
+                if (masked) up = window.mask(up, r, j + c);
+                left[r] = up;
+            }
+            row[j + c] = up;
         }
-        row[j] = up;
     };
-    if (window.anywhere() || inner_first > inner_last) {
-        for (int64_t j = first; j <= last; ++j) column(j, true);
-        return;
-    }
-    for (int64_t j = first; j < inner_first; ++j) column(j, true);
-    for (int64_t j = inner_first; j <= inner_last; ++j) column(j, false);
-    for (int64_t j = inner_last + 1; j <= last; ++j) column(j, true);
+    const std::integral_constant<int, 1> one;
+    const std::integral_constant<int, kOneChannel ? 1 : 2> several;
+    if (window.anywhere() || inner_first > inner_last) inner_first = last + 1, inner_last = last;
+    int64_t j = first;
+    for (; j < inner_first; ++j) columns(j, one, true);
+    for (; j + several.value - 1 <= inner_last; j += several.value) columns(j, several, false);
+    for (; j <= inner_last; ++j) columns(j, one, false);
+    for (; j <= last; ++j) columns(j, one, true);
 }
 
 // W alignments of interleaved y's with one x, or with W interleaved x's. Lanes may differ in both lengths: a lane's
@@ -289,58 +297,104 @@ void tile(const Problem& problem, const int64_t* row_order, const int64_t* colum
 
 // ---- One pair at a time ----------------------------------------------------------------------------------------
 
+// Lanes are rows: kVectors vectors hold an antidiagonal of a group of rows, so that nothing but the rows above and
+// below a group goes through memory. On step t, local row i is at column t - i. Its left neighbour is the same lane
+// one step before, the upper one the lane before it, and the diagonal one what was the upper one step before.
+constexpr int kVectors = 5;
+template <class T> constexpr int64_t kGroup = kVectors * W<T>;
+static_assert(kVectors <= kPadVectors, "groups read beyond the ends of sequences");
+
+template <class T> struct Group {
+    int64_t top, rows, begin, end;   // rows [top, top + rows), of which something is inside on steps [begin, end)
+    int64_t inner_begin, inner_end;  // and everything on these
+    alignas(kBytes) typename Lanes<T>::Bits first[kGroup<T>], last[kGroup<T>];  // of each row, the steps inside
+
+    void build(const Window& window, int64_t n, int64_t m, int64_t top_, int64_t rows_, int64_t columns) {
+        using Bits = typename Lanes<T>::Bits;
+        top = top_, rows = rows_;
+        for (int64_t i = 0; i < kGroup<T>; ++i) {
+            int64_t lo = 0, hi = -1;
+            if (i < rows) window_row(window, n, m, top + i, lo, hi);
+            first[i] = Bits(lo + i);
+            last[i] = Bits(min(hi, columns - 1) + i);
+        }
+        begin = first[0], end = int64_t(last[rows - 1]) + 1;
+        inner_begin = min(int64_t(first[rows - 1]), end);
+        inner_end = max(inner_begin, min(int64_t(last[0]) + 1, end));
+    }
+    INLINE V<T> mask(V<T> value, int v, int64_t t) const {
+        const I<T> step = I<T>{} + static_cast<typename Lanes<T>::Bits>(t);
+        const I<T> outside = (step < load_bits(first + v * W<T>)) | (step > load_bits(last + v * W<T>));
+        return outside ? splat(kInfinity<T>) : value;
+    }
+    static INLINE I<T> load_bits(const typename Lanes<T>::Bits* from) { return *reinterpret_cast<const I<T>*>(from); }
+};
+
 struct NoMoves {
-    INLINE NoMoves along(int64_t, int64_t) const { return {}; }
-    template <class X> INLINE void operator()(X, X, X) {}
+    template <class X> INLINE void operator()(int64_t, int, X, X, X) const {}
 };
-
-// Which predecessor each cell took, two bits a cell: one word holds those of a vector.
+// Which predecessor each cell took: a bit a cell for "not the diagonal one", and one for "the left one".
 template <class T> struct Moves {
-    using Word = typename std::conditional<(W<T> > 8), uint32_t, uint16_t>::type;
-    const Diagonals& diagonals;
-    Word* words;
-    struct Writer {
-        Word* to;
-        INLINE void operator()(V<T> diagonal, V<T> up, V<T> left) {
-            const uint32_t straight = bits_of<T>(min(up, left) < diagonal), sideways = bits_of<T>(left < up);
-            *to++ = Word(straight | sideways << W<T>);
-        }
-    };
-    INLINE Writer along(int64_t d, int64_t first) const { return {words + (diagonals.origin()[d] + first) / W<T>}; }
+    using Word = typename std::conditional<(W<T> > 8), uint16_t, uint8_t>::type;
+    Word* words;  // of step 0
+    INLINE void operator()(int64_t t, int v, V<T> diagonal, V<T> up, V<T> left) const {
+        Word* to = words + t * 2 * kVectors + v;
+        to[0] = Word(bits_of<T>(min(up, left) < diagonal));
+        to[kVectors] = Word(bits_of<T>(left < up));
+    }
     // 0: diagonal, 1: the row above, 2: the column before.
-    int at(int64_t i, int64_t d) const {
-        const int64_t cell = diagonals.origin()[d] + i, lane = cell % W<T>;
-        const Word word = words[cell / W<T>];
-        return (word >> lane & 1) ? 1 + (word >> (lane + W<T>) & 1) : 0;
+    int at(int64_t i, int64_t t) const {
+        const Word* from = words + t * 2 * kVectors + i / W<T>;
+        const int lane = int(i % W<T>);
+        return (from[0] >> lane & 1) ? 1 + (from[kVectors] >> lane & 1) : 0;
     }
 };
 
-// R over one strip, given the row above it; writes the strip's last row to `below`: R(., j) is below[j + 1].
-template <class T, class Costs, class Record>
-INLINE void sweep(const Diagonals& diagonals, const Costs ground, const T* above, T* below, Buffer<T>& scratch, const Record record) {
-    const int64_t rows = diagonals.rows, columns = diagonals.columns, size = antidiagonal_size<T>(rows);
-    T* now = scratch.reserve(3 * size);  // cell (i, d) at now[i + 1], and its two predecessors' antidiagonals
-    T *before = now + size, *earlier = before + size;
-    fill(now, 3 * size, kInfinity<T>);
-    fill(below, columns + 1, kInfinity<T>);
-    before[0] = above[diagonals.begin + 1];
-    earlier[0] = above[diagonals.begin];
-    for (int64_t d = diagonals.begin; d < diagonals.end; ++d) {
-        const int64_t first = diagonals.first(d), last = diagonals.last(d);
-        auto writer = record.along(d, first);
-        for (int64_t i = first; i <= last; i += W<T>) {
-            const V<T> left = load(before + i + 1), up = load(before + i), diagonal = load(earlier + i);
-            writer(diagonal, up, left);
-            store(now + i + 1, min(min(up, left), diagonal) + ground(i, d));
+template <class T> struct GroupCosts {
+    const T* steps;  // of step 0
+    INLINE V<T> operator()(int64_t i, int64_t t) const { return load(steps + t * kGroup<T> + i); }
+};
+
+// Values of a group between two steps.
+template <class T> struct Front {
+    V<T> value[kVectors], up[kVectors];
+};
+
+template <bool kMasked, bool kWhole, class T, class Costs, class Record>
+INLINE void advance(const Group<T>& group, const Costs ground, const T* above, T* below, Front<T>& front,
+                    const Record record, int64_t begin, int64_t end) {
+    Front<T> now = front;
+    const int64_t bottom = group.rows - 1;
+    for (int64_t t = begin; t < end; ++t) {
+        V<T> before = splat(above[t + 1]);
+        for (int v = 0; v < kVectors; ++v) {
+            const V<T> left = now.value[v], up = shift<T>(left, before), diagonal = now.up[v];
+            record(t, v, diagonal, up, left);
+            now.value[v] = min(min(up, left), diagonal) + ground(v * W<T>, t);
+            if constexpr (kMasked) now.value[v] = group.mask(now.value[v], v, t);
+            now.up[v] = up;
+            before = left;
         }
-        now[last + 2] = kInfinity<T>;
-        now[first] = first == 0 && d + 1 < columns ? above[d + 2] : kInfinity<T>;
-        if (last == rows - 1 && first <= last) below[d - last + 1] = now[last + 1];
-        T* spare = earlier;
-        earlier = before;
-        before = now;
-        now = spare;
+        if (kMasked && (t < group.first[bottom] || t > group.last[bottom])) continue;
+        below[t - bottom + 1] = kWhole ? now.value[kVectors - 1][W<T> - 1] : now.value[bottom / W<T>][bottom % W<T>];
     }
+    front = now;
+}
+
+// R over one group, given the row above it: R(., j) is above[j + 1], and infinity beyond the end. Writes the last row.
+template <class T, class Costs, class Record>
+void sweep(const Group<T>& group, const Costs ground, const T* above, T* below, const Record record) {
+    Front<T> front;
+    for (int v = 0; v < kVectors; ++v) front.value[v] = front.up[v] = splat(kInfinity<T>);
+    front.up[0][0] = above[group.begin];
+    const auto steps = [&](auto masked, int64_t begin, int64_t end) INLINE_LAMBDA {
+        constexpr bool kMasked = decltype(masked)::value;
+        if (group.rows == kGroup<T>) advance<kMasked, true>(group, ground, above, below, front, record, begin, end);
+        else advance<kMasked, false>(group, ground, above, below, front, record, begin, end);
+    };
+    steps(std::true_type(), group.begin, group.inner_begin);
+    steps(std::false_type(), group.inner_begin, group.inner_end);
+    steps(std::true_type(), group.inner_end, group.end);
 }
 
 template <class T> class Aligner {
@@ -349,7 +403,7 @@ public:
 
     T value(int64_t pair) {
         begin(pair);
-        T* below = bottom_.reserve(costs_.m + 1);
+        T* below = bottom_.reserve(row_size(costs_.m));
         forward(0, costs_.n, costs_.m, above_.get(), below);
         return below[best_end(below) + 1];
     }
@@ -359,29 +413,34 @@ public:
         begin(pair);
         cells_.reserve(2 * (costs_.n + costs_.m - 1));
         count_ = 0;
-        bottom_.reserve(costs_.m + 1);
         finite_ = true;
+        bottom_.reserve(row_size(costs_.m));
         trace(0, costs_.n, above_.get(), costs_.problem.open_end ? -1 : costs_.m - 1);
         return finite_ ? count_ : 0;
     }
     const int64_t* cells() const { return cells_.get(); }
 
 private:
-    // Cells whose moves are kept at once (two bits each); a longer strip is cut into at most kStrips pieces, whose
-    // first rows are kept instead, and each piece is then traced the same way: memory stays linear in the lengths.
-    static constexpr int64_t kCellsAtOnce = int64_t(1) << 24, kStrips = 32;
+    using Word = typename Moves<T>::Word;
+    // Cells whose moves are kept at once; a longer strip of rows is cut into at most kPieces pieces, whose first rows
+    // are kept instead, and each piece is then traced the same way: memory stays linear in the lengths.
+    static constexpr int64_t kCellsAtOnce = int64_t(1) << 24, kPieces = 32;
 
     PairCosts<T> costs_;
-    Diagonals diagonals_;
-    Buffer<T> above_, bottom_, scratch_;
-    Buffer<typename Moves<T>::Word> words_;
+    Group<T> group_;
+    Buffer<T> above_, bottom_, rows_[2], steps_;
+    Buffer<Word> words_;
     Buffer<int64_t> cells_;
     int64_t count_ = 0;
     bool finite_ = true;
 
+    static int64_t row_size(int64_t columns) { return columns + 1 + kGroup<T>; }
+
     void begin(int64_t pair) {
         costs_.select(pair);
-        first_row(above_.reserve(costs_.m + 1), costs_.m, costs_.problem.open_begin, T(0), kInfinity<T>);
+        T* above = above_.reserve(row_size(costs_.m));
+        first_row(above, costs_.m, costs_.problem.open_begin, T(0), kInfinity<T>);
+        fill(above + costs_.m + 1, kGroup<T>, kInfinity<T>);
     }
     int64_t best_end(const T* below) const {
         int64_t best = costs_.m - 1;
@@ -390,15 +449,41 @@ private:
                 if (below[j + 1] < below[best + 1]) best = j;
         return best;
     }
-    void build(int64_t top, int64_t rows, int64_t columns) {
-        diagonals_.build<T>(costs_.problem.window, costs_.n, costs_.m, top, rows, columns);
+
+    // R over rows [top, top + rows), group by group; record(k) is told of the moves of group k.
+    template <class F> void forward(int64_t top, int64_t rows, int64_t columns, const T* above, T* below, F&& record) {
+        for (int64_t first = 0; first < rows; first += kGroup<T>) {
+            const bool last = first + kGroup<T> >= rows;
+            group_.build(costs_.problem.window, costs_.n, costs_.m, top + first, min(kGroup<T>, rows - first), columns);
+            T* to = last ? below : rows_[first / kGroup<T> % 2].reserve(row_size(costs_.m));
+            fill(to, row_size(columns), kInfinity<T>);
+            sweep_group(above, to, record(first / kGroup<T>));
+            above = to;
+        }
     }
     void forward(int64_t top, int64_t rows, int64_t columns, const T* above, T* below) {
-        build(top, rows, columns);
-        costs_.strip(diagonals_, top, [&](const auto& ground) {
-            sweep<T>(diagonals_, ground, above, below, scratch_, NoMoves{});
-        });
+        forward(top, rows, columns, above, below, [](int64_t) { return NoMoves{}; });
     }
+    template <class Record> void sweep_group(const T* above, T* below, const Record record) {
+        const SquaredGround<T> squared(costs_.packed, group_.top);
+        if (costs_.problem.ground == Ground::squared && costs_.problem.channels == 1)
+            sweep(group_, OneChannelGround<T>(squared), above, below, record);
+        else if (costs_.problem.ground == Ground::squared)
+            sweep(group_, squared, above, below, record);
+        else if (costs_.problem.ground == Ground::euclidean) sweep(group_, EuclideanGround<T>{squared}, above, below, record);
+        else sweep(group_, lay_out_costs(), above, below, record);
+    }
+    // Given costs step by step, as the lanes want them.
+    GroupCosts<T> lay_out_costs() {
+        const GroupCosts<T> laid{steps_.reserve((group_.end - group_.begin) * kGroup<T>) - group_.begin * kGroup<T>};
+        T* to = const_cast<T*>(laid.steps);
+        for (int64_t i = 0; i < group_.rows; ++i) {
+            const T* from = costs_.row(group_.top + i);
+            for (int64_t t = group_.first[i]; t <= group_.last[i]; ++t) to[t * kGroup<T> + i] = from[t - i];
+        }
+        return laid;
+    }
+
     void add(int64_t i, int64_t j) {
         cells_[2 * count_] = i;
         cells_[2 * count_ + 1] = j;
@@ -409,10 +494,16 @@ private:
     // Returns the column from which the row above is left.
     int64_t trace(int64_t top, int64_t rows, const T* above, int64_t end) {
         const int64_t columns = end < 0 ? costs_.m : end + 1;
-        build(top, rows, columns);
-        if (diagonals_.storage <= kCellsAtOnce || rows == 1) return trace_at_once(top, rows, above, end);
-        const int64_t pieces = min(kStrips, diagonals_.storage / kCellsAtOnce + 1);
-        const int64_t height = (rows + pieces - 1) / pieces, width = columns + 1;
+        int64_t widest = 0;  // cells of a row, and those that a group adds at its ends
+        for (int64_t i = 0; i < rows; ++i) {
+            int64_t lo, hi;
+            window_row(costs_.problem.window, costs_.n, costs_.m, top + i, lo, hi);
+            widest = max(widest, min(hi, columns - 1) - lo + 1);
+        }
+        const int64_t cells = rows * (widest + kGroup<T>);
+        if (cells <= kCellsAtOnce || rows == 1) return trace_at_once(top, rows, columns, above, end);
+        const int64_t pieces = min(kPieces, cells / kCellsAtOnce + 1);
+        const int64_t height = (rows + pieces - 1) / pieces, width = row_size(columns);
         Buffer<T> borders(pieces * width);  // the row above each piece but the first
         const T* border = above;
         int64_t piece = 0;
@@ -427,17 +518,28 @@ private:
         return end;
     }
 
-    int64_t trace_at_once(int64_t top, int64_t rows, const T* above, int64_t end) {
-        const Moves<T> moves{diagonals_, words_.reserve(diagonals_.storage / W<T>)};
-        costs_.strip(diagonals_, top, [&](const auto& ground) {
-            sweep<T>(diagonals_, ground, above, bottom_.get(), scratch_, moves);
+    int64_t trace_at_once(int64_t top, int64_t rows, int64_t columns, const T* above, int64_t end) {
+        const int64_t groups = (rows + kGroup<T> - 1) / kGroup<T>;
+        Buffer<Moves<T>> moves(groups);
+        int64_t size = 0;
+        for (int64_t k = 0; k < groups; ++k) {
+            group_.build(costs_.problem.window, costs_.n, costs_.m, top + k * kGroup<T>,
+                         min(kGroup<T>, rows - k * kGroup<T>), columns);
+            size += (group_.end - group_.begin) * 2 * kVectors;
+        }
+        Word* free = words_.reserve(size);
+        forward(top, rows, columns, above, bottom_.get(), [&](int64_t k) {
+            moves[k].words = free - group_.begin * 2 * kVectors;
+            free += (group_.end - group_.begin) * 2 * kVectors;
+            return moves[k];
         });
         int64_t i = rows - 1, j = end < 0 ? best_end(bottom_.get()) : end;
         // A finite value was reached through finite ones: every step back then stays inside.
         finite_ = bottom_[j + 1] - bottom_[j + 1] == 0;
         while (finite_) {
             add(top + i, j);
-            const int move = moves.at(i, i + j);
+            const int64_t local = i % kGroup<T>;
+            const int move = moves[i / kGroup<T>].at(local, local + j);
             if (move != 1) --j;
             if (move != 2 && --i < 0) return j;
         }

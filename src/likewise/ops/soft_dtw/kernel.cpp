@@ -434,7 +434,7 @@ void gradients(const Problem& problem, bool plan, const T* weights, T* values, T
             continue;
         }
         const int64_t n = problem.x_lengths[row], m = problem.y_lengths[column], channels = problem.channels;
-        const int64_t x_stride = n + W<T>, y_stride = m + W<T>;
+        const int64_t x_stride = Packed<T>::x_size(n), y_stride = Packed<T>::y_size(m);
         fill(x_sum.reserve(channels * x_stride), channels * x_stride, T(0));
         fill(y_sum.reserve(channels * y_stride), channels * y_stride, T(0));
         T value;
