@@ -46,8 +46,9 @@ def main() -> None:
         pairs = zip(x.transpose(1, 2).double().numpy(), y.transpose(1, 2).double().numpy(), strict=True)
         return np.array([aeon.distances.soft_dtw_distance(a, b, gamma=GAMMA) for a, b in pairs])
 
+    a, b = x.clone().requires_grad_(), y.clone().requires_grad_()
+
     def backward(loss: torch.nn.Module) -> Tensor:
-        a, b = x.clone().requires_grad_(), y.clone().requires_grad_()
         return torch.autograd.grad(loss(a, b).sum(), (a, b))[0]
 
     case, tolerance = f"B {BATCH}, T {STEPS}, C {CHANNELS}, float32", TOLERANCE[torch.float32]

@@ -26,7 +26,7 @@ def window_row(kind: int, size: float, n: int, m: int, i: int) -> tuple[int, int
 def first_nonfinite(
     isa: str, values: int, lengths: int, count: int, steps: int, channels: int, float64: bool
 ) -> int: ...
-def dtw_lanes(isa: str, float64: bool) -> int: ...
+def lanes(isa: str, float64: bool) -> int: ...
 def dtw_blocks(isa: str, problem: object, order: int, count: int, values: int, begin: int, end: int) -> None: ...
 def dtw_tile(
     isa: str,
@@ -43,6 +43,21 @@ def dtw_values(isa: str, problem: object, values: int, begin: int, end: int) -> 
 def dtw_paths(isa: str, problem: object, paths: int, steps: int, begin: int, end: int) -> None: ...
 def dtw_gradients(isa: str, problem: object, weights: int, x_grad: int, y_grad: int, begin: int, end: int) -> None: ...
 def soft_dtw_values(isa: str, problem: object, values: int, begin: int, end: int) -> None: ...
+def soft_dtw_value_blocks(
+    isa: str, problem: object, order: int, count: int, values: int, begin: int, end: int
+) -> None: ...
+def soft_dtw_gradient_blocks(
+    isa: str,
+    problem: object,
+    order: int,
+    count: int,
+    weights: int,
+    values: int,
+    x_grad: int,
+    y_grad: int,
+    begin: int,
+    end: int,
+) -> None: ...
 def soft_dtw_gradients(
     isa: str,
     problem: object,

@@ -4,6 +4,7 @@ import math
 import pytest
 import torch
 
+import likewise.ops.soft_dtw as module
 from likewise import _native
 from likewise.ops import cpu
 from likewise.ops.dtw import dtw, dtw_cost
@@ -77,6 +78,43 @@ def test_second_derivatives_equal_the_reference(seed, instruction_set):
         if first.requires_grad:  # a single path has no second derivative
             (expected,) = torch.autograd.grad((first * direction[b, :n, :m]).sum(), one)
         assert_close(found[b, :n, :m], expected, 1e-8, "Hessian product", scale=1 / gamma)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("seed", range(24))
+def test_a_lane_for_each_pair_gives_what_one_pair_at_a_time_gives(seed, dtype, instruction_set, monkeypatch):
+    p = random_problem(seed, batch=[1, 5, 11, 19][seed % 4], longest=[3, 9, 40][seed % 3], dtype=dtype)
+    gamma, tolerance = [1e-1, 1.0, 30.0][seed % 3], TOLERANCE[dtype]
+    options = {"gamma": gamma, "ground": p.ground, "rules": p.rules}
+    weights = torch.randn(len(p.x), len(p.y), dtype=dtype, generator=torch.Generator().manual_seed(seed))
+    found = []
+    for lanes in (True, False):
+        monkeypatch.setattr(cpu.Problem, "fills_lanes", lanes)
+        x, y = p.x.clone().requires_grad_(), p.y.clone().requires_grad_()
+        paired, matrix = soft_dtw(x, y, *p.lengths, **options), soft_dtw_matrix(x, y, *p.lengths, **options)
+        assert_close(soft_dtw(p.x, p.y, *p.lengths, **options), paired, tolerance.value, "values", scale=gamma)
+        found.append(
+            (paired, torch.autograd.grad(paired.sum(), (x, y)), torch.autograd.grad((matrix * weights).sum(), (x, y)))
+        )
+        assert_close(matrix.diagonal(), paired, tolerance.value, "matrix", scale=gamma)
+    (values, *gradients), (expected, *expected_gradients) = found
+    assert_close(values, expected, tolerance.value, "values", scale=gamma)
+    for pair, expected_pair in zip(gradients, expected_gradients, strict=True):
+        for f, e in zip(pair, expected_pair, strict=True):
+            assert_close(f, e, 2 * tolerance.gradient, "gradient", scale=1e-2)
+
+
+def test_long_pairs_do_not_take_a_lane_each(monkeypatch):
+    x, y = torch.randn(2, 16, 12, 2, dtype=torch.float64)
+    expected = [
+        soft_dtw(x, y.requires_grad_(), gamma=0.5).detach(),
+        *torch.autograd.grad(soft_dtw(x, y, gamma=0.5).sum(), y),
+    ]
+    monkeypatch.setattr(module, "SHARES_AT_ONCE", 0)
+    monkeypatch.setattr(_native, "soft_dtw_gradient_blocks", None)
+    found = [soft_dtw(x, y, gamma=0.5).detach(), *torch.autograd.grad(soft_dtw(x, y, gamma=0.5).sum(), y)]
+    for f, e in zip(found, expected, strict=True):
+        assert_close(f, e, 1e-10, "one pair at a time")
 
 
 def test_brute_force_over_all_paths():

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -54,6 +55,33 @@ class Problem:
         """Cells of the largest alignment."""
         return self.x.shape[1] * self.longest_y
 
+    @property
+    def lanes(self) -> int:
+        """Pairs that a kernel for many pairs holds at once."""
+        return native.lanes(INSTRUCTION_SET, self.x.dtype == torch.float64)
+
+    @property
+    def fills_lanes(self) -> bool:
+        """Whether there are enough pairs of sequences for such a kernel to pay on every thread."""
+        return self.y is not None and self.pairs >= self.lanes * torch.get_num_threads() // 2
+
+    def by_length(self, pairs: Tensor) -> Tensor:
+        """The pairs in an order in which those of like lengths are neighbours: lanes then end together."""
+        rows = pairs // len(self.y_lengths) if self.all_pairs else pairs
+        columns = pairs % len(self.y_lengths) if self.all_pairs else pairs
+        return pairs[torch.argsort(self.x_lengths[rows] * (self.longest_y + 1) + self.y_lengths[columns])]
+
+    def run_blocks(self, kernel: Callable[..., None], pairs: Tensor, *arguments: object) -> None:
+        """Call kernel(problem, order, count, *arguments, begin, end) on blocks of lanes, on several threads."""
+        order = self.by_length(pairs)
+        share_out(
+            -(-len(order) // self.lanes),
+            self.cells * self.lanes,
+            lambda begin, end: kernel(
+                INSTRUCTION_SET, self.native, order.data_ptr(), len(order), *arguments, begin, end
+            ),
+        )
+
     def run(self, kernel: Callable[..., None], *arguments: object) -> None:
         """Call kernel(problem, *arguments, begin, end) on ranges of pairs, on several threads."""
         share_out(
@@ -62,18 +90,21 @@ class Problem:
             lambda begin, end: kernel(INSTRUCTION_SET, self.native, *arguments, begin, end),
         )
 
-    def gradients(self, kernel: Callable[[int, int, int, int], None]) -> tuple[Tensor, Tensor]:
+    def gradients(self, kernel: Callable[[int, int, int, int], None], group: int = 1) -> tuple[Tensor, Tensor]:
         """Gradients with respect to x and y, added up by kernel(x_grad, y_grad, begin, end) over ranges of pairs.
 
-        Given costs have one gradient; the second is empty.
+        Given costs have one gradient; the second is empty. Ranges of pairs that are not all pairs are cut at multiples
+        of ``group``.
         """
-        x_grad = torch.zeros_like(self.x)
+        x_grad = zeros_like(self.x)
         if not self.all_pairs:
-            y_grad = self.x.new_zeros(0) if self.y is None else torch.zeros_like(self.y)
+            y_grad = self.x.new_zeros(0) if self.y is None else zeros_like(self.y)
             share_out(
-                self.pairs,
-                self.cells,
-                lambda begin, end: kernel(x_grad.data_ptr(), y_grad.data_ptr(), begin, end),
+                -(-self.pairs // group),
+                self.cells * group,
+                lambda begin, end: kernel(
+                    x_grad.data_ptr(), y_grad.data_ptr(), begin * group, min(end * group, self.pairs)
+                ),
             )
             return x_grad, y_grad
         # Several rows meet in one column: each part of the rows sums y's gradient apart. The number of parts is
@@ -176,6 +207,11 @@ def share_out(count: int, cells: int, work: Callable[[int, int], None]) -> None:
     for other in others:
         if not other.cancelled():
             other.result()
+
+
+def zeros_like(x: Tensor) -> Tensor:
+    """Return zeros by NumPy: PyTorch would wake its own threads, which then spin for a while on the cores we need."""
+    return torch.from_numpy(np.zeros(x.shape, np.float64 if x.dtype == torch.float64 else np.float32))
 
 
 _executor: ThreadPoolExecutor | None = None

@@ -75,7 +75,7 @@ NB_MODULE(_native, module) {
         },
         Release());
 
-    module.def("dtw_lanes", [](const std::string& isa, bool float64) { return CALL(isa, dtw_lanes, float64); });
+    module.def("lanes", [](const std::string& isa, bool float64) { return CALL(isa, dtw_lanes, float64); });
     module.def(
         "dtw_blocks",
         [](const std::string& isa, const Problem& problem, Address order, int64_t count, Address values, int64_t begin, int64_t end) {
@@ -113,6 +113,20 @@ NB_MODULE(_native, module) {
         "soft_dtw_values",
         [](const std::string& isa, const Problem& problem, Address values, int64_t begin, int64_t end) {
             CALL(isa, soft_dtw_values, problem, at<void>(values), begin, end);
+        },
+        Release());
+    module.def(
+        "soft_dtw_value_blocks",
+        [](const std::string& isa, const Problem& problem, Address order, int64_t count, Address values, int64_t begin, int64_t end) {
+            CALL(isa, soft_dtw_value_blocks, problem, at<int64_t>(order), count, at<void>(values), begin, end);
+        },
+        Release());
+    module.def(
+        "soft_dtw_gradient_blocks",
+        [](const std::string& isa, const Problem& problem, Address order, int64_t count, Address weights, Address values,
+           Address x_grad, Address y_grad, int64_t begin, int64_t end) {
+            CALL(isa, soft_dtw_gradient_blocks, problem, at<int64_t>(order), count, at<void>(weights), at<void>(values),
+                 at<void>(x_grad), at<void>(y_grad), begin, end);
         },
         Release());
     module.def(

@@ -173,9 +173,8 @@ def dtw_cost_path(
 def _value_cpu(x: Tensor, y: Tensor | None, x_lengths: Lengths, y_lengths: Lengths, root: bool, *rules: Any) -> Tensor:
     problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root)
     values = x.new_empty(problem.pairs)
-    lanes = cpu.native.dtw_lanes(cpu.INSTRUCTION_SET, x.dtype == torch.float64)
-    if y is not None and problem.pairs >= lanes * torch.get_num_threads() // 2:
-        _run_lanes(problem, values, lanes)
+    if problem.fills_lanes:
+        problem.run_blocks(cpu.native.dtw_blocks, torch.arange(problem.pairs), values.data_ptr())
     else:
         problem.run(cpu.native.dtw_values, values.data_ptr())
     return cpu.finite_values("dtw", values)
@@ -187,9 +186,9 @@ def _matrix_cpu(
     problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root, all_pairs=True)
     rows, columns = len(x), len(y)
     values = x.new_empty(rows, columns)
-    lanes = cpu.native.dtw_lanes(cpu.INSTRUCTION_SET, x.dtype == torch.float64)
+    lanes = problem.lanes
     if columns < lanes // 2:
-        _run_lanes(problem, values, lanes)
+        problem.run_blocks(cpu.native.dtw_blocks, torch.arange(problem.pairs), values.data_ptr())
         return cpu.finite_values("dtw", values)
     # Tiles of one block of columns and some rows: y is interleaved once a tile, and lanes of like length waste little.
     row_order = _by_length(x_lengths, rows)
@@ -214,20 +213,6 @@ def _matrix_cpu(
 
     cpu.share_out(blocks * strips, problem.cells * height * lanes, tiles)
     return cpu.finite_values("dtw", values)
-
-
-def _run_lanes(problem: cpu.Problem, values: Tensor, lanes: int) -> None:
-    x_lengths, y_lengths = problem.x_lengths, problem.y_lengths
-    if problem.all_pairs:
-        x_lengths, y_lengths = (t.flatten() for t in torch.meshgrid(x_lengths, y_lengths, indexing="ij"))
-    order = torch.argsort(x_lengths * (problem.longest_y + 1) + y_lengths)  # lanes of like lengths end together
-    cpu.share_out(
-        -(-problem.pairs // lanes),
-        problem.cells * lanes,
-        lambda begin, end: cpu.native.dtw_blocks(
-            cpu.INSTRUCTION_SET, problem.native, order.data_ptr(), problem.pairs, values.data_ptr(), begin, end
-        ),
-    )
 
 
 def _by_length(lengths: Lengths, count: int) -> Tensor:

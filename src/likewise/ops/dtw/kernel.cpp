@@ -1,11 +1,11 @@
 // DTW: R(i, j) = cost(i, j) + min(R(i-1, j-1), R(i-1, j), R(i, j-1)); ties prefer the diagonal, then the row above.
 //
-// Many pairs: each lane holds one pair, and one sweep over the columns keeps several rows in registers.
-// Few, long pairs, and paths: lanes run along the antidiagonals of one pair (wavefront.h).
+// Many pairs: each lane holds one pair (lanes.h). Few, long pairs, and paths: lanes run along the antidiagonals of one.
 #include "kernel.h"
 
 #include <type_traits>
 
+#include "../lanes.h"
 #include "../wavefront.h"
 
 namespace likewise {
@@ -14,245 +14,41 @@ namespace {
 
 // ---- Many pairs ------------------------------------------------------------------------------------------------
 
-// Rows kept in registers: what 16 (or, for AVX-512, 32) registers hold beside the costs.
-constexpr int kRows = kBytes == 64 ? 8 : 4;
-
-// W items side by side: element (step, channel) of lane l at [(step * channels + channel) * W + l], zeros as padding.
-template <class T>
-void interleave(const T* values, const int64_t* lengths, int64_t steps, int64_t channels, const int64_t* items,
-                int64_t longest, T* to) {
-    const T* from[W<T>];
-    int64_t size[W<T>];
-    for (int l = 0; l < W<T>; ++l) {
-        from[l] = values + items[l] * steps * channels;
-        size[l] = lengths[items[l]] * channels;
-    }
-    int64_t shortest = longest * channels;
-    for (int l = 0; l < W<T>; ++l) shortest = min(shortest, size[l]);
-    for (int64_t t = 0; t < shortest; ++t)
-        for (int l = 0; l < W<T>; ++l) to[t * W<T> + l] = from[l][t];
-    for (int64_t t = shortest; t < longest * channels; ++t)
-        for (int l = 0; l < W<T>; ++l) to[t * W<T> + l] = t < size[l] ? from[l][t] : T(0);
-}
-
-// The rows of one strip inside their windows, the same for every lane or lane by lane.
-template <class T, int R> struct SharedWindow {
-    int64_t lo[R], hi[R];
-    INLINE bool anywhere() const { return false; }
-    INLINE V<T> mask(V<T> value, int r, int64_t j) const { return j < lo[r] || j > hi[r] ? splat(kInfinity<T>) : value; }
-};
-template <class T, int R> struct LaneWindow {
-    I<T> lo[R], hi[R];
-    INLINE bool anywhere() const { return true; }
-    INLINE V<T> mask(V<T> value, int r, int64_t j) const {
-        const I<T> column = I<T>{} + static_cast<typename Lanes<T>::Bits>(j);
-        return (column < lo[r]) | (column > hi[r]) ? splat(kInfinity<T>) : value;
-    }
-};
-
-// x as one shared item (scalars) or as W interleaved ones (vectors).
-template <class T, bool kShared> INLINE V<T> x_value(const T* x, int64_t index) {
-    if constexpr (kShared) return splat(x[index]);
-    else return load(x + index * W<T>);
-}
-
-// Advance `row` (the row above, one vector per column) by R rows over the columns first..last; between
-// inner_first and inner_last every row is inside its window. `corner` is the value left of row[first].
-template <class T, int R, bool kShared, bool kEuclidean, bool kOneChannel, class Window>
-INLINE void sweep_rows(const T* x, const T* y, int64_t channels, const Window& window, int64_t first, int64_t last,
-                       int64_t inner_first, int64_t inner_last, V<T> corner, V<T>* row) {
-    V<T> left[R], x_only[R];
-    for (int r = 0; r < R; ++r) {
-        left[r] = splat(kInfinity<T>);
-        if constexpr (kOneChannel) x_only[r] = x_value<T, kShared>(x, r);
-    }
-    // Several columns at a time: their sums over the channels run side by side, and share what is read of x.
-    auto columns = [&](int64_t j, auto count, bool masked) INLINE_LAMBDA {
-        constexpr int N = decltype(count)::value;
-        V<T> cost[N][R];
-        if constexpr (kOneChannel) {
-            const V<T> y_only = load(y + j * W<T>);
-#pragma GCC unroll 8
-            for (int r = 0; r < R; ++r) {
-                const V<T> difference = y_only - x_only[r];
-                if constexpr (kEuclidean) cost[0][r] = max(difference, -difference);
-                else cost[0][r] = difference * difference;
-            }
-        } else {
-#pragma GCC unroll 16
-            for (int r = 0; r < N * R; ++r) cost[r / R][r % R] = V<T>{};
-            for (int64_t k = 0; k < channels; ++k) {
-                V<T> y_k[N];
-                for (int c = 0; c < N; ++c) y_k[c] = load(y + ((j + c) * channels + k) * W<T>);
-#pragma GCC unroll 8
-                for (int r = 0; r < R; ++r) {
-                    const V<T> x_k = x_value<T, kShared>(x, r * channels + k);
-#pragma GCC unroll 2
-                    for (int c = 0; c < N; ++c) cost[c][r] += (y_k[c] - x_k) * (y_k[c] - x_k);
-                }
-            }
-            if constexpr (kEuclidean)
-                for (int r = 0; r < N * R; ++r) cost[r / R][r % R] = square_root<T>(cost[r / R][r % R]);
-        }
-#pragma GCC unroll 2
-        for (int c = 0; c < N; ++c) {
-            V<T> up = row[j + c], diagonal = corner;
-            corner = up;
-#pragma GCC unroll 8
-            for (int r = 0; r < R; ++r) {
-                const V<T> best = min(min(diagonal, left[r]), up);
-                diagonal = left[r];
-                up = best + cost[c][r];
-                if (masked) up = window.mask(up, r, j + c);
-                left[r] = up;
-            }
-            row[j + c] = up;
-        }
+template <class T> struct HardStep {
+    struct Cell {
+        V<T> value;
     };
-    const std::integral_constant<int, 1> one;
-    const std::integral_constant<int, kOneChannel ? 1 : 2> several;
-    if (window.anywhere() || inner_first > inner_last) inner_first = last + 1, inner_last = last;
-    int64_t j = first;
-    for (; j < inner_first; ++j) columns(j, one, true);
-    for (; j + several.value - 1 <= inner_last; j += several.value) columns(j, several, false);
-    for (; j <= inner_last; ++j) columns(j, one, false);
-    for (; j <= last; ++j) columns(j, one, true);
-}
+    // What 16 (or, for AVX-512, 32) registers hold beside the costs.
+    static constexpr int kRows = kBytes == 64 ? 8 : 4;
+    static constexpr bool kStaggered = false;
+    bool open_begin;
 
-// W alignments of interleaved y's with one x, or with W interleaved x's. Lanes may differ in both lengths: a lane's
-// value is read off its own last row and column, which nothing beyond them can reach.
-template <class T> class LaneBlock {
-public:
-    explicit LaneBlock(const Problem& problem) : problem_(problem), row_(problem.y_steps) {}
-
-    template <bool kShared>
-    void run(const T* x, const int64_t* x_lengths, const T* y, const int64_t* y_lengths, T* values) {
-        if (problem_.ground == Ground::euclidean) {
-            if (problem_.channels == 1) rows<kShared, true, true>(x, x_lengths, y, y_lengths, values);
-            else rows<kShared, true, false>(x, x_lengths, y, y_lengths, values);
-        } else {
-            if (problem_.channels == 1) rows<kShared, false, true>(x, x_lengths, y, y_lengths, values);
-            else rows<kShared, false, false>(x, x_lengths, y, y_lengths, values);
-        }
+    static INLINE Cell unreachable() { return {splat(kInfinity<T>)}; }
+    INLINE Cell origin() const { return {V<T>{}}; }
+    INLINE Cell above() const { return open_begin ? origin() : unreachable(); }
+    INLINE Cell operator()(Cell diagonal, Cell up, Cell left, V<T> cost, int64_t, int64_t) const {
+        return {min(min(diagonal.value, left.value), up.value) + cost};
+    }
+    template <class Inside> static INLINE Cell keep(Cell cell, Inside inside) {
+        return {inside ? cell.value : splat(kInfinity<T>)};
     }
 
-private:
-    const Problem& problem_;
-    Buffer<V<T>> row_;
-    int64_t before_first_ = 0, before_last_ = -1;  // the columns of the strip above
-
-    template <bool kShared, bool kEuclidean, bool kOneChannel>
-    void rows(const T* x, const int64_t* n, const T* y, const int64_t* m, T* values) {
-        int64_t longest = 0, widest = 0;
-        bool alike = true;
-        for (int l = 0; l < W<T>; ++l) {
-            longest = max(longest, n[l]);
-            widest = max(widest, m[l]);
-            alike &= n[l] == n[0] && m[l] == m[0];
-        }
-        fill(row_.get(), widest, splat(problem_.open_begin ? T(0) : kInfinity<T>));
-        before_first_ = 0;
-        before_last_ = -1;
-        const bool windowed = problem_.window.kind != WindowKind::none;
-        int64_t done = 0;
-        while (done < longest) {
-            int64_t until = longest;  // strips end where a lane ends
-            for (int l = 0; l < W<T>; ++l)
-                if (n[l] > done) until = min(until, n[l]);
-            const T* x_strip = x + done * problem_.channels * (kShared ? 1 : W<T>);
-            const bool whole = until - done >= kRows;
-            if (windowed && !alike) {
-                if (whole) strip<LaneWindow<T, kRows>, kRows, kShared, kEuclidean, kOneChannel>(x_strip, y, n, m, widest, done);
-                else strip<LaneWindow<T, 1>, 1, kShared, kEuclidean, kOneChannel>(x_strip, y, n, m, widest, done);
-            } else {
-                if (whole) strip<SharedWindow<T, kRows>, kRows, kShared, kEuclidean, kOneChannel>(x_strip, y, n, m, widest, done);
-                else strip<SharedWindow<T, 1>, 1, kShared, kEuclidean, kOneChannel>(x_strip, y, n, m, widest, done);
-            }
-            done += whole ? kRows : 1;
-            for (int l = 0; l < W<T>; ++l)
-                if (n[l] == done) values[l] = last_row(l, n[l], m[l]);
-        }
-    }
-
-    template <class Window, int R, bool kShared, bool kEuclidean, bool kOneChannel>
-    __attribute__((noinline)) void strip(const T* x, const T* y, const int64_t* n, const int64_t* m, int64_t widest, int64_t top) {
-        Window window;
-        int64_t first = 0, last = widest - 1, inner_first = 0, inner_last = widest - 1;
-        set_window(window, n, m, widest, top, first, last, inner_first, inner_last);
-        // Columns that the strip above did not reach are unreachable from there, but for the row above the first.
-        if (top > 0) {
-            V<T>* row = row_.get();
-            for (int64_t j = before_last_ + 1; j <= last; ++j) row[j] = splat(kInfinity<T>);
-        }
-        V<T> corner = splat(top == 0 ? T(0) : kInfinity<T>);
-        if (first > before_first_) corner = row_[first - 1];
-        sweep_rows<T, R, kShared, kEuclidean, kOneChannel>(x, y, problem_.channels, window, first, last, inner_first,
-                                                           inner_last, corner, row_.get());
-        before_first_ = first;
-        before_last_ = last;
-    }
-
-    template <int R>
-    void set_window(SharedWindow<T, R>& window, const int64_t* n, const int64_t* m, int64_t widest, int64_t top,
-                    int64_t& first, int64_t& last, int64_t& inner_first, int64_t& inner_last) const {
-        for (int r = 0; r < R; ++r) {
-            window.lo[r] = 0;
-            window.hi[r] = widest - 1;
-            if (problem_.window.kind != WindowKind::none)
-                window_row(problem_.window, n[0], m[0], top + r, window.lo[r], window.hi[r]);
-        }
-        first = window.lo[0];
-        last = window.hi[R - 1];
-        inner_first = window.lo[R - 1];
-        inner_last = window.hi[0];
-    }
-    template <int R>
-    void set_window(LaneWindow<T, R>& window, const int64_t* n, const int64_t* m, int64_t widest, int64_t top,
-                    int64_t& first, int64_t& last, int64_t&, int64_t&) const {
-        first = widest;
-        last = -1;
-        for (int r = 0; r < R; ++r)
-            for (int l = 0; l < W<T>; ++l) {
-                int64_t lo = widest, hi = -1;  // a lane that has ended has no columns
-                if (top + r < n[l]) window_row(problem_.window, n[l], m[l], top + r, lo, hi);
-                window.lo[r][l] = static_cast<typename Lanes<T>::Bits>(lo);
-                window.hi[r][l] = static_cast<typename Lanes<T>::Bits>(hi);
-                first = min(first, lo);
-                last = max(last, hi);
-            }
-    }
-
-    T last_row(int l, int64_t n, int64_t m) const {
-        if (!problem_.open_end) return row_[m - 1][l];
+    // The value of lane l, from its last row.
+    static T value(const Problem& problem, int64_t n, int64_t m, int l, const Cell* row) {
+        if (!problem.open_end) return row[m - 1].value[l];
         int64_t lo, hi;
-        window_row(problem_.window, n, m, n - 1, lo, hi);
+        window_row(problem.window, n, m, n - 1, lo, hi);
         T best = kInfinity<T>;
-        for (int64_t j = lo; j <= hi; ++j) best = min(best, T(row_[j][l]));
+        for (int64_t j = lo; j <= hi; ++j) best = min(best, T(row[j].value[l]));
         return best;
     }
 };
-
-// Fill the lanes beyond `count` with the last item: they are computed and not written.
-template <class T> int64_t lane_items(const int64_t* order, int64_t count, int64_t block, int64_t* items) {
-    const int64_t begin = block * W<T>, used = min(int64_t(W<T>), count - begin);
-    for (int l = 0; l < W<T>; ++l) items[l] = order[begin + min(int64_t(l), used - 1)];
-    return used;
-}
-
-template <class T> int64_t lane_lengths(const int64_t* lengths, const int64_t* items, int64_t* to) {
-    int64_t longest = 0;
-    for (int l = 0; l < W<T>; ++l) {
-        to[l] = lengths[items[l]];
-        longest = max(longest, to[l]);
-    }
-    return longest;
-}
 
 template <class T>
 void blocks(const Problem& problem, const int64_t* order, int64_t count, T* values, int64_t begin, int64_t end) {
     const int64_t channels = problem.channels;
     Buffer<T> x(problem.x_steps * channels * W<T>), y(problem.y_steps * channels * W<T>);
-    LaneBlock<T> lanes(problem);
+    LaneBlock<T, HardStep<T>> lanes(problem);
     for (int64_t block = begin; block < end; ++block) {
         int64_t pairs[W<T>], x_items[W<T>], y_items[W<T>], n[W<T>], m[W<T>];
         T result[W<T>];
@@ -265,7 +61,9 @@ void blocks(const Problem& problem, const int64_t* order, int64_t count, T* valu
         const int64_t widest = lane_lengths<T>(problem.y_lengths, y_items, m);
         interleave(static_cast<const T*>(problem.x), problem.x_lengths, problem.x_steps, channels, x_items, longest, x.get());
         interleave(static_cast<const T*>(problem.y), problem.y_lengths, problem.y_steps, channels, y_items, widest, y.get());
-        lanes.template run<false>(x.get(), n, y.get(), m, result);
+        lanes.template run<false>(HardStep<T>{problem.open_begin}, x.get(), n, y.get(), m, [&](int l, const auto* row) {
+            result[l] = HardStep<T>::value(problem, n[l], m[l], l, row);
+        });
         for (int64_t l = 0; l < used; ++l) values[pairs[l]] = result[l];
     }
 }
@@ -280,13 +78,16 @@ void tile(const Problem& problem, const int64_t* row_order, const int64_t* colum
     const int64_t widest = lane_lengths<T>(problem.y_lengths, items, m);
     Buffer<T> y(widest * channels * W<T>);
     interleave(static_cast<const T*>(problem.y), problem.y_lengths, problem.y_steps, channels, items, widest, y.get());
-    LaneBlock<T> lanes(problem);
+    LaneBlock<T, HardStep<T>> lanes(problem);
     // Symmetric: rows and columns share one order, and the pairs below the diagonal are mirrored from above it.
     if (symmetric) last = min(last, block * W<T> + used);
     for (int64_t r = first; r < last; ++r) {
         const int64_t item = row_order[r];
         for (int l = 0; l < W<T>; ++l) n[l] = problem.x_lengths[item];
-        lanes.template run<true>(static_cast<const T*>(problem.x) + item * problem.x_steps * channels, n, y.get(), m, result);
+        const T* x = static_cast<const T*>(problem.x) + item * problem.x_steps * channels;
+        lanes.template run<true>(HardStep<T>{problem.open_begin}, x, n, y.get(), m, [&](int l, const auto* row) {
+            result[l] = HardStep<T>::value(problem, n[l], m[l], l, row);
+        });
         for (int64_t l = 0; l < used; ++l) {
             if (symmetric && block * W<T> + l < r) continue;
             values[item * problem.columns + items[l]] = result[l];

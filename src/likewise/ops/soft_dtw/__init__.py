@@ -4,8 +4,8 @@ softmin(a) = -gamma log sum_k exp(-a_k / gamma). ``soft_dtw`` takes paired seque
 ``soft_dtw_cost`` given costs; ``soft_dtw_plan`` gives the expected alignment, which is the value's derivative with
 respect to the cost, and which is differentiable itself (the Hessian-vector product that DILATE needs).
 
-Memory: values take O(T) for each pair at work. Derivatives on the CPU take O(T sqrt(T)) for each pair at work, on a
-GPU O(T^2); the second derivative takes O(T^2).
+Memory: values take O(T) for each pair at work. Derivatives on the CPU take O(T sqrt(T)) for each pair at work, or less
+than 32 MiB a thread; on a GPU O(T^2). The second derivative takes O(T^2).
 
 Reference: Cuturi & Blondel (2017), arXiv:1703.01541; second derivative: Mensch & Blondel (2018), arXiv:1802.03676.
 Every gamma > 0 works: the kernels neither overflow nor underflow.
@@ -27,6 +27,8 @@ from likewise.ops.rules import Rules
 __all__ = ["soft_dtw", "soft_dtw_cost", "soft_dtw_matrix", "soft_dtw_plan"]
 
 Lengths = Tensor | None
+
+SHARES_AT_ONCE = 1 << 25  # bytes a thread: beyond, one pair at a time is faster than a lane for each
 
 
 def soft_dtw(
@@ -163,7 +165,10 @@ def _problem(
 def _value_cpu(x: Tensor, *arguments: Any) -> Tensor:
     problem = _problem(x, *arguments)
     values = x.new_empty(problem.pairs)
-    problem.run(cpu.native.soft_dtw_values, values.data_ptr())
+    if problem.fills_lanes:
+        problem.run_blocks(cpu.native.soft_dtw_value_blocks, torch.arange(problem.pairs), values.data_ptr())
+    else:
+        problem.run(cpu.native.soft_dtw_values, values.data_ptr())
     return cpu.finite_values("soft_dtw", values)
 
 
@@ -176,35 +181,53 @@ def _with_grad_cpu(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 def _gradients(problem: cpu.Problem, weights: Tensor, values: int = 0) -> tuple[Tensor, Tensor]:
     weights = weights.contiguous()
-    return problem.gradients(
-        lambda x_grad, y_grad, begin, end: cpu.native.soft_dtw_gradients(
+    shares = 2 * problem.lanes * problem.cells * weights.element_size()  # bytes that a block of lanes keeps
+    if not problem.fills_lanes or shares > SHARES_AT_ONCE:
+        return problem.gradients(
+            lambda x_grad, y_grad, begin, end: cpu.native.soft_dtw_gradients(
+                cpu.INSTRUCTION_SET,
+                problem.native,
+                problem.y is None,
+                weights.data_ptr(),
+                values,
+                x_grad,
+                y_grad,
+                begin,
+                end,
+            )
+        )
+    order = None if problem.all_pairs else problem.by_length(torch.arange(problem.pairs))
+
+    def run(x_grad: int, y_grad: int, begin: int, end: int) -> None:
+        pairs = problem.by_length(torch.arange(begin, end)) if order is None else order[begin:end]
+        cpu.native.soft_dtw_gradient_blocks(
             cpu.INSTRUCTION_SET,
             problem.native,
-            problem.y is None,
+            pairs.data_ptr(),
+            len(pairs),
             weights.data_ptr(),
             values,
             x_grad,
             y_grad,
-            begin,
-            end,
+            0,
+            -(-len(pairs) // problem.lanes),
         )
-    )
+
+    return problem.gradients(run, group=problem.lanes)
 
 
 def _matrix_cpu(x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, symmetric: bool, *rules: Any) -> Tensor:
     problem = _problem(x, y, x_lengths, y_lengths, *rules, all_pairs=True)
-    values = x.new_empty(len(x), len(y))
-    if not symmetric:
-        problem.run(cpu.native.soft_dtw_values, values.data_ptr())
-        return cpu.finite_values("soft_dtw", values)
-
-    def rows(begin: int, end: int) -> None:
-        for i in range(begin, end):  # row i from the diagonal on
-            first, last = i * len(x) + i, (i + 1) * len(x)
-            cpu.native.soft_dtw_values(cpu.INSTRUCTION_SET, problem.native, values.data_ptr(), first, last)
-
-    cpu.share_out(len(x), problem.cells * len(x), rows)
-    return cpu.finite_values("soft_dtw", values.triu() + values.triu(1).T)
+    rows, columns = len(x), len(y)
+    values = x.new_empty(rows, columns)
+    height = max(1, (1 << 20) // max(1, columns))  # rows whose pairs are put in order at once
+    for first in range(0, rows, height):
+        i = torch.arange(first, min(first + height, rows))[:, None]
+        j = torch.arange(columns)
+        pairs = i * columns + j
+        pairs = pairs[i <= j] if symmetric else pairs.flatten()
+        problem.run_blocks(cpu.native.soft_dtw_value_blocks, pairs, values.data_ptr())
+    return cpu.finite_values("soft_dtw", values.triu() + values.triu(1).T if symmetric else values)
 
 
 def _matrix_grad_cpu(weights: Tensor, x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
@@ -251,12 +274,19 @@ def _with_grad_backward(ctx: Any, grad: Lengths, grad_of_x: Lengths, grad_of_y: 
     x, y, x_lengths, y_lengths, x_grad, y_grad = ctx.saved_tensors
     to_x, to_y = None, None
     if grad is not None:
-        to_x, to_y = grad[:, None, None] * x_grad, grad[:, None, None] * y_grad
+        to_x, to_y = _weighted(x_grad, grad), _weighted(y_grad, grad)
     if grad_of_x is not None or grad_of_y is not None:
         second = _second_derivative(x, y, x_lengths, y_lengths, grad_of_x, grad_of_y, *ctx.rules)
         to_x = second[0] if to_x is None else to_x + second[0]
         to_y = second[1] if to_y is None else to_y + second[1]
     return to_x, to_y, None, None, *(None for _ in ctx.rules)
+
+
+def _weighted(x: Tensor, weights: Tensor) -> Tensor:
+    """Return weights (B,) * x (B, ...). By NumPy where it can: see ``cpu.zeros_like``."""
+    if torch.is_grad_enabled() or type(x) is not Tensor or x.device.type != "cpu":
+        return weights[:, None, None] * x
+    return torch.from_numpy(weights.detach().numpy()[:, None, None] * x.detach().numpy())
 
 
 def _second_derivative(

@@ -8,80 +8,13 @@
 // shares from the end and gathers the expected alignment E = d value / d cost.
 #include "kernel.h"
 
-#include <cmath>
-
 #include "../wavefront.h"
+#include "lanes.h"
+#include "scaled.h"
 
 namespace likewise {
 namespace LIKEWISE_ISA {
 namespace {
-
-template <class T> struct Format;
-template <> struct Format<float> {
-    static constexpr int mantissa = 23, bias = 127;
-    static constexpr int32_t fraction = 0x7fffff, one = 0x3f800000;
-    static constexpr float round = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
-    static constexpr float unreachable = -1e30f;
-};
-template <> struct Format<double> {
-    static constexpr int mantissa = 52, bias = 1023;
-    static constexpr int64_t fraction = 0xfffffffffffffLL, one = 0x3ff0000000000000LL;
-    static constexpr double round = 6755399441055744.0;  // 1.5 * 2^52
-    static constexpr double unreachable = -1e300;
-};
-
-// 2^x on [-1/2, 1/2], relative error 2e-9 and 3e-18 (minimax polynomials).
-INLINE V<float> exp2_fraction(V<float> x) {
-    V<float> p = splat(1.53458121613116298e-4f);
-    p = p * x + 1.3399931177239738e-3f;
-    p = p * x + 9.61848895633118162e-3f;
-    p = p * x + 5.5503287771053248e-2f;
-    p = p * x + 2.40226468906455207e-1f;
-    p = p * x + 6.93147205737195751e-1f;
-    return p * x + 1.0f;
-}
-INLINE V<double> exp2_fraction(V<double> x) {
-    V<double> p = splat(4.43528270695727715e-10);
-    p = p * x + 7.0741056135081428e-9;
-    p = p * x + 1.01781980216719308e-7;
-    p = p * x + 1.32154330896763992e-6;
-    p = p * x + 1.52527334899885256e-5;
-    p = p * x + 1.54035304625144321e-4;
-    p = p * x + 1.33335581467899217e-3;
-    p = p * x + 9.61812910758833524e-3;
-    p = p * x + 5.55041086648199216e-2;
-    p = p * x + 2.40226506959101562e-1;
-    p = p * x + 6.9314718055994533e-1;
-    return p * x + 1.0;
-}
-
-// 2^k for whole k <= 0; zero once it underflows.
-template <class T> INLINE V<T> power_of_two(V<T> k) {
-    k = max(k, splat(T(-Format<T>::bias)));
-    return (V<T>)((I<T>)(k + (Format<T>::round + Format<T>::bias)) << Format<T>::mantissa);
-}
-
-// P in the lanes: mantissa in [1, 2), exponent whole. Past 2^24 (2^53) exponents round, as R itself would.
-template <class T> struct Scaled {
-    V<T> mantissa, exponent;
-};
-
-template <class T> INLINE Scaled<T> scaled_exp2(V<T> z) {
-    const V<T> rounded = (z + Format<T>::round) - Format<T>::round;
-    const V<T> whole = z > splat(-Format<T>::round / 4) ? rounded : z;  // further out, z is whole already
-    return {exp2_fraction(z - whole), whole};
-}
-
-template <class T> INLINE Scaled<T> normalised(V<T> mantissa, V<T> exponent) {
-    const I<T> bits = (I<T>)mantissa;
-    const V<T> shift = __builtin_convertvector((bits >> Format<T>::mantissa) - Format<T>::bias, V<T>);
-    return {(V<T>)((bits & Format<T>::fraction) | Format<T>::one), exponent + shift};
-}
-
-template <class T> T negative_log(T mantissa, T exponent, double gamma) {
-    if (exponent <= Format<T>::unreachable / 2) return kInfinity<T>;
-    return T(-gamma * (double(exponent) * 0.693147180559945309 + std::log(double(mantissa))));
-}
 
 // One row of P, P(., j) at [j + 1].
 template <class T> struct Row {
@@ -125,15 +58,11 @@ INLINE void sweep(const Diagonals& diagonals, const Costs ground, double gamma, 
     for (int64_t d = diagonals.begin; d < diagonals.end; ++d) {
         const int64_t first = diagonals.first(d), last = diagonals.last(d);
         for (int64_t i = first; i <= last; i += W<T>) {
-            const Scaled<T> weight = scaled_exp2<T>(ground(i, d) * scale);
-            const V<T> left = load(before.exponent + i + 1), up = load(before.exponent + i), diagonal = load(earlier.exponent + i);
-            const V<T> top = max(max(up, left), diagonal);
-            const V<T> from_left = load(before.mantissa + i + 1) * power_of_two<T>(left - top);
-            const V<T> from_up = load(before.mantissa + i) * power_of_two<T>(up - top);
-            const V<T> from_diagonal = load(earlier.mantissa + i) * power_of_two<T>(diagonal - top);
-            const V<T> sum = (from_left + from_up) + from_diagonal;
-            record(i, d, from_up, from_left, sum);
-            const Scaled<T> cell = normalised<T>(sum * weight.mantissa, top + weight.exponent);
+            const Scaled<T> left{load(before.mantissa + i + 1), load(before.exponent + i + 1)};
+            const Scaled<T> up{load(before.mantissa + i), load(before.exponent + i)};
+            const Scaled<T> diagonal{load(earlier.mantissa + i), load(earlier.exponent + i)};
+            const auto at = [&](V<T> from_up, V<T> from_left, V<T> sum) INLINE_LAMBDA { record(i, d, from_up, from_left, sum); };
+            const Scaled<T> cell = next_cell<T>(diagonal, up, left, ground(i, d) * scale, at);
             store(now.mantissa + i + 1, cell.mantissa);
             store(now.exponent + i + 1, cell.exponent);
         }
@@ -459,6 +388,27 @@ template <class T> void hessian_of(const Problem& problem, const T* tangent, T* 
 void soft_dtw_values(const Problem& problem, void* values, int64_t begin, int64_t end) {
     if (problem.float64) values_of(problem, static_cast<double*>(values), begin, end);
     else values_of(problem, static_cast<float*>(values), begin, end);
+}
+
+void soft_dtw_value_blocks(const Problem& problem, const int64_t* order, int64_t count, void* values, int64_t begin, int64_t end) {
+    const auto run = [&](auto* to) {
+        SoftLanes<typename std::remove_pointer<decltype(to)>::type> lanes(problem);
+        for (int64_t block = begin; block < end; ++block) lanes.values(order, count, block, to);
+    };
+    if (problem.float64) run(static_cast<double*>(values));
+    else run(static_cast<float*>(values));
+}
+
+void soft_dtw_gradient_blocks(const Problem& problem, const int64_t* order, int64_t count, const void* weights, void* values,
+                              void* x_grad, void* y_grad, int64_t begin, int64_t end) {
+    const auto run = [&](auto* to) {
+        using T = typename std::remove_pointer<decltype(to)>::type;
+        SoftLanes<T> lanes(problem);
+        for (int64_t block = begin; block < end; ++block)
+            lanes.gradients(order, count, block, static_cast<const T*>(weights), to, static_cast<T*>(x_grad), static_cast<T*>(y_grad));
+    };
+    if (problem.float64) run(static_cast<double*>(values));
+    else run(static_cast<float*>(values));
 }
 
 void soft_dtw_gradients(const Problem& problem, bool plan, const void* weights, void* values, void* x_grad, void* y_grad,

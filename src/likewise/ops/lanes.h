@@ -1,0 +1,305 @@
+// Many alignments at once: each lane holds one pair, and one sweep over the columns keeps several rows in registers.
+//
+// What is computed at a cell is up to a Step:
+//     Step::Cell                           what a lane keeps of a cell; Step::unreachable(), step.origin(), step.above()
+//     step(diagonal, up, left, cost, i, j) the next cell
+//     Step::keep(cell, inside)             the cell where it is inside its window, unreachable elsewhere
+//     Step::kRows, Step::kStaggered        rows kept in registers, and whether they are staggered
+#pragma once
+#include <type_traits>
+
+#include "problem.h"
+#include "simd.h"
+
+namespace likewise {
+namespace LIKEWISE_ISA {
+namespace {
+
+// W items side by side: element (step, channel) of lane l at [(step * channels + channel) * W + l], zeros as padding.
+template <class T>
+void interleave(const T* values, const int64_t* lengths, int64_t steps, int64_t channels, const int64_t* items,
+                int64_t longest, T* to) {
+    const T* from[W<T>];
+    int64_t size[W<T>];
+    for (int l = 0; l < W<T>; ++l) {
+        from[l] = values + items[l] * steps * channels;
+        size[l] = lengths[items[l]] * channels;
+    }
+    int64_t shortest = longest * channels;
+    for (int l = 0; l < W<T>; ++l) shortest = min(shortest, size[l]);
+    for (int64_t t = 0; t < shortest; ++t)
+        for (int l = 0; l < W<T>; ++l) to[t * W<T> + l] = from[l][t];
+    for (int64_t t = shortest; t < longest * channels; ++t)
+        for (int l = 0; l < W<T>; ++l) to[t * W<T> + l] = t < size[l] ? from[l][t] : T(0);
+}
+
+// The rows of one strip inside their windows, the same for every lane or lane by lane.
+template <class T, int R> struct SharedWindow {
+    int64_t lo[R], hi[R];
+    INLINE bool anywhere() const { return false; }
+    INLINE bool inside(int r, int64_t j) const { return j >= lo[r] && j <= hi[r]; }
+};
+template <class T, int R> struct LaneWindow {
+    I<T> lo[R], hi[R];
+    INLINE bool anywhere() const { return true; }
+    INLINE I<T> inside(int r, int64_t j) const {
+        const I<T> column = I<T>{} + static_cast<typename Lanes<T>::Bits>(j);
+        return (column >= lo[r]) & (column <= hi[r]);
+    }
+};
+
+// x as one shared item (scalars) or as W interleaved ones (vectors).
+template <class T, bool kShared> INLINE V<T> x_value(const T* x, int64_t index) {
+    if constexpr (kShared) return splat(x[index]);
+    else return load(x + index * W<T>);
+}
+
+// Costs of R rows and N columns: the sums over the channels run side by side, and share what is read of x and y.
+template <class T, int R, int N, bool kShared, bool kEuclidean, bool kOneChannel>
+INLINE void block_costs(const T* x, const T* y, int64_t channels, int64_t j, V<T> (&cost)[N][R]) {
+    if constexpr (kOneChannel) {
+#pragma GCC unroll 16
+        for (int r = 0; r < N * R; ++r) {
+            const V<T> difference = load(y + (j + r / R) * W<T>) - x_value<T, kShared>(x, r % R);
+            cost[r / R][r % R] = kEuclidean ? max(difference, -difference) : difference * difference;
+        }
+        return;
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < N * R; ++r) cost[r / R][r % R] = V<T>{};
+    for (int64_t k = 0; k < channels; ++k) {
+        V<T> y_k[N];
+        for (int c = 0; c < N; ++c) y_k[c] = load(y + ((j + c) * channels + k) * W<T>);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) {
+            const V<T> x_k = x_value<T, kShared>(x, r * channels + k);
+#pragma GCC unroll 2
+            for (int c = 0; c < N; ++c) cost[c][r] += (y_k[c] - x_k) * (y_k[c] - x_k);
+        }
+    }
+    if constexpr (kEuclidean)
+        for (int r = 0; r < N * R; ++r) cost[r / R][r % R] = square_root<T>(cost[r / R][r % R]);
+}
+
+// Advance `row` (the row above, one cell per column) by R rows, of which the first is `top`, over the columns
+// first..last; between inner_first and inner_last every row is inside its window. `corner` is left of row[first].
+template <class T, int R, bool kShared, bool kEuclidean, bool kOneChannel, class Step, class Window>
+INLINE void sweep_rows(const Step step, const T* x, const T* y, int64_t channels, const Window& window, int64_t top,
+                       int64_t first, int64_t last, int64_t inner_first, int64_t inner_last, typename Step::Cell corner,
+                       typename Step::Cell* row) {
+    using Cell = typename Step::Cell;
+    Cell left[R];
+    for (int r = 0; r < R; ++r) left[r] = Step::unreachable();
+    auto columns = [&](int64_t j, auto count, bool masked) INLINE_LAMBDA {
+        constexpr int N = decltype(count)::value;
+        V<T> cost[N][R];
+        block_costs<T, R, N, kShared, kEuclidean, kOneChannel>(x, y, channels, j, cost);
+#pragma GCC unroll 2
+        for (int c = 0; c < N; ++c) {
+            Cell up = row[j + c], diagonal = corner;
+            corner = up;
+#pragma GCC unroll 8
+            for (int r = 0; r < R; ++r) {
+                const Cell cell = step(diagonal, up, left[r], cost[c][r], top + r, j + c);
+                diagonal = left[r];
+                up = masked ? Step::keep(cell, window.inside(r, j + c)) : cell;
+                left[r] = up;
+            }
+            row[j + c] = up;
+        }
+    };
+    const std::integral_constant<int, 1> one;
+    const std::integral_constant<int, kOneChannel ? 1 : 2> several;
+    int64_t j = first;
+    for (; j < inner_first; ++j) columns(j, one, true);
+    for (; j + several.value - 1 <= inner_last; j += several.value) columns(j, several, false);
+    for (; j <= inner_last; ++j) columns(j, one, false);
+    for (; j <= last; ++j) columns(j, one, true);
+}
+
+// The same for steps that take long: row r is r columns behind the first, so that no cell waits for another of its
+// turn. The costs are computed ahead, and kept in `scratch`.
+template <class T, int R, bool kShared, bool kEuclidean, bool kOneChannel, class Step, class Window>
+INLINE void sweep_staggered(const Step step, const T* x, const T* y, int64_t channels, const Window& window, int64_t top,
+                            int64_t first, int64_t last, int64_t inner_first, int64_t inner_last,
+                            typename Step::Cell corner, typename Step::Cell* row, Buffer<V<T>>& scratch) {
+    using Cell = typename Step::Cell;
+    V<T>* costs = scratch.reserve((last - first + 2 * R) * R) - (first - R) * R;  // R columns more on either side
+    const auto columns = [&](int64_t j, auto count) INLINE_LAMBDA {
+        V<T> cost[decltype(count)::value][R];
+        block_costs<T, R, decltype(count)::value, kShared, kEuclidean, kOneChannel>(x, y, channels, j, cost);
+        for (int r = 0; r < R * count.value; ++r) costs[j * R + r] = cost[r / R][r % R];
+    };
+    int64_t j = first;
+    for (; j < last; j += 2) columns(j, std::integral_constant<int, 2>());
+    for (; j <= last; ++j) columns(j, std::integral_constant<int, 1>());
+    fill(costs + (first - R) * R, R * R, V<T>{});
+    fill(costs + (last + 1) * R, (R - 1) * R, V<T>{});
+    Cell cell[R], above[R];  // (r, j - 1) and (r - 1, j - 1)
+    for (int r = 0; r < R; ++r) cell[r] = above[r] = Step::unreachable();
+    above[0] = corner;
+    const auto turn = [&](int64_t s, bool masked) INLINE_LAMBDA {
+#pragma GCC unroll 8
+        for (int r = R - 1; r >= 0; --r) {
+            const int64_t column = s - r;
+            const Cell up = r > 0 ? cell[r > 0 ? r - 1 : 0] : masked && s > last ? Step::unreachable() : row[s];
+            const bool there = !masked || (column >= first && column <= last);
+            Cell next = there ? step(above[r], up, cell[r], costs[column * R + r], top + r, column) : Step::unreachable();
+            if (masked && there) next = Step::keep(next, window.inside(r, column));
+            above[r] = up;
+            cell[r] = next;
+        }
+        if (!masked || s - (R - 1) >= first) row[s - (R - 1)] = cell[R - 1];
+    };
+    // On turn s, row r is at column s - r.
+    int64_t s = first;
+    for (; s < min(inner_first + R - 1, last + R); ++s) turn(s, true);
+    for (; s <= inner_last; ++s) turn(s, false);
+    for (; s < last + R; ++s) turn(s, true);
+}
+
+// The columns of row i inside the window of any lane.
+template <class T> void union_row(const Window& window, const int64_t* n, const int64_t* m, int64_t i, int64_t& first, int64_t& last) {
+    first = int64_t(1) << 62;
+    last = -1;
+    for (int l = 0; l < W<T>; ++l) {
+        if (i >= n[l]) continue;  // a lane that has ended has no columns
+        int64_t lo, hi;
+        window_row(window, n[l], m[l], i, lo, hi);
+        first = min(first, lo);
+        last = max(last, hi);
+    }
+}
+
+// W alignments of interleaved y's with one x, or with W interleaved x's. Lanes may differ in both lengths: a lane's
+// value is read off its own last row and column, which nothing beyond them can reach.
+template <class T, class Step> class LaneBlock {
+public:
+    using Cell = typename Step::Cell;
+    explicit LaneBlock(const Problem& problem) : problem_(problem), row_(problem.y_steps) {}
+
+    // Calls ended(l, row) when row holds the last row of lane l.
+    template <bool kShared, class Ended>
+    void run(const Step step, const T* x, const int64_t* x_lengths, const T* y, const int64_t* y_lengths, Ended&& ended) {
+        if (problem_.ground == Ground::euclidean) {
+            if (problem_.channels == 1) rows<kShared, true, true>(step, x, x_lengths, y, y_lengths, ended);
+            else rows<kShared, true, false>(step, x, x_lengths, y, y_lengths, ended);
+        } else {
+            if (problem_.channels == 1) rows<kShared, false, true>(step, x, x_lengths, y, y_lengths, ended);
+            else rows<kShared, false, false>(step, x, x_lengths, y, y_lengths, ended);
+        }
+    }
+
+private:
+    const Problem& problem_;
+    Buffer<Cell> row_;
+    Buffer<V<T>> costs_;
+    int64_t before_first_ = 0, before_last_ = -1;  // the columns of the strip above
+
+    template <bool kShared, bool kEuclidean, bool kOneChannel, class Ended>
+    void rows(const Step step, const T* x, const int64_t* n, const T* y, const int64_t* m, Ended&& ended) {
+        constexpr int kRows = Step::kRows;
+        int64_t longest = 0, widest = 0;
+        bool alike = true;
+        for (int l = 0; l < W<T>; ++l) {
+            longest = max(longest, n[l]);
+            widest = max(widest, m[l]);
+            alike &= n[l] == n[0] && m[l] == m[0];
+        }
+        fill(row_.get(), widest, step.above());
+        before_first_ = 0;
+        before_last_ = -1;
+        const bool apart = problem_.window.kind != WindowKind::none && !alike;
+        int64_t done = 0;
+        while (done < longest) {
+            int64_t until = longest;  // strips end where a lane ends
+            for (int l = 0; l < W<T>; ++l)
+                if (n[l] > done) until = min(until, n[l]);
+            const T* x_strip = x + done * problem_.channels * (kShared ? 1 : W<T>);
+            const bool whole = until - done >= kRows;
+            const auto sweep = [&](auto window, auto count) {
+                strip<kShared, kEuclidean, kOneChannel, decltype(count)::value>(step, window, x_strip, y, n, m, widest, done);
+            };
+            const std::integral_constant<int, kRows> several;
+            const std::integral_constant<int, 1> one;
+            if (apart && whole) sweep(LaneWindow<T, kRows>(), several);
+            else if (apart) sweep(LaneWindow<T, 1>(), one);
+            else if (whole) sweep(SharedWindow<T, kRows>(), several);
+            else sweep(SharedWindow<T, 1>(), one);
+            done += whole ? kRows : 1;
+            for (int l = 0; l < W<T>; ++l)
+                if (n[l] == done) ended(l, row_.get());
+        }
+    }
+
+    template <bool kShared, bool kEuclidean, bool kOneChannel, int R, class Window>
+    __attribute__((noinline)) void strip(const Step step, Window window, const T* x, const T* y, const int64_t* n,
+                                         const int64_t* m, int64_t widest, int64_t top) {
+        int64_t first = 0, last = widest - 1, inner_first = 0, inner_last = widest - 1;
+        set_window(window, n, m, widest, top, first, last, inner_first, inner_last);
+        // Columns that the strip above did not reach are unreachable from there, but for the row above the first.
+        if (top > 0)
+            for (int64_t j = before_last_ + 1; j <= last; ++j) row_[j] = Step::unreachable();
+        Cell corner = top == 0 ? step.origin() : Step::unreachable();
+        if (first > before_first_) corner = row_[first - 1];
+        if (window.anywhere() || inner_first > inner_last) inner_first = last + 1, inner_last = last;
+        if constexpr (Step::kStaggered)
+            sweep_staggered<T, R, kShared, kEuclidean, kOneChannel>(step, x, y, problem_.channels, window, top, first, last,
+                                                                    inner_first, inner_last, corner, row_.get(), costs_);
+        else
+            sweep_rows<T, R, kShared, kEuclidean, kOneChannel>(step, x, y, problem_.channels, window, top, first, last,
+                                                               inner_first, inner_last, corner, row_.get());
+        before_first_ = first;
+        before_last_ = last;
+    }
+
+    template <int R>
+    void set_window(SharedWindow<T, R>& window, const int64_t* n, const int64_t* m, int64_t widest, int64_t top,
+                    int64_t& first, int64_t& last, int64_t& inner_first, int64_t& inner_last) const {
+        for (int r = 0; r < R; ++r) {
+            window.lo[r] = 0;
+            window.hi[r] = widest - 1;
+            if (problem_.window.kind != WindowKind::none)
+                window_row(problem_.window, n[0], m[0], top + r, window.lo[r], window.hi[r]);
+        }
+        first = window.lo[0];
+        last = window.hi[R - 1];
+        inner_first = window.lo[R - 1];
+        inner_last = window.hi[0];
+    }
+    template <int R>
+    void set_window(LaneWindow<T, R>& window, const int64_t* n, const int64_t* m, int64_t widest, int64_t top,
+                    int64_t& first, int64_t& last, int64_t&, int64_t&) const {
+        first = widest;
+        last = -1;
+        for (int r = 0; r < R; ++r)
+            for (int l = 0; l < W<T>; ++l) {
+                int64_t lo = widest, hi = -1;  // a lane that has ended has no columns
+                if (top + r < n[l]) window_row(problem_.window, n[l], m[l], top + r, lo, hi);
+                window.lo[r][l] = static_cast<typename Lanes<T>::Bits>(lo);
+                window.hi[r][l] = static_cast<typename Lanes<T>::Bits>(hi);
+                first = min(first, lo);
+                last = max(last, hi);
+            }
+    }
+};
+
+// Fill the lanes beyond `count` with the last item: they are computed and not written.
+template <class T> int64_t lane_items(const int64_t* order, int64_t count, int64_t block, int64_t* items) {
+    const int64_t begin = block * W<T>, used = min(int64_t(W<T>), count - begin);
+    for (int l = 0; l < W<T>; ++l) items[l] = order[begin + min(int64_t(l), used - 1)];
+    return used;
+}
+
+template <class T> int64_t lane_lengths(const int64_t* lengths, const int64_t* items, int64_t* to) {
+    int64_t longest = 0;
+    for (int l = 0; l < W<T>; ++l) {
+        to[l] = lengths[items[l]];
+        longest = max(longest, to[l]);
+    }
+    return longest;
+}
+
+}  // namespace
+}  // namespace LIKEWISE_ISA
+}  // namespace likewise

@@ -1,0 +1,218 @@
+// Soft-DTW of many pairs, one in each lane: values, and the gradients of the sequences.
+#pragma once
+#include "../lanes.h"
+#include "scaled.h"
+
+namespace likewise {
+namespace LIKEWISE_ISA {
+namespace {
+
+// Shares of the predecessors above and left, kept for every cell.
+template <class T> struct LaneShares {
+    T* shares;
+    int64_t columns;
+    INLINE T* at(int64_t i, int64_t j) const { return shares + (i * columns + j) * 2 * W<T>; }
+    INLINE void operator()(int64_t i, int64_t j, V<T> from_up, V<T> from_left, V<T> sum) const {
+        const V<T> scale = T(1) / sum;
+        store(at(i, j), from_up * scale);
+        store(at(i, j) + W<T>, from_left * scale);
+    }
+};
+template <class T> struct NoLaneShares {
+    INLINE void operator()(int64_t, int64_t, V<T>, V<T>, V<T>) const {}
+};
+
+template <class T, class Record> struct SoftStep {
+    using Cell = Scaled<T>;
+    static constexpr int kRows = 4;
+    static constexpr bool kStaggered = true;
+    T scale;  // of the costs: -1 / (gamma ln 2)
+    bool open_begin;
+    Record record;
+
+    static INLINE Cell unreachable() { return {splat(T(1)), splat(Format<T>::unreachable)}; }
+    // Open at the beginning, a path enters cell (0, j) once; it has two neighbours above, each with a half.
+    INLINE Cell origin() const { return {splat(T(1)), splat(open_begin ? T(-1) : T(0))}; }
+    INLINE Cell above() const { return open_begin ? origin() : unreachable(); }
+    INLINE Cell operator()(Cell diagonal, Cell up, Cell left, V<T> cost, int64_t i, int64_t j) const {
+        const auto here = [&](V<T> from_up, V<T> from_left, V<T> sum) INLINE_LAMBDA { record(i, j, from_up, from_left, sum); };
+        return next_cell<T>(diagonal, up, left, cost * scale, here);
+    }
+    template <class Inside> static INLINE Cell keep(Cell cell, Inside inside) {
+        return {cell.mantissa, inside ? cell.exponent : splat(Format<T>::unreachable)};
+    }
+};
+
+template <class T> class SoftLanes {
+public:
+    explicit SoftLanes(const Problem& problem)
+        : problem_(problem), scale_(T(-1.44269504088896340736 / problem.gamma)), values_(problem), recorded_(problem) {}
+
+    void values(const int64_t* order, int64_t count, int64_t block, T* values) {
+        const int64_t used = select(order, count, block);
+        const SoftStep<T, NoLaneShares<T>> step{scale_, problem_.open_begin, {}};
+        values_.template run<false>(step, x_.get(), n_, y_.get(), m_, [&](int l, const Scaled<T>* row) {
+            if (l < used) values[pairs_[l]] = finish(l, row, nullptr);
+        });
+    }
+
+    // Values, if not null, and adds weights * d value to x_grad and y_grad.
+    void gradients(const int64_t* order, int64_t count, int64_t block, const T* weights, T* values, T* x_grad, T* y_grad) {
+        const int64_t used = select(order, count, block), channels = problem_.channels;
+        fill(seeds_.reserve(widest_ * W<T>), widest_ * W<T>, T(0));
+        const LaneShares<T> shares{shares_.reserve(longest_ * widest_ * 2 * W<T>), widest_};
+        const SoftStep<T, LaneShares<T>> step{scale_, problem_.open_begin, shares};
+        recorded_.template run<false>(step, x_.get(), n_, y_.get(), m_, [&](int l, const Scaled<T>* row) {
+            if (l >= used) return;
+            weight_ = weights[pairs_[l]];
+            const T value = finish(l, row, seeds_.get() + l);
+            if (values) values[pairs_[l]] = value;
+        });
+        walk_back(shares);
+        for (int64_t l = 0; l < used; ++l) {
+            add(x_sum_.get() + l, n_[l], x_grad + row_of(problem_, pairs_[l]) * problem_.x_steps * channels);
+            add(y_sum_.get() + l, m_[l], y_grad + column_of(problem_, pairs_[l]) * problem_.y_steps * channels);
+        }
+    }
+
+private:
+    static constexpr int64_t kRows = 4;  // whose gradients are summed at a time
+
+    const Problem& problem_;
+    const T scale_;
+    LaneBlock<T, SoftStep<T, NoLaneShares<T>>> values_;
+    LaneBlock<T, SoftStep<T, LaneShares<T>>> recorded_;
+    int64_t pairs_[W<T>], n_[W<T>], m_[W<T>], longest_ = 0, widest_ = 0;
+    T weight_ = 0;
+    Buffer<T> x_, y_, seeds_, shares_, x_sum_, y_sum_, expected_, flow_;
+
+    int64_t select(const int64_t* order, int64_t count, int64_t block) {
+        int64_t x_items[W<T>], y_items[W<T>];
+        const int64_t used = lane_items<T>(order, count, block, pairs_), channels = problem_.channels;
+        for (int l = 0; l < W<T>; ++l) {
+            x_items[l] = row_of(problem_, pairs_[l]);
+            y_items[l] = column_of(problem_, pairs_[l]);
+        }
+        longest_ = lane_lengths<T>(problem_.x_lengths, x_items, n_);
+        widest_ = lane_lengths<T>(problem_.y_lengths, y_items, m_);
+        T* x = x_.reserve((longest_ + kRows) * channels * W<T>);
+        T* y = y_.reserve(widest_ * channels * W<T>);
+        interleave(static_cast<const T*>(problem_.x), problem_.x_lengths, problem_.x_steps, channels, x_items, longest_, x);
+        interleave(static_cast<const T*>(problem_.y), problem_.y_lengths, problem_.y_steps, channels, y_items, widest_, y);
+        fill(x + longest_ * channels * W<T>, kRows * channels * W<T>, T(0));  // the last rows come in a whole group
+        return used;
+    }
+
+    // The value of lane l, from its last row; seeds, if not null, get how weight * d value enters its cells.
+    T finish(int l, const Scaled<T>* row, T* seeds) const {
+        const int64_t m = m_[l];
+        if (!problem_.open_end) {
+            if (seeds) seeds[(m - 1) * W<T>] = weight_;
+            return negative_log(T(row[m - 1].mantissa[l]), T(row[m - 1].exponent[l]), problem_.gamma);
+        }
+        int64_t lo, hi;
+        window_row(problem_.window, n_[l], m, n_[l] - 1, lo, hi);
+        T top = row[lo].exponent[l];
+        for (int64_t j = lo; j <= hi; ++j) top = max(top, T(row[j].exponent[l]));
+        const auto share = [&](int64_t j) { return row[j].mantissa[l] * std::exp2(double(row[j].exponent[l] - top)); };
+        double sum = 0;
+        for (int64_t j = lo; j <= hi; ++j) sum += share(j);
+        if (seeds)
+            for (int64_t j = lo; j <= hi; ++j) seeds[j * W<T>] = T(weight_ * share(j) / sum);
+        return negative_log(T(sum), top, problem_.gamma);
+    }
+
+    // The expected alignment E, row by row from the last; every kRows rows go into the gradients.
+    void walk_back(const LaneShares<T>& shares) {
+        const int64_t channels = problem_.channels, x_size = (longest_ + kRows) * channels * W<T>;
+        fill(x_sum_.reserve(x_size), x_size, T(0));
+        fill(y_sum_.reserve(widest_ * channels * W<T>), widest_ * channels * W<T>, T(0));
+        fill(expected_.reserve(kRows * widest_ * W<T>), kRows * widest_ * W<T>, T(0));
+        fill(flow_.reserve(widest_ * W<T>), widest_ * W<T>, T(0));  // what enters the row's cells from below
+        int64_t group_first = widest_, group_last = -1;
+        for (int64_t i = longest_ - 1; i >= 0; --i) {
+            for (int l = 0; l < W<T>; ++l)
+                if (n_[l] == i + 1)
+                    for (int64_t j = 0; j < m_[l]; ++j) flow_[j * W<T> + l] += seeds_[j * W<T> + l];
+            int64_t first = 0, last = widest_ - 1;
+            T* expected = expected_.get() + i % kRows * widest_ * W<T>;
+            if (problem_.window.kind != WindowKind::none) {
+                union_row<T>(problem_.window, n_, m_, i, first, last);
+                fill(expected, widest_ * W<T>, T(0));
+            }
+            walk_row(shares.at(i, 0), first, last, expected);
+            if (problem_.ground == Ground::euclidean) divide_by_distances(i, first, last, expected);
+            group_first = min(group_first, first);
+            group_last = max(group_last, last);
+            if (i % kRows == 0) {
+                int64_t k = 0;
+                for (; k + 2 <= channels; k += 2) add_gradients<2>(i, k, group_first, group_last);
+                for (; k < channels; ++k) add_gradients<1>(i, k, group_first, group_last);
+                group_first = widest_, group_last = -1;
+            }
+        }
+    }
+
+    // E of one row, doubled: the derivative of a squared distance is twice the difference.
+    void walk_row(const T* shares, int64_t first, int64_t last, T* expected) {
+        T* flow = flow_.get();
+        V<T> here = {}, left = {}, diagonal = {};
+        for (int64_t j = last; j >= first; --j) {
+            here = here * left + load(flow + j * W<T>);  // from the right and from below
+            const V<T> up = load(shares + j * 2 * W<T>);
+            left = load(shares + j * 2 * W<T> + W<T>);
+            store(flow + j * W<T>, here * up + diagonal);
+            diagonal = here * max(T(1) - up - left, V<T>{});
+            store(expected + j * W<T>, here + here);
+        }
+        if (first > 0) store(flow + (first - 1) * W<T>, diagonal);
+    }
+
+    void divide_by_distances(int64_t i, int64_t first, int64_t last, T* expected) {
+        const int64_t channels = problem_.channels;
+        for (int64_t j = first; j <= last; ++j) {
+            V<T> squared = {};
+            for (int64_t k = 0; k < channels; ++k) {
+                const V<T> difference = load(x_.get() + (i * channels + k) * W<T>) - load(y_.get() + (j * channels + k) * W<T>);
+                squared += difference * difference;
+            }
+            const V<T> distance = square_root<T>(squared), half = load(expected + j * W<T>) * T(0.5);
+            store(expected + j * W<T>, distance > V<T>{} ? half / distance : V<T>{});
+        }
+    }
+
+    // Rows top..top + kRows - 1 and channels k..k + K - 1: 2 E (x - y) to x's sums, less the same to y's.
+    template <int K> void add_gradients(int64_t top, int64_t k, int64_t first, int64_t last) {
+        const int64_t channels = problem_.channels, row = widest_ * W<T>;
+        const T *x = x_.get() + (top * channels + k) * W<T>, *expected = expected_.get();
+        T* x_sum = x_sum_.get() + (top * channels + k) * W<T>;
+        V<T> sum[kRows][K] = {};
+        for (int64_t j = first; j <= last; ++j) {
+            const T* y = y_.get() + (j * channels + k) * W<T>;
+            T* y_sum = y_sum_.get() + (j * channels + k) * W<T>;
+            V<T> factor[kRows];
+            for (int r = 0; r < kRows; ++r) factor[r] = load(expected + r * row + j * W<T>);
+            for (int c = 0; c < K; ++c) {
+                const V<T> y_c = load(y + c * W<T>);
+                V<T> total = load(y_sum + c * W<T>);
+                for (int r = 0; r < kRows; ++r) {
+                    const V<T> difference = load(x + (r * channels + c) * W<T>) - y_c;
+                    sum[r][c] += factor[r] * difference;
+                    total -= factor[r] * difference;
+                }
+                store(y_sum + c * W<T>, total);
+            }
+        }
+        for (int r = 0; r < kRows; ++r)
+            for (int c = 0; c < K; ++c) store(x_sum + (r * channels + c) * W<T>, sum[r][c]);
+    }
+
+    // One lane of the sums to an item's gradient.
+    void add(const T* sums, int64_t steps, T* to) const {
+        for (int64_t t = 0; t < steps * problem_.channels; ++t) to[t] += sums[t * W<T>];
+    }
+};
+
+}  // namespace
+}  // namespace LIKEWISE_ISA
+}  // namespace likewise
