@@ -1,27 +1,34 @@
-"""GPU kernels: checks them against the CPU in float64, then times them. Run on a machine with a CUDA device.
+"""GPU kernels: checked against the CPU in float64, then timed. Run on a machine with a CUDA device.
 
-    python benchmarks/gpu.py [--quick]
+    python benchmarks/gpu.py [--rows FILE]
 
-Refuses to print a time for a kernel whose values or gradients are wrong.
+A kernel whose values or gradients are wrong gets no time. "ms" is the time of a call as a user sees it, "graph_ms" that
+of its kernels alone, replayed from a CUDA graph: the difference is what the host takes to launch them.
 """
 
 import argparse
 import json
+import os
 import statistics
-import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import torch
+import triton
+from torch import Tensor
 
 from likewise.ops.dtw import dtw, dtw_matrix, dtw_path
 from likewise.ops.rules import Rules
 from likewise.ops.soft_dtw import soft_dtw, soft_dtw_matrix
+from likewise.testing import TOLERANCE
 
 DEVICE = "cuda"
+ROWS: list[dict] = []
 
 
-def milliseconds(work, repeats=20, warmup=3):
-    """Median, lower and upper quartile."""
+def milliseconds(work: Callable[[], object], repeats: int = 20, warmup: int = 3) -> float:
+    """Median."""
     for _ in range(warmup):
         work()
     torch.cuda.synchronize()
@@ -33,108 +40,115 @@ def milliseconds(work, repeats=20, warmup=3):
         end.record()
         torch.cuda.synchronize()
         found.append(begin.elapsed_time(end))
-    return statistics.median(found), *statistics.quantiles(found, n=4)[::2]
+    return statistics.median(found)
 
 
-def relative(found, expected):
-    return ((found.double().cpu() - expected).abs().max() / expected.abs().max().clamp(min=1e-6)).item()
-
-
-def report(name, ok, **numbers):
-    print(json.dumps({"case": name, "correct": bool(ok), **numbers}), flush=True)
-
-
-def check_soft(batch, steps, channels, tolerance=1e-4):
-    torch.manual_seed(0)
-    # Costs of a few units: float32 rounds each to 1e-7 of itself, and gamma = 1 turns that into a share's error.
-    x, y = (torch.randn(batch, steps, channels) / channels**0.5 for _ in range(2))
-    found = []
-    for device, dtype in ((DEVICE, torch.float32), ("cpu", torch.float64)):
-        a, b = x.to(device, dtype).requires_grad_(), y.to(device, dtype).requires_grad_()
-        value = soft_dtw(a, b)
-        found.append((value.detach(), *torch.autograd.grad(value.sum(), (a, b))))
-    errors = [relative(f, e) for f, e in zip(*found, strict=True)]
-    return max(errors) < tolerance, errors
-
-
-def soft(batch, steps, channels):
-    name = f"soft_dtw forward+backward B {batch} T {steps} C {channels}"
-    correct, errors = check_soft(min(batch, 2), steps, channels)
-    if not correct:
-        return report(name, False, errors=errors)
-    x = torch.randn(batch, steps, channels, device=DEVICE, requires_grad=True)
-    y = torch.randn(batch, steps, channels, device=DEVICE, requires_grad=True)
-
-    def work():
-        torch.autograd.grad(soft_dtw(x, y).sum(), (x, y))
-
-    torch.cuda.reset_peak_memory_stats()
-    both = milliseconds(work)
-    peak = torch.cuda.max_memory_allocated() / 2**20
+def replayed(work: Callable[[], object]) -> float:
+    """Median milliseconds of the kernels alone."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         work()
-    replayed = milliseconds(graph.replay)
-    with torch.no_grad():
-        forward = milliseconds(lambda: soft_dtw(x, y))
-    report(name, True, ms=both, graph_ms=replayed, forward_ms=forward, peak_mib=peak, errors=errors)
+    return milliseconds(graph.replay)
 
 
-def all_pairs(count, steps, channels=1, soft_too=False):
+def error(found: Tensor, expected: Tensor) -> float:
+    """Largest error, relative to the largest expected number."""
+    return ((found.double().cpu() - expected).abs().max() / expected.abs().max()).item()
+
+
+def report(case: str, errors: dict[str, float], measure: Callable[[], dict[str, float]]) -> None:
+    """Print a row: with times if every error is allowed, with the errors otherwise."""
+    allowed = TOLERANCE[torch.float32]
+    correct = all(e <= (allowed.gradient if "gradient" in name else allowed.value) for name, e in errors.items())
+    row = {"case": case, "correct": correct, "errors": errors, **(measure() if correct else {})}
+    ROWS.append(row)
+    print(json.dumps(row), flush=True)
+
+
+def soft(batch: int, steps: int, channels: int, bar: float) -> None:
     torch.manual_seed(0)
-    x = torch.randn(count, steps, channels).cumsum(1)
-    few = dtw_matrix(x[:40].double(), x[:70].double())
-    found = dtw_matrix(x.to(DEVICE))
-    ok = relative(found[:40, :70], few) < 1e-5
-    name = f"dtw all pairs N {count} T {steps} C {channels}"
-    if not ok:
-        return report(name, False)
-    x = x.to(DEVICE)
-    times = milliseconds(lambda: dtw_matrix(x), repeats=5, warmup=1)
-    report(name, True, ms=times, cells_per_second=count * count * steps * steps / times[0] * 1e3)
-    if soft_too:
-        times = milliseconds(lambda: soft_dtw_matrix(x, x.clone()), repeats=3, warmup=1)
-        report("soft_" + name, True, ms=times, cells_per_second=count * count * steps * steps / times[0] * 1e3)
+    # Costs of a few units: float32 rounds each to 1e-7 of itself, and gamma = 1 turns that into a share's error.
+    x, y = (torch.randn(batch, steps, channels) / channels**0.5 for _ in range(2))
+
+    def both(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        a, b = a.requires_grad_(), b.requires_grad_()
+        value = soft_dtw(a, b)
+        return value.detach(), *torch.autograd.grad(value.sum(), (a, b))
+
+    expected = both(x[:2].double(), y[:2].double())
+    found = both(x[:2].to(DEVICE), y[:2].to(DEVICE))
+    names = ("value", "gradient of x", "gradient of y")
+    errors = {name: error(f, e) for name, f, e in zip(names, found, expected, strict=True)}
+    a, b = x.to(DEVICE).requires_grad_(), y.to(DEVICE).requires_grad_()
+
+    def work() -> None:
+        torch.autograd.grad(soft_dtw(a, b).sum(), (a, b))
+
+    def measure() -> dict[str, float]:
+        work()
+        torch.cuda.reset_peak_memory_stats()
+        times = {"ms": milliseconds(work), "graph_ms": replayed(work), "bar_ms": bar}
+        times["peak_mib"] = torch.cuda.max_memory_allocated() / 2**20
+        with torch.no_grad():
+            times["forward_ms"] = milliseconds(lambda: soft_dtw(a, b))
+            times["forward_graph_ms"] = replayed(lambda: soft_dtw(a, b))
+        return times
+
+    report(f"soft_dtw forward and backward, B {batch}, T {steps}, C {channels}", errors, measure)
 
 
-def paths(steps):
+def all_pairs(name: str, run: Callable[..., Tensor], count: int, steps: int, channels: int, **options: object) -> None:
     torch.manual_seed(0)
-    x, y = torch.randn(1, steps, 1).cumsum(1), torch.randn(1, steps, 1).cumsum(1)
-    expected, count = dtw_path(x, y)
-    found, found_count = dtw_path(x.to(DEVICE), y.to(DEVICE))
-    ok = torch.equal(expected, found.cpu()) or abs(int(count) - int(found_count)) < 0.01 * steps
-    ok &= relative(dtw(x.to(DEVICE), y.to(DEVICE)), dtw(x.double(), y.double())) < 1e-5
-    if not ok:
-        return report(f"dtw path T {steps}", False)
+    x = torch.randn(count, steps, channels) / channels**0.5
+    there = x.to(DEVICE)
+    expected = run(x[:40].double(), x[:70].double(), **options)
+    errors = {"value": error(run(there, **options)[:40, :70], expected)}
+
+    def measure() -> dict[str, float]:
+        ms = milliseconds(lambda: run(there, **options), repeats=5, warmup=1)
+        return {"ms": ms, "cells_per_second": count * count * steps * steps / ms * 1e3}
+
+    report(f"{name}, all pairs of {count}, T {steps}, C {channels}", errors, measure)
+
+
+def path(steps: int) -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(2, 1, steps, 1).cumsum(2)
     a, b = x.to(DEVICE), y.to(DEVICE)
-    report(
-        f"dtw path T {steps}",
-        True,
-        same_path=torch.equal(expected, found.cpu()),
-        ms=milliseconds(lambda: dtw_path(a, b), repeats=5),
-        value_ms=milliseconds(lambda: dtw(a, b), repeats=5),
-    )
+    cells, count = dtw_path(a, b)
+    i, j = cells[0, : int(count)].cpu().T
+    exact = dtw(x.double(), y.double())
+    # Another path may be as short: what counts is what it adds up to.
+    total = (x.double()[0, i] - y.double()[0, j]).square().sum()
+    errors = {"value": error(dtw(a, b), exact), "value of the path": error(total[None], exact)}
+    times = {"ms": lambda: dtw_path(a, b), "value_ms": lambda: dtw(a, b)}
+    report(f"dtw path, T {steps}", errors, lambda: {k: milliseconds(work, repeats=5) for k, work in times.items()})
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    arguments = parser.parse_args()
-    began = time.time()
-    print(torch.cuda.get_device_name(), torch.__version__, sys.version.split()[0])
-    for shape in ((64, 128, 9), (32, 512, 64), (32, 1024, 64), (16, 2048, 64)):
-        soft(*shape)
-        print(f"# {time.time() - began:.0f} s", flush=True)
-    all_pairs(2000, 256, soft_too=True)
-    all_pairs(500, 128, 9)
-    print(f"# {time.time() - began:.0f} s", flush=True)
-    if not arguments.quick:
-        paths(1000)
-        paths(10000)
-    band = Rules.of("dtw", band=0.1)
-    x = torch.randn(2000, 256, 1, device=DEVICE)
-    report("dtw all pairs, band 0.1", True, ms=milliseconds(lambda: dtw_matrix(x, rules=band), repeats=3, warmup=1))
-    print(f"# {time.time() - began:.0f} s", flush=True)
+    parser.add_argument("--rows", type=Path, help="append the rows to this file")
+    options = parser.parse_args()
+    soft(64, 128, 9, bar=0.3)
+    soft(32, 512, 64, bar=1.0)
+    soft(32, 1024, 64, bar=2.5)
+    soft(16, 2048, 64, bar=6.0)
+    all_pairs("dtw", dtw_matrix, 2000, 256, 1)
+    all_pairs("dtw", dtw_matrix, 500, 128, 9)
+    all_pairs("dtw, band 0.1", dtw_matrix, 2000, 256, 1, rules=Rules.of("dtw", band=0.1))
+    all_pairs("soft_dtw", soft_dtw_matrix, 1000, 256, 1)
+    path(1000)
+    path(10000)
+    where = {
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": os.environ.get("COMMIT", ""),
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+    }
+    if options.rows:
+        with open(options.rows, "a") as file:
+            file.writelines(json.dumps(row | where) + "\n" for row in ROWS)
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"likewise {metadata.version('likewise')}")
+        typer.echo(f"likewise {lw.__version__}")
         raise typer.Exit
 
 
@@ -376,7 +376,7 @@ def _environment() -> dict[str, Any]:
         if find_spec(f"likewise.ops.{name}.reference") is not None
     }
     return {
-        "likewise": metadata.version("likewise"),
+        "likewise": lw.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "torch": torch.__version__,
