@@ -4,9 +4,9 @@ Each check names the operation and the argument. Only shapes and types are looke
 (lengths, finiteness) is checked where they are read, so that ``torch.compile`` sees no data-dependent branch.
 """
 
-from numbers import Real
 from typing import NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -103,8 +103,16 @@ def finite(op: str, name: str, x: Tensor, lengths: Tensor | None) -> None:
 
 def positive(op: str, name: str, value: float) -> float:
     """Return ``value`` as a float if it is a positive finite number."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{op}: expected {name} to be a number, got {type(value).__name__}")
+    value = number(op, name, value)
     if not 0 < value < float("inf"):
         refuse(op, f"{name} must be positive and finite, got {value}")
     return float(value)
+
+
+def number(op: str, name: str, value: object) -> int | float:
+    """Return ``value`` as Python's int or float, whichever it is; NumPy's numbers are numbers, True is none."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value
+    if isinstance(value, (np.integer, np.floating)):
+        return value.item()
+    raise TypeError(f"{op}: expected {name} to be a number, got {type(value).__name__}")

@@ -216,7 +216,7 @@ def test_repr(distance, text):
         ({"ground": 2}, TypeError, "DTW: expected ground to be a name or a callable, got int"),
         ({"band": -1}, ValueError, "DTW: band must be a whole number of steps, 0 or more, or a fraction .* got -1"),
         ({"band": 1.5}, ValueError, "got 1.5"),
-        ({"band": True}, TypeError, "DTW: expected band to be an int or a float, got bool"),
+        ({"band": True}, TypeError, "DTW: expected band to be a number, got bool"),
         ({"itakura": 0.9}, ValueError, "DTW: itakura is the largest slope and must be at least 1, got 0.9"),
         ({"itakura": math.inf}, ValueError, "DTW: itakura must be positive and finite, got inf"),
         ({"band": 1, "itakura": 2.0}, ValueError, "DTW: give band or itakura, not both"),

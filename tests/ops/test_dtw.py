@@ -46,7 +46,7 @@ def random_walks(*shape, dtype=torch.float32, seed=0):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("seed", range(16))
 def test_values_equal_the_reference(seed, dtype, instruction_set, ran):
-    p = random_problem(seed, dtype=dtype)
+    p = random_problem(seed, batch=17, dtype=dtype)  # fills the lanes of two threads
     expected = torch.stack([reference.value(p.cost(b), p.rules) for b in range(len(p.x))])
     tolerance = TOLERANCE[dtype].value
     options = {"ground": p.ground, "rules": p.rules}
@@ -103,7 +103,8 @@ def test_a_symmetric_matrix_is_computed_once_and_mirrored(instruction_set):
     for rules in (Rules(), Rules.of("dtw", band=2)):
         own = dtw_matrix(x, None, lengths, rules=rules)
         assert torch.equal(own, own.T)
-        assert torch.equal(own, dtw_matrix(x, x.clone(), lengths, lengths, rules=rules))
+        apart = dtw_matrix(x, x.clone(), lengths, lengths, rules=rules)
+        assert_close(own, apart, TOLERANCE[torch.float32].value, "x with itself")
         assert (own.diagonal() == 0).all()
 
 

@@ -71,7 +71,7 @@ def test_rules_from_arguments():
         ({"band": -1}, ValueError, "dtw: band must be a whole number of steps, 0 or more, or a fraction .* got -1"),
         ({"band": 1.5}, ValueError, "got 1.5"),
         ({"band": float("nan")}, ValueError, "got nan"),
-        ({"band": True}, TypeError, "dtw: expected band to be an int or a float, got bool"),
+        ({"band": True}, TypeError, "dtw: expected band to be a number, got bool"),
         ({"band": "5"}, TypeError, "got str"),
         ({"itakura": 0.5}, ValueError, "dtw: itakura is the largest slope and must be at least 1, got 0.5"),
         ({"itakura": -1.0}, ValueError, "dtw: itakura must be positive and finite, got -1.0"),

@@ -195,14 +195,17 @@ def share_out(count: int, cells: int, work: Callable[[int, int], None]) -> None:
                 begin = pending.popleft()
             except IndexError:  # another thread took the last one
                 return
-            work(begin, min(begin + chunk, count))
+            try:
+                work(begin, min(begin + chunk, count))
+            except BaseException:  # Ctrl-C, too
+                pending.clear()  # the others stop at the end of their range
+                raise
 
     helpers = min(torch.get_num_threads(), len(pending)) - 1
     others: list[Future[None]] = [_pool().submit(drain) for _ in range(helpers)]
     try:
         drain()
     finally:
-        pending.clear()  # after an error or Ctrl-C, the others stop at the end of their range
         wait([other for other in others if not other.cancel()])  # they write to memory that must live until then
     for other in others:
         if not other.cancelled():

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from numbers import Integral, Real
 
 from likewise import _check
 
@@ -104,10 +103,9 @@ def _window(op: str, band: float | None, itakura: float | None) -> Window:
         return Window(ITAKURA, slope)
     if band is None:
         return Window()
-    if isinstance(band, bool) or not isinstance(band, Real):
-        raise TypeError(f"{op}: expected band to be an int or a float, got {type(band).__name__}")
-    if isinstance(band, Integral) and band >= 0:
+    band = _check.number(op, "band", band)
+    if isinstance(band, int) and band >= 0:
         return Window(STEPS, float(band))
-    if not isinstance(band, Integral) and 0 <= band <= 1:
-        return Window(FRACTION, float(band))
+    if isinstance(band, float) and 0 <= band <= 1:
+        return Window(FRACTION, band)
     _check.refuse(op, f"band must be a whole number of steps, 0 or more, or a fraction from 0.0 to 1.0, got {band}")
