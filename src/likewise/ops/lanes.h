@@ -54,32 +54,42 @@ template <class T, bool kShared> INLINE V<T> x_value(const T* x, int64_t index) 
     else return load(x + index * W<T>);
 }
 
-// Costs of R rows and N columns: the sums over the channels run side by side, and share what is read of x and y.
-template <class T, int R, int N, bool kShared, bool kEuclidean, bool kOneChannel>
-INLINE void block_costs(const T* x, const T* y, int64_t channels, int64_t j, V<T> (&cost)[N][R]) {
-    if constexpr (kOneChannel) {
-#pragma GCC unroll 16
-        for (int r = 0; r < N * R; ++r) {
-            const V<T> difference = load(y + (j + r / R) * W<T>) - x_value<T, kShared>(x, r % R);
-            cost[r / R][r % R] = kEuclidean ? max(difference, -difference) : difference * difference;
-        }
-        return;
+// Costs of R rows and the columns j..j + N - 1. With several channels, their sums run side by side and share what is
+// read of x and y; a single one of x stays in registers.
+template <class T, int R, bool kShared, bool kEuclidean, bool kOneChannel> struct BlockCosts {
+    const T *x, *y;
+    int64_t channels;
+    V<T> x_only[R];
+
+    BlockCosts(const T* x, const T* y, int64_t channels) : x(x), y(y), channels(channels) {
+        if constexpr (kOneChannel)
+            for (int r = 0; r < R; ++r) x_only[r] = x_value<T, kShared>(x, r);
     }
+    template <int N> INLINE void operator()(int64_t j, V<T> (&cost)[N][R]) const {
+        if constexpr (kOneChannel) {
 #pragma GCC unroll 16
-    for (int r = 0; r < N * R; ++r) cost[r / R][r % R] = V<T>{};
-    for (int64_t k = 0; k < channels; ++k) {
-        V<T> y_k[N];
-        for (int c = 0; c < N; ++c) y_k[c] = load(y + ((j + c) * channels + k) * W<T>);
+            for (int r = 0; r < N * R; ++r) {
+                const V<T> difference = load(y + (j + r / R) * W<T>) - x_only[r % R];
+                cost[r / R][r % R] = kEuclidean ? max(difference, -difference) : difference * difference;
+            }
+            return;
+        }
+#pragma GCC unroll 16
+        for (int r = 0; r < N * R; ++r) cost[r / R][r % R] = V<T>{};
+        for (int64_t k = 0; k < channels; ++k) {
+            V<T> y_k[N];
+            for (int c = 0; c < N; ++c) y_k[c] = load(y + ((j + c) * channels + k) * W<T>);
 #pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) {
-            const V<T> x_k = x_value<T, kShared>(x, r * channels + k);
+            for (int r = 0; r < R; ++r) {
+                const V<T> x_k = x_value<T, kShared>(x, r * channels + k);
 #pragma GCC unroll 2
-            for (int c = 0; c < N; ++c) cost[c][r] += (y_k[c] - x_k) * (y_k[c] - x_k);
+                for (int c = 0; c < N; ++c) cost[c][r] += (y_k[c] - x_k) * (y_k[c] - x_k);
+            }
         }
+        if constexpr (kEuclidean)
+            for (int r = 0; r < N * R; ++r) cost[r / R][r % R] = square_root<T>(cost[r / R][r % R]);
     }
-    if constexpr (kEuclidean)
-        for (int r = 0; r < N * R; ++r) cost[r / R][r % R] = square_root<T>(cost[r / R][r % R]);
-}
+};
 
 // Advance `row` (the row above, one cell per column) by R rows, of which the first is `top`, over the columns
 // first..last; between inner_first and inner_last every row is inside its window. `corner` is left of row[first].
@@ -88,12 +98,13 @@ INLINE void sweep_rows(const Step step, const T* x, const T* y, int64_t channels
                        int64_t first, int64_t last, int64_t inner_first, int64_t inner_last, typename Step::Cell corner,
                        typename Step::Cell* row) {
     using Cell = typename Step::Cell;
+    const BlockCosts<T, R, kShared, kEuclidean, kOneChannel> costs(x, y, channels);
     Cell left[R];
     for (int r = 0; r < R; ++r) left[r] = Step::unreachable();
     auto columns = [&](int64_t j, auto count, bool masked) INLINE_LAMBDA {
         constexpr int N = decltype(count)::value;
         V<T> cost[N][R];
-        block_costs<T, R, N, kShared, kEuclidean, kOneChannel>(x, y, channels, j, cost);
+        costs(j, cost);
 #pragma GCC unroll 2
         for (int c = 0; c < N; ++c) {
             Cell up = row[j + c], diagonal = corner;
@@ -125,9 +136,10 @@ INLINE void sweep_staggered(const Step step, const T* x, const T* y, int64_t cha
                             typename Step::Cell corner, typename Step::Cell* row, Buffer<V<T>>& scratch) {
     using Cell = typename Step::Cell;
     V<T>* costs = scratch.reserve((last - first + 2 * R) * R) - (first - R) * R;  // R columns more on either side
+    const BlockCosts<T, R, kShared, kEuclidean, kOneChannel> block(x, y, channels);
     const auto columns = [&](int64_t j, auto count) INLINE_LAMBDA {
         V<T> cost[decltype(count)::value][R];
-        block_costs<T, R, decltype(count)::value, kShared, kEuclidean, kOneChannel>(x, y, channels, j, cost);
+        block(j, cost);
         for (int r = 0; r < R * count.value; ++r) costs[j * R + r] = cost[r / R][r % R];
     };
     int64_t j = first;
