@@ -15,6 +15,41 @@ namespace likewise {
 namespace LIKEWISE_ISA {
 namespace {
 
+// A square tile: kTile numbers of each of kTile rows, in 16 bytes a row.
+template <class T> constexpr int kTile = 16 / int(sizeof(T));
+template <class T> struct Tile {
+    typedef T Row __attribute__((vector_size(16)));
+    typedef T Unaligned __attribute__((vector_size(16), aligned(sizeof(T))));
+    Row rows[kTile<T>];
+
+    INLINE void transpose() {
+        Row turned[kTile<T>];
+        for (int i = 0; i < kTile<T>; ++i)
+            for (int j = 0; j < kTile<T>; ++j) turned[i][j] = rows[j][i];
+        for (int i = 0; i < kTile<T>; ++i) rows[i] = turned[i];
+    }
+};
+template <> INLINE void Tile<float>::transpose() {
+#if defined(__clang__) || __GNUC__ >= 12
+    const Row a = __builtin_shufflevector(rows[0], rows[1], 0, 4, 1, 5), b = __builtin_shufflevector(rows[2], rows[3], 0, 4, 1, 5);
+    const Row c = __builtin_shufflevector(rows[0], rows[1], 2, 6, 3, 7), d = __builtin_shufflevector(rows[2], rows[3], 2, 6, 3, 7);
+    rows[0] = __builtin_shufflevector(a, b, 0, 1, 4, 5);
+    rows[1] = __builtin_shufflevector(a, b, 2, 3, 6, 7);
+    rows[2] = __builtin_shufflevector(c, d, 0, 1, 4, 5);
+    rows[3] = __builtin_shufflevector(c, d, 2, 3, 6, 7);
+#else
+    const Tile from = *this;
+    for (int i = 0; i < 4; ++i)
+        for (int j = 0; j < 4; ++j) rows[i][j] = from.rows[j][i];
+#endif
+}
+template <class T> INLINE typename Tile<T>::Row load_row(const T* from) {
+    return *reinterpret_cast<const typename Tile<T>::Unaligned*>(from);
+}
+template <class T> INLINE void store_row(T* to, typename Tile<T>::Row row) {
+    *reinterpret_cast<typename Tile<T>::Unaligned*>(to) = row;
+}
+
 // W items side by side: element (step, channel) of lane l at [(step * channels + channel) * W + l], zeros as padding.
 template <class T>
 void interleave(const T* values, const int64_t* lengths, int64_t steps, int64_t channels, const int64_t* items,
@@ -27,10 +62,32 @@ void interleave(const T* values, const int64_t* lengths, int64_t steps, int64_t 
     }
     int64_t shortest = longest * channels;
     for (int l = 0; l < W<T>; ++l) shortest = min(shortest, size[l]);
-    for (int64_t t = 0; t < shortest; ++t)
-        for (int l = 0; l < W<T>; ++l) to[t * W<T> + l] = from[l][t];
-    for (int64_t t = shortest; t < longest * channels; ++t)
+    int64_t t = 0;
+    for (; t + kTile<T> <= shortest; t += kTile<T>)
+        for (int l = 0; l < W<T>; l += kTile<T>) {
+            Tile<T> tile;
+            for (int i = 0; i < kTile<T>; ++i) tile.rows[i] = load_row(from[l + i] + t);
+            tile.transpose();
+            for (int i = 0; i < kTile<T>; ++i) store_row(to + (t + i) * W<T> + l, tile.rows[i]);
+        }
+    for (; t < longest * channels; ++t)
         for (int l = 0; l < W<T>; ++l) to[t * W<T> + l] = t < size[l] ? from[l][t] : T(0);
+}
+
+// And back: adds sums, laid out like that, to the first size[l] numbers of each to[l].
+template <class T> void add_apart(const T* sums, const int64_t* size, T* const* to) {
+    for (int l = 0; l < W<T>; l += kTile<T>) {
+        int64_t shortest = size[l], t = 0;
+        for (int i = 1; i < kTile<T>; ++i) shortest = min(shortest, size[l + i]);
+        for (; t + kTile<T> <= shortest; t += kTile<T>) {
+            Tile<T> tile;
+            for (int i = 0; i < kTile<T>; ++i) tile.rows[i] = load_row(sums + (t + i) * W<T> + l);
+            tile.transpose();
+            for (int i = 0; i < kTile<T>; ++i) store_row(to[l + i] + t, load_row(to[l + i] + t) + tile.rows[i]);
+        }
+        for (int i = 0; i < kTile<T>; ++i)
+            for (int64_t s = t; s < size[l + i]; ++s) to[l + i][s] += sums[s * W<T> + l + i];
+    }
 }
 
 // The rows of one strip inside their windows, the same for every lane or lane by lane.

@@ -69,10 +69,16 @@ public:
             if (values) values[pairs_[l]] = value;
         });
         walk_back(shares);
-        for (int64_t l = 0; l < used; ++l) {
-            add(x_sum_.get() + l, n_[l], x_grad + row_of(problem_, pairs_[l]) * problem_.x_steps * channels);
-            add(y_sum_.get() + l, m_[l], y_grad + column_of(problem_, pairs_[l]) * problem_.y_steps * channels);
+        T *to_x[W<T>], *to_y[W<T>];
+        int64_t x_size[W<T>], y_size[W<T>];
+        for (int l = 0; l < W<T>; ++l) {
+            to_x[l] = x_grad + row_of(problem_, pairs_[l]) * problem_.x_steps * channels;
+            to_y[l] = y_grad + column_of(problem_, pairs_[l]) * problem_.y_steps * channels;
+            x_size[l] = l < used ? n_[l] * channels : 0;
+            y_size[l] = l < used ? m_[l] * channels : 0;
         }
+        add_apart(x_sum_.get(), x_size, to_x);
+        add_apart(y_sum_.get(), y_size, to_y);
     }
 
 private:
@@ -205,11 +211,6 @@ private:
         }
         for (int r = 0; r < kRows; ++r)
             for (int c = 0; c < K; ++c) store(x_sum + (r * channels + c) * W<T>, sum[r][c]);
-    }
-
-    // One lane of the sums to an item's gradient.
-    void add(const T* sums, int64_t steps, T* to) const {
-        for (int64_t t = 0; t < steps * problem_.channels; ++t) to[t] += sums[t * W<T>];
     }
 };
 
