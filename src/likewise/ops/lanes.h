@@ -23,10 +23,9 @@ template <class T> struct Tile {
     Row rows[kTile<T>];
 
     INLINE void transpose() {
-        Row turned[kTile<T>];
+        const Tile from = *this;
         for (int i = 0; i < kTile<T>; ++i)
-            for (int j = 0; j < kTile<T>; ++j) turned[i][j] = rows[j][i];
-        for (int i = 0; i < kTile<T>; ++i) rows[i] = turned[i];
+            for (int j = 0; j < kTile<T>; ++j) rows[i][j] = from.rows[j][i];
     }
 };
 template <> INLINE void Tile<float>::transpose() {
