@@ -28,20 +28,16 @@ template <class T> struct Tile {
             for (int j = 0; j < kTile<T>; ++j) rows[i][j] = from.rows[j][i];
     }
 };
-template <> INLINE void Tile<float>::transpose() {
 #if defined(__clang__) || __GNUC__ >= 12
+template <> INLINE void Tile<float>::transpose() {
     const Row a = __builtin_shufflevector(rows[0], rows[1], 0, 4, 1, 5), b = __builtin_shufflevector(rows[2], rows[3], 0, 4, 1, 5);
     const Row c = __builtin_shufflevector(rows[0], rows[1], 2, 6, 3, 7), d = __builtin_shufflevector(rows[2], rows[3], 2, 6, 3, 7);
     rows[0] = __builtin_shufflevector(a, b, 0, 1, 4, 5);
     rows[1] = __builtin_shufflevector(a, b, 2, 3, 6, 7);
     rows[2] = __builtin_shufflevector(c, d, 0, 1, 4, 5);
     rows[3] = __builtin_shufflevector(c, d, 2, 3, 6, 7);
-#else
-    const Tile from = *this;
-    for (int i = 0; i < 4; ++i)
-        for (int j = 0; j < 4; ++j) rows[i][j] = from.rows[j][i];
-#endif
 }
+#endif
 template <class T> INLINE typename Tile<T>::Row load_row(const T* from) {
     return *reinterpret_cast<const typename Tile<T>::Unaligned*>(from);
 }
@@ -367,6 +363,31 @@ template <class T> int64_t lane_lengths(const int64_t* lengths, const int64_t* i
     }
     return longest;
 }
+
+// The pairs of one block of lanes, with their sequences side by side.
+template <class T> struct LanePairs {
+    int64_t used = 0;  // lanes that hold a pair of their own
+    int64_t pairs[W<T>], n[W<T>], m[W<T>], longest = 0, widest = 0;
+    Buffer<T> x, y;
+
+    // `more` rows of zeros follow the longest x.
+    void select(const Problem& problem, const int64_t* order, int64_t count, int64_t block, int64_t more = 0) {
+        int64_t x_items[W<T>], y_items[W<T>];
+        const int64_t channels = problem.channels;
+        used = lane_items<T>(order, count, block, pairs);
+        for (int l = 0; l < W<T>; ++l) {
+            x_items[l] = row_of(problem, pairs[l]);
+            y_items[l] = column_of(problem, pairs[l]);
+        }
+        longest = lane_lengths<T>(problem.x_lengths, x_items, n);
+        widest = lane_lengths<T>(problem.y_lengths, y_items, m);
+        x.reserve((longest + more) * channels * W<T>);
+        y.reserve(widest * channels * W<T>);
+        interleave(static_cast<const T*>(problem.x), problem.x_lengths, problem.x_steps, channels, x_items, longest, x.get());
+        interleave(static_cast<const T*>(problem.y), problem.y_lengths, problem.y_steps, channels, y_items, widest, y.get());
+        fill(x.get() + longest * channels * W<T>, more * channels * W<T>, T(0));
+    }
+};
 
 }  // namespace
 }  // namespace LIKEWISE_ISA

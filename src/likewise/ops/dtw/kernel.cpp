@@ -46,25 +46,14 @@ template <class T> struct HardStep {
 
 template <class T>
 void blocks(const Problem& problem, const int64_t* order, int64_t count, T* values, int64_t begin, int64_t end) {
-    const int64_t channels = problem.channels;
-    Buffer<T> x(problem.x_steps * channels * W<T>), y(problem.y_steps * channels * W<T>);
-    LaneBlock<T, HardStep<T>> lanes(problem);
-    for (int64_t block = begin; block < end; ++block) {
-        int64_t pairs[W<T>], x_items[W<T>], y_items[W<T>], n[W<T>], m[W<T>];
-        T result[W<T>];
-        const int64_t used = lane_items<T>(order, count, block, pairs);
-        for (int l = 0; l < W<T>; ++l) {
-            x_items[l] = row_of(problem, pairs[l]);
-            y_items[l] = column_of(problem, pairs[l]);
-        }
-        const int64_t longest = lane_lengths<T>(problem.x_lengths, x_items, n);
-        const int64_t widest = lane_lengths<T>(problem.y_lengths, y_items, m);
-        interleave(static_cast<const T*>(problem.x), problem.x_lengths, problem.x_steps, channels, x_items, longest, x.get());
-        interleave(static_cast<const T*>(problem.y), problem.y_lengths, problem.y_steps, channels, y_items, widest, y.get());
-        lanes.template run<false>(HardStep<T>{problem.open_begin}, x.get(), n, y.get(), m, [&](int l, const auto* row) {
-            result[l] = HardStep<T>::value(problem, n[l], m[l], l, row);
+    LanePairs<T> lanes;
+    LaneBlock<T, HardStep<T>> block(problem);
+    for (int64_t b = begin; b < end; ++b) {
+        lanes.select(problem, order, count, b);
+        const HardStep<T> step{problem.open_begin};
+        block.template run<false>(step, lanes.x.get(), lanes.n, lanes.y.get(), lanes.m, [&](int l, const auto* row) {
+            if (l < lanes.used) values[lanes.pairs[l]] = HardStep<T>::value(problem, lanes.n[l], lanes.m[l], l, row);
         });
-        for (int64_t l = 0; l < used; ++l) values[pairs[l]] = result[l];
     }
 }
 

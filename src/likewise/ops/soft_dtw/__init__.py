@@ -258,10 +258,9 @@ def _value_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     if y is None:
         gamma, _, *rules = ctx.rules
         _, plan = _soft_dtw_plan(x, x_lengths, y_lengths, gamma, *rules)
-        return grad[:, None, None] * plan, None, None, None, *(None for _ in ctx.rules)
+        return _weighted(plan, grad), None, None, None, *(None for _ in ctx.rules)
     _, x_grad, y_grad = _soft_dtw_with_grad(x, y, x_lengths, y_lengths, *ctx.rules)
-    grad = grad[:, None, None]
-    return grad * x_grad, grad * y_grad, None, None, *(None for _ in ctx.rules)
+    return _weighted(x_grad, grad), _weighted(y_grad, grad), None, None, *(None for _ in ctx.rules)
 
 
 def _save_with_grad(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

@@ -49,33 +49,34 @@ public:
         : problem_(problem), scale_(T(-1.44269504088896340736 / problem.gamma)), values_(problem), recorded_(problem) {}
 
     void values(const int64_t* order, int64_t count, int64_t block, T* values) {
-        const int64_t used = select(order, count, block);
+        lanes_.select(problem_, order, count, block);
         const SoftStep<T, NoLaneShares<T>> step{scale_, problem_.open_begin, {}};
-        values_.template run<false>(step, x_.get(), n_, y_.get(), m_, [&](int l, const Scaled<T>* row) {
-            if (l < used) values[pairs_[l]] = finish(l, row, nullptr);
+        values_.template run<false>(step, lanes_.x.get(), lanes_.n, lanes_.y.get(), lanes_.m, [&](int l, const Scaled<T>* row) {
+            if (l < lanes_.used) values[lanes_.pairs[l]] = finish(l, row, nullptr);
         });
     }
 
     // Values, if not null, and adds weights * d value to x_grad and y_grad.
     void gradients(const int64_t* order, int64_t count, int64_t block, const T* weights, T* values, T* x_grad, T* y_grad) {
-        const int64_t used = select(order, count, block), channels = problem_.channels;
-        fill(seeds_.reserve(widest_ * W<T>), widest_ * W<T>, T(0));
-        const LaneShares<T> shares{shares_.reserve(longest_ * widest_ * 2 * W<T>), widest_};
+        lanes_.select(problem_, order, count, block, kRows);  // the last rows come in a whole group
+        const int64_t channels = problem_.channels;
+        fill(seeds_.reserve(lanes_.widest * W<T>), lanes_.widest * W<T>, T(0));
+        const LaneShares<T> shares{shares_.reserve(lanes_.longest * lanes_.widest * 2 * W<T>), lanes_.widest};
         const SoftStep<T, LaneShares<T>> step{scale_, problem_.open_begin, shares};
-        recorded_.template run<false>(step, x_.get(), n_, y_.get(), m_, [&](int l, const Scaled<T>* row) {
-            if (l >= used) return;
-            weight_ = weights[pairs_[l]];
+        recorded_.template run<false>(step, lanes_.x.get(), lanes_.n, lanes_.y.get(), lanes_.m, [&](int l, const Scaled<T>* row) {
+            if (l >= lanes_.used) return;
+            weight_ = weights[lanes_.pairs[l]];
             const T value = finish(l, row, seeds_.get() + l);
-            if (values) values[pairs_[l]] = value;
+            if (values) values[lanes_.pairs[l]] = value;
         });
         walk_back(shares);
         T *to_x[W<T>], *to_y[W<T>];
         int64_t x_size[W<T>], y_size[W<T>];
         for (int l = 0; l < W<T>; ++l) {
-            to_x[l] = x_grad + row_of(problem_, pairs_[l]) * problem_.x_steps * channels;
-            to_y[l] = y_grad + column_of(problem_, pairs_[l]) * problem_.y_steps * channels;
-            x_size[l] = l < used ? n_[l] * channels : 0;
-            y_size[l] = l < used ? m_[l] * channels : 0;
+            to_x[l] = x_grad + row_of(problem_, lanes_.pairs[l]) * problem_.x_steps * channels;
+            to_y[l] = y_grad + column_of(problem_, lanes_.pairs[l]) * problem_.y_steps * channels;
+            x_size[l] = l < lanes_.used ? lanes_.n[l] * channels : 0;
+            y_size[l] = l < lanes_.used ? lanes_.m[l] * channels : 0;
         }
         add_apart(x_sum_.get(), x_size, to_x);
         add_apart(y_sum_.get(), y_size, to_y);
@@ -88,36 +89,19 @@ private:
     const T scale_;
     LaneBlock<T, SoftStep<T, NoLaneShares<T>>> values_;
     LaneBlock<T, SoftStep<T, LaneShares<T>>> recorded_;
-    int64_t pairs_[W<T>], n_[W<T>], m_[W<T>], longest_ = 0, widest_ = 0;
+    LanePairs<T> lanes_;
     T weight_ = 0;
-    Buffer<T> x_, y_, seeds_, shares_, x_sum_, y_sum_, expected_, flow_;
-
-    int64_t select(const int64_t* order, int64_t count, int64_t block) {
-        int64_t x_items[W<T>], y_items[W<T>];
-        const int64_t used = lane_items<T>(order, count, block, pairs_), channels = problem_.channels;
-        for (int l = 0; l < W<T>; ++l) {
-            x_items[l] = row_of(problem_, pairs_[l]);
-            y_items[l] = column_of(problem_, pairs_[l]);
-        }
-        longest_ = lane_lengths<T>(problem_.x_lengths, x_items, n_);
-        widest_ = lane_lengths<T>(problem_.y_lengths, y_items, m_);
-        T* x = x_.reserve((longest_ + kRows) * channels * W<T>);
-        T* y = y_.reserve(widest_ * channels * W<T>);
-        interleave(static_cast<const T*>(problem_.x), problem_.x_lengths, problem_.x_steps, channels, x_items, longest_, x);
-        interleave(static_cast<const T*>(problem_.y), problem_.y_lengths, problem_.y_steps, channels, y_items, widest_, y);
-        fill(x + longest_ * channels * W<T>, kRows * channels * W<T>, T(0));  // the last rows come in a whole group
-        return used;
-    }
+    Buffer<T> seeds_, shares_, x_sum_, y_sum_, expected_, flow_;
 
     // The value of lane l, from its last row; seeds, if not null, get how weight * d value enters its cells.
     T finish(int l, const Scaled<T>* row, T* seeds) const {
-        const int64_t m = m_[l];
+        const int64_t m = lanes_.m[l];
         if (!problem_.open_end) {
             if (seeds) seeds[(m - 1) * W<T>] = weight_;
             return negative_log(T(row[m - 1].mantissa[l]), T(row[m - 1].exponent[l]), problem_.gamma);
         }
         int64_t lo, hi;
-        window_row(problem_.window, n_[l], m, n_[l] - 1, lo, hi);
+        window_row(problem_.window, lanes_.n[l], m, lanes_.n[l] - 1, lo, hi);
         T top = row[lo].exponent[l];
         for (int64_t j = lo; j <= hi; ++j) top = max(top, T(row[j].exponent[l]));
         const auto share = [&](int64_t j) { return row[j].mantissa[l] * std::exp2(double(row[j].exponent[l] - top)); };
@@ -130,21 +114,21 @@ private:
 
     // The expected alignment E, row by row from the last; every kRows rows go into the gradients.
     void walk_back(const LaneShares<T>& shares) {
-        const int64_t channels = problem_.channels, x_size = (longest_ + kRows) * channels * W<T>;
+        const int64_t channels = problem_.channels, x_size = (lanes_.longest + kRows) * channels * W<T>;
         fill(x_sum_.reserve(x_size), x_size, T(0));
-        fill(y_sum_.reserve(widest_ * channels * W<T>), widest_ * channels * W<T>, T(0));
-        fill(expected_.reserve(kRows * widest_ * W<T>), kRows * widest_ * W<T>, T(0));
-        fill(flow_.reserve(widest_ * W<T>), widest_ * W<T>, T(0));  // what enters the row's cells from below
-        int64_t group_first = widest_, group_last = -1;
-        for (int64_t i = longest_ - 1; i >= 0; --i) {
+        fill(y_sum_.reserve(lanes_.widest * channels * W<T>), lanes_.widest * channels * W<T>, T(0));
+        fill(expected_.reserve(kRows * lanes_.widest * W<T>), kRows * lanes_.widest * W<T>, T(0));
+        fill(flow_.reserve(lanes_.widest * W<T>), lanes_.widest * W<T>, T(0));  // what enters the row's cells from below
+        int64_t group_first = lanes_.widest, group_last = -1;
+        for (int64_t i = lanes_.longest - 1; i >= 0; --i) {
             for (int l = 0; l < W<T>; ++l)
-                if (n_[l] == i + 1)
-                    for (int64_t j = 0; j < m_[l]; ++j) flow_[j * W<T> + l] += seeds_[j * W<T> + l];
-            int64_t first = 0, last = widest_ - 1;
-            T* expected = expected_.get() + i % kRows * widest_ * W<T>;
+                if (lanes_.n[l] == i + 1)
+                    for (int64_t j = 0; j < lanes_.m[l]; ++j) flow_[j * W<T> + l] += seeds_[j * W<T> + l];
+            int64_t first = 0, last = lanes_.widest - 1;
+            T* expected = expected_.get() + i % kRows * lanes_.widest * W<T>;
             if (problem_.window.kind != WindowKind::none) {
-                union_row<T>(problem_.window, n_, m_, i, first, last);
-                fill(expected, widest_ * W<T>, T(0));
+                union_row<T>(problem_.window, lanes_.n, lanes_.m, i, first, last);
+                fill(expected, lanes_.widest * W<T>, T(0));
             }
             walk_row(shares.at(i, 0), first, last, expected);
             if (problem_.ground == Ground::euclidean) divide_by_distances(i, first, last, expected);
@@ -154,7 +138,7 @@ private:
                 int64_t k = 0;
                 for (; k + 2 <= channels; k += 2) add_gradients<2>(i, k, group_first, group_last);
                 for (; k < channels; ++k) add_gradients<1>(i, k, group_first, group_last);
-                group_first = widest_, group_last = -1;
+                group_first = lanes_.widest, group_last = -1;
             }
         }
     }
@@ -179,7 +163,7 @@ private:
         for (int64_t j = first; j <= last; ++j) {
             V<T> squared = {};
             for (int64_t k = 0; k < channels; ++k) {
-                const V<T> difference = load(x_.get() + (i * channels + k) * W<T>) - load(y_.get() + (j * channels + k) * W<T>);
+                const V<T> difference = load(lanes_.x.get() + (i * channels + k) * W<T>) - load(lanes_.y.get() + (j * channels + k) * W<T>);
                 squared += difference * difference;
             }
             const V<T> distance = square_root<T>(squared), half = load(expected + j * W<T>) * T(0.5);
@@ -189,12 +173,12 @@ private:
 
     // Rows top..top + kRows - 1 and channels k..k + K - 1: 2 E (x - y) to x's sums, less the same to y's.
     template <int K> void add_gradients(int64_t top, int64_t k, int64_t first, int64_t last) {
-        const int64_t channels = problem_.channels, row = widest_ * W<T>;
-        const T *x = x_.get() + (top * channels + k) * W<T>, *expected = expected_.get();
+        const int64_t channels = problem_.channels, row = lanes_.widest * W<T>;
+        const T *x = lanes_.x.get() + (top * channels + k) * W<T>, *expected = expected_.get();
         T* x_sum = x_sum_.get() + (top * channels + k) * W<T>;
         V<T> sum[kRows][K] = {};
         for (int64_t j = first; j <= last; ++j) {
-            const T* y = y_.get() + (j * channels + k) * W<T>;
+            const T* y = lanes_.y.get() + (j * channels + k) * W<T>;
             T* y_sum = y_sum_.get() + (j * channels + k) * W<T>;
             V<T> factor[kRows];
             for (int r = 0; r < kRows; ++r) factor[r] = load(expected + r * row + j * W<T>);
