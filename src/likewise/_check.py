@@ -116,3 +116,20 @@ def number(op: str, name: str, value: object) -> int | float:
     if isinstance(value, (np.integer, np.floating)):
         return value.item()
     raise TypeError(f"{op}: expected {name} to be a number, got {type(value).__name__}")
+
+
+def whole(op: str, name: str, value: object, least: int = 1, most: int | None = None) -> int:
+    """Return ``value`` as an int if it is a whole number, least or more and, where most is given, no more than that."""
+    count = number(op, name, value)
+    if not isinstance(count, int) or count < least or (most is not None and count > most):
+        limit = f"of {least} or more" if most is None else f"from {least} to {most}"
+        refuse(op, f"{name} must be a whole number {limit}, got {value!r}")
+    return count
+
+
+def fraction(op: str, name: str, value: object) -> float:
+    """Return ``value`` as a float if it is at least 0 and less than 1."""
+    share = number(op, name, value)
+    if not 0 <= share < 1:
+        refuse(op, f"{name} must be at least 0 and less than 1, got {value!r}")
+    return float(share)

@@ -1,0 +1,30 @@
+"""What sequence encoders share: their input, and their output scaled to unit length."""
+
+import torch
+from torch import Tensor
+
+from likewise import _check
+from likewise.data.batch import Batch, as_sequences
+
+
+def as_batch(op: str, x: object, channels: int) -> Batch:
+    """Return x as a Batch of so many channels."""
+    batch = x if isinstance(x, Batch) else Batch(*as_sequences(op, "x", x))
+    if batch.channels != channels and len(batch):
+        _check.refuse(op, f"expected x with {channels} channels, got {batch.channels}")
+    return batch
+
+
+def unit(x: Tensor) -> Tensor:
+    """Return x / ||x|| along the last dimension; vectors of zeros stay zeros, and have a gradient of zero.
+
+    Example:
+        >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+        tensor([[0.6000, 0.8000],
+                [0.0000, 0.0000]])
+    """
+    largest = x.detach().abs().amax(-1, keepdim=True)  # scale first: squares of tiny or huge values are lost
+    zero = largest == 0
+    scaled = torch.where(zero, 0, x / torch.where(zero, 1, largest))
+    norm = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    return scaled / torch.where(zero, 1, norm)

@@ -1,0 +1,56 @@
+"""FrameMLP: the same small network for every frame."""
+
+import torch
+from torch import Tensor, nn
+
+from likewise import _check
+from likewise.data.batch import Batch
+from likewise.models._sequences import as_batch, unit
+
+
+class FrameMLP(nn.Module):
+    """Linear - ReLU - Linear - ReLU - Linear, frame by frame: (B, T, channels) -> (B, T, out).
+
+    hidden: width of the two hidden layers.
+    out: channels of the output; by default as many as came in.
+    normalize: scale each output frame to unit length, as TAP's published code does (its paper does not say so). A
+        frame of zeros stays zero.
+
+    Only real frames are computed. Reference: Su & Wen (2022), temporal alignment prediction.
+
+    Example:
+        >>> encoder = FrameMLP(13, hidden=32)
+        >>> encoder(Batch(torch.randn(2, 5, 13), [5, 3]))
+        Batch(2 sequences, 3..5 steps, 13 channels, torch.float32, cpu)
+    """
+
+    def __init__(self, channels: int, hidden: int = 1024, out: int | None = None, normalize: bool = True) -> None:
+        super().__init__()
+        self.channels = _check.whole("FrameMLP", "channels", channels)
+        self.hidden = _check.whole("FrameMLP", "hidden", hidden)
+        self.out = self.channels if out is None else _check.whole("FrameMLP", "out", out)
+        self.normalize = normalize
+        self.layers = nn.Sequential(
+            nn.Linear(self.channels, self.hidden),
+            nn.ReLU(),
+            nn.Linear(self.hidden, self.hidden),
+            nn.ReLU(),
+            nn.Linear(self.hidden, self.out),
+        )
+
+    def forward(self, x: object) -> Batch:
+        """Encode a Batch, or what makes one, to a Batch of the same lengths."""
+        batch = as_batch("FrameMLP", x, self.channels)
+        count, steps, _ = batch.values.shape
+        # From the lengths, which live on the CPU: a mask on a GPU would have to be waited for.
+        real = torch.arange(steps) < batch.lengths[:, None]
+        if real.all():
+            return Batch(self._frames(batch.values), batch.lengths)
+        index = real.flatten().nonzero()[:, 0].to(batch.device)
+        frames = self._frames(batch.values.flatten(0, 1)[index])  # (sum of lengths, out)
+        values = frames.new_zeros(count * steps, self.out).index_copy(0, index, frames)
+        return Batch(values.reshape(count, steps, self.out), batch.lengths)
+
+    def _frames(self, frames: Tensor) -> Tensor:
+        frames = self.layers(frames)
+        return unit(frames) if self.normalize else frames

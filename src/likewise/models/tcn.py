@@ -1,0 +1,87 @@
+"""TCN: dilated convolutions over time."""
+
+from torch import Tensor, nn
+
+from likewise import _check
+from likewise.data.batch import Batch
+from likewise.models._sequences import as_batch, unit
+
+MOST_LAYERS = 24  # dilations double from layer to layer
+
+
+class TCN(nn.Module):
+    """A temporal convolutional network: (B, T, channels) -> (B, T, out), or their mean over time (B, out).
+
+    Layer l convolves with dilation 2^l, adds its input, and applies ReLU: the last layer sees
+    1 + (kernel - 1) (2^layers - 1) frames. A linear layer maps to ``out`` channels (by default ``hidden``).
+
+    causal: a step sees itself and the past only; otherwise it sits in the middle of what it sees, and kernel is odd.
+    steps: give all steps, as a Batch; otherwise the mean of the real ones.
+    normalize: scale each output vector to unit length. dropout: share of channels' values dropped in each layer.
+
+    Padding is zeroed before every convolution, so that a padded sequence gives what it gives alone. Reference: Bai,
+    Kolter & Koltun (2018), arXiv:1803.01271; one convolution in each block instead of two, and no weight norm.
+
+    Example:
+        >>> import torch
+        >>> TCN(3, hidden=8)(Batch(torch.randn(2, 9, 3), [9, 4]))
+        Batch(2 sequences, 4..9 steps, 8 channels, torch.float32, cpu)
+        >>> TCN(3, hidden=8, steps=False)(torch.randn(2, 9, 3)).shape
+        torch.Size([2, 8])
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        hidden: int = 64,
+        *,
+        layers: int = 4,
+        kernel: int = 3,
+        out: int | None = None,
+        causal: bool = False,
+        steps: bool = True,
+        normalize: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.channels = _check.whole("TCN", "channels", channels)
+        self.hidden = _check.whole("TCN", "hidden", hidden)
+        self.layers = _check.whole("TCN", "layers", layers, most=MOST_LAYERS)
+        self.kernel = _check.whole("TCN", "kernel", kernel, most=1024)
+        self.out = self.hidden if out is None else _check.whole("TCN", "out", out)
+        self.causal = causal
+        self.steps = steps
+        self.normalize = normalize
+        self.dropout = _check.fraction("TCN", "dropout", dropout)
+        if not causal and self.kernel % 2 == 0:
+            _check.refuse("TCN", f"kernel must be odd unless causal, got {kernel}")
+        self.inward = nn.Linear(self.channels, self.hidden)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(self.hidden, self.hidden, self.kernel, dilation=2**layer) for layer in range(self.layers)
+        )
+        self.outward = nn.Linear(self.hidden, self.out)
+
+    def forward(self, x: object) -> Batch | Tensor:
+        """Encode a Batch, or what makes one, to a Batch of the same lengths or, without ``steps``, to vectors."""
+        batch = as_batch("TCN", x, self.channels)
+        if len(batch) == 0:
+            return self._empty(batch)
+        padding = ~batch.mask  # (B, T)
+        frames = self.inward(batch.values.masked_fill(padding[..., None], 0)).mT  # (B, hidden, T)
+        for convolution in self.convolutions:
+            frames = frames.masked_fill(padding[:, None], 0)
+            seen = (self.kernel - 1) * convolution.dilation[0]
+            past = seen if self.causal else seen // 2
+            change = convolution(nn.functional.pad(frames, (past, seen - past)))
+            frames = nn.functional.relu(frames + nn.functional.dropout(change, self.dropout, self.training))
+        values = self.outward(frames.mT)  # (B, T, out)
+        if not self.steps:
+            total = values.masked_fill(padding[..., None], 0).sum(1)
+            mean = total / batch.lengths.to(total.device)[:, None]
+            return unit(mean) if self.normalize else mean
+        return Batch(unit(values) if self.normalize else values, batch.lengths)
+
+    def _empty(self, batch: Batch) -> Batch | Tensor:
+        if self.steps:
+            return Batch(batch.values.new_empty(0, batch.values.shape[1], self.out))
+        return batch.values.new_empty(0, self.out)
