@@ -98,6 +98,10 @@ class DTW(Distance):
             full_lengths(y, y_lengths),
         )
 
+    def config(self) -> dict[str, object]:
+        """The constructor's arguments."""
+        return {"ground": self.ground, **self.rules.settings(), "normalize": self.normalize}
+
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""
         return self._settings

@@ -81,6 +81,10 @@ class SoftDTW(Distance):
             self.rules,
         )
 
+    def config(self) -> dict[str, object]:
+        """The constructor's arguments."""
+        return {"gamma": self.gamma, "ground": self.ground, **self.rules.settings()}
+
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""
         return self._settings
@@ -121,6 +125,10 @@ class SoftDTWDivergence(SoftDTW):
             return Distance.all_pairs(self, x, y, x_lengths, y_lengths)  # from pairs, which are divergences already
         value, own_x = super().all_pairs(x, y, x_lengths, y_lengths), self._own(x, x_lengths)
         return value - (own_x[:, None] + (own_x if y is None else self._own(y, y_lengths))) / 2
+
+    def config(self) -> dict[str, object]:
+        """The constructor's arguments, which lack the open ends."""
+        return {name: value for name, value in super().config().items() if not name.startswith("open")}
 
     def _own(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         return super().paired(x, x, lengths, lengths)

@@ -58,5 +58,5 @@ class SmallCNN(nn.Module):
 
 
 def _groups(width: int) -> int:
-    """The largest of 8, 4, 2 and 1 groups that divides the width."""
-    return next(groups for groups in (8, 4, 2, 1) if width % groups == 0)
+    """The largest of 8, 4, 2 and 1 groups that divides the width and leaves four channels or more in each."""
+    return next(groups for groups in (8, 4, 2, 1) if groups == 1 or (width % groups == 0 and width // groups >= 4))

@@ -68,9 +68,9 @@ class TCN(nn.Module):
             return self._empty(batch)
         padding = ~batch.mask  # (B, T)
         frames = self.inward(batch.values.masked_fill(padding[..., None], 0)).mT  # (B, hidden, T)
-        for convolution in self.convolutions:
+        for layer, convolution in enumerate(self.convolutions):
             frames = frames.masked_fill(padding[:, None], 0)
-            seen = (self.kernel - 1) * convolution.dilation[0]
+            seen = (self.kernel - 1) * 2**layer
             past = seen if self.causal else seen // 2
             change = convolution(nn.functional.pad(frames, (past, seen - past)))
             frames = nn.functional.relu(frames + nn.functional.dropout(change, self.dropout, self.training))

@@ -83,6 +83,18 @@ class Rules:
         """Whether swapping x and y transposes the allowed paths. Rounding may tilt a parallelogram."""
         return not (self.open_begin or self.open_end or self.window.kind == ITAKURA)
 
+    def settings(self) -> dict[str, int | float | bool | None]:
+        """The arguments of ``of`` that make these rules.
+
+        Example:
+            >>> Rules.of("dtw", band=3).settings()
+            {'band': 3, 'itakura': None, 'open_begin': False, 'open_end': False}
+        """
+        kind, size = self.window.kind, self.window.size
+        band = int(size) if kind == STEPS else size if kind == FRACTION else None
+        itakura = size if kind == ITAKURA else None
+        return {"band": band, "itakura": itakura, "open_begin": self.open_begin, "open_end": self.open_end}
+
     def plain(self) -> tuple[int, float, bool, bool]:
         """The numbers that custom operators take; ``from_plain`` turns them back."""
         return self.window.kind, self.window.size, self.open_begin, self.open_end

@@ -1,0 +1,167 @@
+"""Modules as plain data and back: the name of the class and the arguments of its constructor.
+
+A class says what its arguments were in ``config()``, which returns them by name; without that method, each argument
+of the constructor is read from the attribute of the same name. Coming back, a name is looked up among the classes
+that likewise has and those that the caller passes; nothing is ever imported because a file says so.
+"""
+
+import inspect
+import math
+from collections.abc import Iterable, Mapping
+
+from torch import nn
+
+from likewise import _check
+from likewise.distances.distance import Distance
+from likewise.models.frame_mlp import FrameMLP
+from likewise.models.gru_encoder import GRUEncoder
+from likewise.models.small_cnn import SmallCNN
+from likewise.models.tcn import TCN
+from likewise.ops.ground import NAMED
+
+ENCODERS = (FrameMLP, GRUEncoder, SmallCNN, TCN)
+MOST_ITEMS = 1024  # of a list or a mapping
+MOST_LEVELS = 16  # of lists, mappings and modules inside each other
+LARGEST = 1 << 53  # whole numbers that JSON's readers agree on
+
+
+def describe(module: nn.Module) -> dict[str, object]:
+    """Return a module as {"class": its name, "settings": its constructor's arguments}, ready for JSON.
+
+    Example:
+        >>> from likewise import Euclidean
+        >>> describe(Euclidean(squared=True))
+        {'class': 'Euclidean', 'settings': {'squared': True}}
+    """
+    name = type(module).__name__
+    return {"class": name, "settings": {key: _plain(f"{name}.{key}", v) for key, v in arguments(module).items()}}
+
+
+def arguments(module: nn.Module) -> dict[str, object]:
+    """The constructor's arguments of a module, by name."""
+    config = getattr(module, "config", None)
+    if callable(config):
+        given = config()
+        if not isinstance(given, dict):
+            raise TypeError(f"{type(module).__name__}: config() must return a dict, got {type(given).__name__}")
+        return given
+    found: dict[str, object] = {}
+    for name, parameter in _parameters(type(module)).items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or not hasattr(module, name):
+            raise TypeError(
+                f"{type(module).__name__}: cannot tell its argument {name!r}; keep it as an attribute of that name, or "
+                "write a method config() that returns the constructor's arguments"
+            )
+        found[name] = getattr(module, name)
+    return found
+
+
+def _parameters(kind: type[nn.Module]) -> Mapping[str, inspect.Parameter]:
+    return {} if kind.__init__ is nn.Module.__init__ else inspect.signature(kind).parameters
+
+
+def build(where: str, description: object, classes: Iterable[type[nn.Module]] = ()) -> nn.Module:
+    """Make the module that ``describe`` gave. ``where`` begins the errors; ``classes`` are the caller's own.
+
+    Example:
+        >>> build("config.json", {"class": "DTW", "settings": {"band": 3}})
+        DTW(ground='sqeuclidean', band=3)
+    """
+    return _module(where, description, known(where, classes), 0)
+
+
+def known(where: str, classes: Iterable[type[nn.Module]] = ()) -> dict[str, type[nn.Module]]:
+    """Classes by name: likewise's encoders, its distances, and the caller's own."""
+    found: dict[str, type[nn.Module]] = {kind.__name__: kind for kind in (*ENCODERS, *_distances())}
+    for kind in classes:
+        if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
+            raise TypeError(f"{where}: expected classes to hold subclasses of nn.Module, got {kind!r}")
+        if found.get(kind.__name__, kind) is not kind:
+            _check.refuse(where, f"two classes are called {kind.__name__}; rename yours")
+        found[kind.__name__] = kind
+    return found
+
+
+def _distances() -> list[type[Distance]]:
+    """The distances of likewise.distances that have been imported."""
+    found, left = [], list(Distance.__subclasses__())
+    while left:
+        kind = left.pop()
+        left += kind.__subclasses__()
+        if kind.__module__.startswith("likewise.distances."):
+            found.append(kind)
+    return found
+
+
+def _plain(where: str, value: object) -> object:
+    """A value as JSON has it; modules as their description, infinities as {"number": "inf"}."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"number": str(value)}
+    if isinstance(value, nn.Module):
+        return describe(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(f"{where}[{i}]", item) for i, item in enumerate(value)]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value) and not _tagged(value):
+        return {key: _plain(f"{where}[{key!r}]", item) for key, item in value.items()}
+    if callable(value):
+        if value in NAMED.values():
+            return next(name for name, ground in NAMED.items() if ground is value)
+        name = getattr(value, "__name__", type(value).__name__)
+        raise TypeError(
+            f"{where}: a file cannot hold the function {name!r}; use a named one, or subclass the distance and pass "
+            "your class to Metric.load(folder, classes=[...])"
+        )
+    raise TypeError(f"{where}: a file cannot hold a {type(value).__name__}; use numbers, text, lists or modules")
+
+
+def _tagged(value: Mapping[str, object]) -> bool:
+    return set(value) in ({"class", "settings"}, {"number"})
+
+
+def _value(where: str, value: object, classes: dict[str, type[nn.Module]], level: int) -> object:
+    if level > MOST_LEVELS:
+        _check.refuse(where, f"more than {MOST_LEVELS} levels deep")
+    if isinstance(value, (list, dict)) and len(value) > MOST_ITEMS:
+        _check.refuse(where, f"{len(value)} items in one place, more than {MOST_ITEMS}")
+    if isinstance(value, list):
+        return [_value(f"{where}[{i}]", item, classes, level + 1) for i, item in enumerate(value)]
+    if isinstance(value, dict):
+        if set(value) == {"class", "settings"}:
+            return _module(where, value, classes, level + 1)
+        if set(value) == {"number"}:
+            if value["number"] not in ("inf", "-inf", "nan"):
+                _check.refuse(where, f"expected inf, -inf or nan, got {value['number']!r}")
+            return float(value["number"])
+        return {key: _value(f"{where}[{key!r}]", item, classes, level + 1) for key, item in value.items()}
+    if isinstance(value, int) and abs(value) > LARGEST:
+        _check.refuse(where, "a whole number of more than 53 bits")
+    return value
+
+
+def _module(where: str, description: object, classes: dict[str, type[nn.Module]], level: int) -> nn.Module:
+    if not isinstance(description, dict) or set(description) != {"class", "settings"}:
+        _check.refuse(where, f"expected a mapping of class and settings, got {_short(description)}")
+    name, settings = description["class"], description["settings"]
+    if not isinstance(name, str) or name not in classes:
+        mend = "; pass your own with classes=[...]"
+        _check.refuse(where, f"unknown class {_short(name)}; known are {', '.join(sorted(classes))}{mend}")
+    if not isinstance(settings, dict):
+        _check.refuse(where, f"expected the settings of {name} to be a mapping, got {_short(settings)}")
+    kind = classes[name]
+    parameters = _parameters(kind)
+    for key, value in settings.items():
+        default = parameters[key].default if key in parameters else None
+        if isinstance(default, bool) and not isinstance(value, bool):
+            _check.refuse(where, f"expected {key} of {name} to be true or false, got {_short(value)}")
+    given = {key: _value(f"{where}: {name}.{key}", value, classes, level) for key, value in settings.items()}
+    try:
+        return kind(**given)
+    except (ArithmeticError, TypeError, ValueError, RuntimeError, MemoryError) as error:
+        raise ValueError(f"{where}: {name} refuses its settings: {error}") from error
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,198 @@
+"""Metric: an encoder and a distance, trained, saved and loaded as one."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from likewise import _check
+from likewise.data.batch import Batch, as_sequences
+from likewise.distances.alignment import Alignment
+from likewise.distances.distance import Distance
+from likewise.models.config import build, describe
+from likewise.models.storage import read_json, read_tensors, write_json, write_tensors
+
+# What a Metric takes: a Batch, a list of sequences, or whatever tensor its encoder takes: (B, T, C), (B, C, H, W).
+Items = object
+Encoded = Batch | Tensor
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+MOST_BYTES = 8 << 30  # of the weights in a file, unless the caller allows more
+
+
+class Metric(Distance):
+    """The distance between encoded items: d(encoder(x), encoder(y)). A Metric is itself a distance.
+
+    encoder: a module that maps items (a Batch, or images (B, C, H, W)) to a Batch or to vectors (B, D); None leaves
+        items as they are.
+    distance: a Distance between what the encoder gives.
+
+    Items are moved to the encoder's device and type. ``matrix``, ``()`` and ``align`` carry gradients, so that
+    ``loss(metric.matrix(batch), labels).backward()`` trains it; for large sets call them under ``torch.no_grad()``,
+    or compare what ``embed`` gives. ``save`` and ``load`` keep it as JSON and safetensors.
+
+    Example:
+        >>> from likewise import DTW
+        >>> from likewise.models.frame_mlp import FrameMLP
+        >>> metric = Metric(FrameMLP(3, hidden=16), DTW())
+        >>> batch = Batch(torch.randn(4, 10, 3), [10, 7, 5, 9])
+        >>> metric.matrix(batch).shape
+        torch.Size([4, 4])
+        >>> metric.embed(batch)
+        Batch(4 sequences, 5..10 steps, 3 channels, torch.float32, cpu)
+    """
+
+    def __init__(self, encoder: nn.Module | None, distance: Distance) -> None:
+        super().__init__()
+        if encoder is not None and not isinstance(encoder, nn.Module):
+            raise TypeError(f"Metric: expected encoder to be an nn.Module or None, got {type(encoder).__name__}")
+        if not isinstance(distance, Distance):
+            raise TypeError(f"Metric: expected distance to be a Distance, got {type(distance).__name__}")
+        self.encoder = encoder
+        self.distance = distance
+        self.symmetric = distance.symmetric
+
+    def encode(self, x: Items) -> Encoded:
+        """Encode items with gradients, in the mode, train or eval, that the encoder is in."""
+        x = self._ready(as_items("Metric", "x", x))
+        if self.encoder is None:
+            return x
+        encoded = self.encoder(x)
+        if not isinstance(encoded, (Batch, Tensor)) or len(encoded) != len(x):
+            got = repr(encoded) if isinstance(encoded, Batch) else type(encoded).__name__
+            _check.refuse("Metric", f"expected the encoder to give a Batch or a tensor of {len(x)} items, got {got}")
+        return encoded
+
+    def embed(self, x: Items, *, chunk: int = 256, progress: bool = False) -> Encoded:
+        """Encode items in eval mode, without gradients, ``chunk`` at a time: a Batch, or vectors (N, D)."""
+        x = as_items("Metric.embed", "x", x)
+        starts: Iterable[int] = range(0, max(1, len(x)), _check.whole("Metric.embed", "chunk", chunk))
+        if progress:
+            from rich.console import Console
+            from rich.progress import track
+
+            starts = track(starts, f"Encoding {len(x):,} items", console=Console(stderr=True))
+        with torch.no_grad(), evaluating(self):
+            parts = [self.encode(take(x, slice(start, start + chunk))) for start in starts]
+        if isinstance(parts[0], Batch):
+            return parts[0] if len(parts) == 1 else Batch.cat(parts)  # type: ignore[arg-type]
+        return torch.cat(parts)  # type: ignore[arg-type]
+
+    def forward(self, x: Items, y: Items) -> Tensor:
+        """Distances (B,) between x[b] and y[b]."""
+        return self.distance(self.encode(x), self.encode(y))
+
+    def matrix(self, x: Items, y: Items | None = None, *, progress: bool = False) -> Tensor:
+        """Distances (N, M) between every x[i] and every y[j]; without y, (N, N) of x with itself."""
+        encoded = self.encode(x)
+        return self.distance.matrix(encoded, None if y is None or y is x else self.encode(y), progress=progress)
+
+    def align(self, x: Items, y: Items) -> Alignment:
+        """How x[b] and y[b] match, for every b."""
+        return self.distance.align(self.encode(x), self.encode(y))
+
+    def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
+        """Distances (B,) of padded pairs."""
+        return self(Batch(x, x_lengths), Batch(y, y_lengths))
+
+    def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
+        """Distances (N, M) of padded sequences."""
+        return self.matrix(Batch(x, x_lengths), None if y is None else Batch(y, y_lengths))
+
+    def save(self, folder: str | Path) -> None:
+        """Write config.json and model.safetensors to a folder, which is made if need be.
+
+        The classes and their settings go to the first, the weights to the second; there is no code in either.
+        """
+        folder = Path(folder)
+        description, weights = describe(self), tensors_of(self)  # before anything is written
+        folder.mkdir(parents=True, exist_ok=True)
+        write_tensors(folder / WEIGHTS, weights)
+        write_json(folder / CONFIG, {"likewise": 1, "metric": description})
+
+    @classmethod
+    def load(cls, folder: str | Path, *, classes: Iterable[type[nn.Module]] = (), limit: int = MOST_BYTES) -> Self:
+        """Read what ``save`` wrote; the metric comes in eval mode, on the CPU.
+
+        classes: classes of yours that the metric uses. Only they and likewise's own are ever made, whatever the file
+            says, with the settings that it gives: load files from strangers with care all the same.
+        limit: most bytes of weights; more are refused before memory is taken.
+        """
+        folder, classes = Path(folder), list(classes)
+        path = folder / CONFIG
+        config = read_json(path)
+        if not isinstance(config, dict) or config.get("likewise") != 1 or set(config) != {"likewise", "metric"}:
+            _check.refuse(str(path), 'no metric of likewise: expected {"likewise": 1, "metric": ...}')
+        with torch.device("meta"):  # shapes without memory: sizes are judged first
+            sketch = build(str(path), config["metric"], [cls, *classes])
+        if not isinstance(sketch, cls):
+            _check.refuse(str(path), f"expected a {cls.__name__}, got a {type(sketch).__name__}")
+        beside = sum(b.numel() * b.element_size() for b in sketch.buffers())
+        if beside > limit:
+            _check.refuse(str(path), f"{beside} bytes of buffers, more than the limit of {limit}")
+        weights = read_tensors(folder / WEIGHTS, tensors_of(sketch), limit=limit)
+        with torch.random.fork_rng(devices=[]):  # the initial weights, soon overwritten, cost the caller no randomness
+            metric = build(str(path), config["metric"], [cls, *classes])
+        put_tensors(metric, weights)
+        assert isinstance(metric, cls)
+        return metric.eval()
+
+    def _ready(self, x: Batch | Tensor) -> Batch | Tensor:
+        """Items on the device, and of the type, of the first parameter."""
+        for parameter in self.parameters():
+            if parameter.is_floating_point():
+                return x.to(parameter.device, parameter.dtype)
+        return x
+
+
+def as_items(op: str, name: str, value: Items) -> Batch | Tensor:
+    """Items as a Batch or a tensor: what can be sequences becomes a Batch, images and vectors stay tensors."""
+    if isinstance(value, Batch):
+        return value
+    if isinstance(value, np.ndarray) and value.ndim in (2, 4):
+        value = torch.as_tensor(value if value.flags.writeable else value.copy())
+    if isinstance(value, Tensor) and value.ndim in (2, 4):
+        return _check.is_tensor(op, name, value)
+    return Batch(*as_sequences(op, name, value))
+
+
+def take(items: Batch | Tensor, index: slice | Tensor) -> Batch | Tensor:
+    """Some of the items; a Batch is trimmed to the longest of them."""
+    if isinstance(items, Tensor):
+        return items[index]
+    lengths = items.lengths[index]
+    longest = int(lengths.max()) if len(lengths) else items.values.shape[1]
+    return Batch(items.values[index, :longest], lengths)
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a module in eval mode for a while; each part gets its own mode back."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+def tensors_of(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers of a module by name."""
+    state = module.state_dict()
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{type(module).__name__}: a file cannot hold its extra state {name!r}")
+    return state
+
+
+def put_tensors(module: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Give a module the tensors that ``tensors_of`` named, in their types."""
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        if tensor.dtype != tensors[name].dtype:
+            tensor.data = tensor.data.to(tensors[name].dtype)
+    module.load_state_dict(tensors)
