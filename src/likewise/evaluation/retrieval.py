@@ -1,27 +1,50 @@
-"""How well distances retrieve items of the same class: functions of (D, row_labels, col_labels)."""
+"""How well distances retrieve items of the same class: functions of (D, row_labels, col_labels).
+
+D (N, M) holds distances: smaller is closer. Without col_labels, rows and columns are the same items, and none finds
+itself, whatever stands on the diagonal. Labels are numbers: whole ones, or any others that are equal or not.
+"""
 
 import torch
 from torch import Tensor
 
 from likewise import _check
+from likewise.evaluation import ranking
+from likewise.evaluation.labels import Labels, read_matrix, whole_number
 
 
-def nearest_neighbor_accuracy(D: Tensor, row_labels: Tensor, col_labels: Tensor | None = None) -> float:
-    """Share of rows whose nearest column has the row's label. Of equally near columns, the first counts.
+def nearest_neighbor_accuracy(D: Tensor, row_labels: Tensor, col_labels: Tensor | None = None, *, k: int = 1) -> float:
+    """Share of rows whose label is the most frequent one among their k nearest columns.
 
-    Without col_labels, rows and columns are the same items, and each is left out of its own neighbours.
+    Of equally near columns, the first ones count; of equally frequent labels, the smallest. Without col_labels, rows
+    and columns are the same items, and each is left out of its own neighbours.
 
     Example:
         >>> D = torch.tensor([[0.1, 0.9], [0.8, 0.3], [0.2, 0.6]])
         >>> nearest_neighbor_accuracy(D, torch.tensor([0, 1, 1]), torch.tensor([0, 1]))
         0.6666666666666666
     """
-    own = col_labels is None
-    D, row_labels, col_labels = _checked("nearest_neighbor_accuracy", D, row_labels, col_labels)
-    nearest = (_without_diagonal(D) if own else D).argmin(1)
-    if own:
-        nearest += nearest >= torch.arange(len(D), device=D.device)
-    return (col_labels[nearest] == row_labels).double().mean().item()
+    labels, neighbors = nearest_labels("nearest_neighbor_accuracy", D, row_labels, col_labels, k)
+    return (ranking.vote(neighbors) == labels.rows).double().mean().item()
+
+
+def nearest_neighbor_vote(
+    D: Tensor, row_labels: Tensor, col_labels: Tensor | None = None, *, k: int = 5, least: int = 3
+) -> float:
+    """Share of rows of which at least ``least`` of the k nearest columns have the label.
+
+    Stricter than ``nearest_neighbor_accuracy``: two of five are never enough here, though they may be the most.
+
+    Example:
+        >>> D = torch.tensor([[0.1, 0.2, 0.3, 0.4, 0.5]])
+        >>> nearest_neighbor_vote(D, torch.tensor([7]), torch.tensor([7, 1, 7, 2, 7]))
+        1.0
+        >>> nearest_neighbor_vote(D, torch.tensor([7]), torch.tensor([7, 1, 7, 2, 3]))
+        0.0
+    """
+    labels, neighbors = nearest_labels("nearest_neighbor_vote", D, row_labels, col_labels, k)
+    if not 1 <= _check.number("nearest_neighbor_vote", "least", least) <= k:
+        _check.refuse("nearest_neighbor_vote", f"least must be between 1 and k = {k}, got {least}")
+    return ((neighbors == labels.rows[:, None]).sum(1) >= least).double().mean().item()
 
 
 def mean_average_precision(D: Tensor, row_labels: Tensor, col_labels: Tensor | None = None) -> float:
@@ -31,52 +54,61 @@ def mean_average_precision(D: Tensor, row_labels: Tensor, col_labels: Tensor | N
     as far: equal distances count together, as in scikit-learn. Rows whose label no column has are left out; without
     any other, the result is 0. Without col_labels, rows and columns are the same items, and no row finds itself.
 
+    Exact, and without sorting positions: values are sorted, and the ranks of the relevant ones looked up.
+
     Example:
         >>> D = torch.tensor([[0.1, 0.2, 0.3]])
         >>> mean_average_precision(D, torch.tensor([1]), torch.tensor([1, 0, 1]))
         0.8333333333333333
     """
-    own = col_labels is None
-    D, row_labels, col_labels = _checked("mean_average_precision", D, row_labels, col_labels)
-    total, count = 0.0, 0
-    for i, label in enumerate(row_labels):  # one row at a time: memory stays O(M)
-        distances, relevant = D[i], col_labels == label
-        if own:
-            distances, relevant = _without(distances, i), _without(relevant, i)
-        if not relevant.any():
-            continue
-        everything, hits = distances.sort().values, distances[relevant].sort().values
-        not_further = torch.searchsorted(everything, hits, right=True)
-        total += (torch.searchsorted(hits, hits, right=True) / not_further.double()).mean().item()
-        count += 1
-    return total / count if count else 0.0
+    return _mean_precision("mean_average_precision", D, row_labels, col_labels, "full")
 
 
-def _checked(op: str, D: Tensor, row_labels: Tensor, col_labels: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    _check.is_tensor(op, "D", D)
-    if D.ndim != 2 or 0 in D.shape:
-        _check.refuse(op, f"expected D of shape (N, M), not empty, got {tuple(D.shape)}")
-    if D.isnan().any():
-        _check.refuse(op, f"D holds NaN in row {int(D.isnan().any(1).nonzero()[0])}")
-    D, row_labels = D.detach(), torch.as_tensor(row_labels, device=D.device)
-    if col_labels is None:
-        if D.shape[0] != D.shape[1]:
-            _check.refuse(op, f"without col_labels, D must be square, got {tuple(D.shape)}")
-        if D.shape[0] < 2:
-            _check.refuse(op, "without col_labels, D must hold at least two items")
-        col_labels = row_labels
-    col_labels = torch.as_tensor(col_labels, device=D.device)
-    for name, labels, size in (("row_labels", row_labels, D.shape[0]), ("col_labels", col_labels, D.shape[1])):
-        if labels.shape != (size,):
-            _check.refuse(op, f"expected {name} of shape ({size},), got {tuple(labels.shape)}")
-    return D, row_labels, col_labels
+def mean_average_precision_at_r(D: Tensor, row_labels: Tensor, col_labels: Tensor | None = None) -> float:
+    """Mean average precision over the R nearest columns only, where R is how many columns have the row's label.
+
+    MAP@R = mean over rows of (1 / R) * sum, over the relevant columns of rank at most R, of the precision at that rank.
+    A column's rank is how many are at most as far: equal distances count together, so that the order of the columns
+    makes no difference, and a group of equals that reaches beyond R counts nothing. Rows whose label no column has are
+    left out; without any other, the result is 0.
+
+    Reference: Musgrave, Belongie & Lim (2020), arXiv:2003.08505, who leave ties open.
+
+    Example:
+        >>> D = torch.tensor([[0.1, 0.2, 0.3]])
+        >>> mean_average_precision_at_r(D, torch.tensor([1]), torch.tensor([1, 0, 1]))
+        0.5
+    """
+    return _mean_precision("mean_average_precision_at_r", D, row_labels, col_labels, "at_r")
 
 
-def _without_diagonal(D: Tensor) -> Tensor:
-    """(N, N) -> (N, N - 1)."""
-    n = len(D)
-    return D.flatten()[1:].reshape(n - 1, n + 1)[:, :-1].reshape(n, n - 1)
+def recall_at_k(D: Tensor, row_labels: Tensor, col_labels: Tensor | None = None, *, k: int) -> float:
+    """Share of rows that have a column of their label among the k nearest; of equally near columns, the first counts.
+
+    Rows whose label no column has count as misses, as in ``nearest_neighbor_accuracy``, which Recall@1 equals.
+
+    Example:
+        >>> D = torch.tensor([[0.1, 0.2, 0.3]])
+        >>> labels = torch.tensor([1]), torch.tensor([0, 1, 1])
+        >>> recall_at_k(D, *labels, k=1), recall_at_k(D, *labels, k=2)
+        (0.0, 1.0)
+    """
+    labels, neighbors = nearest_labels("recall_at_k", D, row_labels, col_labels, k)
+    return (neighbors == labels.rows[:, None]).any(1).double().mean().item()
 
 
-def _without(row: Tensor, i: int) -> Tensor:
-    return torch.cat([row[:i], row[i + 1 :]])
+def nearest_labels(op: str, D: Tensor, row_labels: Tensor, col_labels: Tensor | None, k: int) -> tuple[Labels, Tensor]:
+    """The labels, and those of each row's k nearest columns, (N, k)."""
+    labels, strips = read_matrix(op, D, row_labels, col_labels)
+    k = whole_number(op, "k", k, labels.candidates)
+    return labels, torch.cat([labels.columns[ranking.nearest(strip, k).cpu()] for _, strip in strips])
+
+
+def _mean_precision(op: str, D: Tensor, row_labels: Tensor, col_labels: Tensor | None, which: str) -> float:
+    labels, strips = read_matrix(op, D, row_labels, col_labels)
+    relevant = labels.relevant
+    total = torch.zeros((), dtype=torch.float64)
+    for part, strip in strips:
+        given = (t.to(strip.device) for t in (labels.rows[part], labels.columns, relevant[part]))
+        total += getattr(ranking.average_precision(strip, *given), which).sum().cpu()
+    return float(total / (relevant > 0).sum().clamp(min=1))

@@ -1,0 +1,187 @@
+"""evaluate: all scores of a distance, without ever holding all pairs."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from likewise import _check
+from likewise.evaluation import ranking
+from likewise.evaluation.classification import mean_f1
+from likewise.evaluation.clustering import clustering_agreement
+from likewise.evaluation.labels import Labels, read_matrix, ready_strip, row_slices, whole_number
+from likewise.evaluation.scores import Scores
+
+VOTERS, VOTES = 5, 3  # of the vote: 3 of the 5 nearest
+
+
+class Items(Protocol):
+    """Sequences or vectors: a Batch, a tensor, an array or a list; whatever the distance takes and slices."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: slice, /) -> Any: ...
+
+
+class HasMatrix(Protocol):
+    """A distance, as ``likewise.Distance`` is one; a Metric also has ``embed`` and ``distance``."""
+
+    def matrix(self, x: Any, y: Any, /) -> Tensor:
+        """Distances (N, M)."""
+        ...
+
+
+def evaluate(
+    metric: HasMatrix,
+    queries: tuple[Items, Tensor],
+    references: tuple[Items, Tensor] | None = None,
+    *,
+    ks: Sequence[int] = (1,),
+    nmi: bool = False,
+    chunk: int | None = None,
+    progress: bool = False,
+) -> Scores:
+    """Score a distance by how well queries find references of their class.
+
+    metric: a Distance, or a Metric, whose encoder then runs once for each item.
+    queries, references: (items, labels) each; without references, queries against themselves, none finding itself.
+    ks: the k of k-NN accuracy and of Recall@k. nmi: cluster the queries too, where they are vectors.
+    chunk: queries at once; by default as many as make about 4 million distances. progress draws a bar on stderr.
+
+    Distances are computed for a chunk of queries at a time and reduced at once: memory grows with the number of
+    references, not with that of pairs. The metric is put in evaluation mode for the time, and no gradients are kept.
+
+    Example:
+        >>> from likewise import Euclidean
+        >>> x, labels = torch.tensor([[0.0], [0.1], [5.0], [5.1]]), torch.tensor([0, 0, 1, 1])
+        >>> evaluate(Euclidean(), queries=(x, labels), ks=(1, 3))
+        Scores(accuracy=1.0000, f1=1.0000, map=1.0000, map@r=1.0000, knn@3=0.0000, recall@3=1.0000,
+               queries=4, references=4)
+    """
+    op = "evaluate"
+    if not callable(getattr(metric, "matrix", None)):
+        mend = "; for a ready matrix, use evaluate_matrix" if isinstance(metric, Tensor) else ""
+        raise TypeError(f"{op}: expected metric to be a Distance or a Metric, got {type(metric).__name__}{mend}")
+    items, row_labels = _pair(op, "queries", queries)
+    others, col_labels = (items, None) if references is None else _pair(op, "references", references)
+    for name, part in (("queries", items), ("references", others)):
+        if len(part) == 0:
+            _check.refuse(op, f"{name} are empty")
+    if col_labels is None and len(items) < 2:
+        _check.refuse(op, "without references, there must be at least two queries")
+    names = "the labels of queries", "the labels of references"
+    labels = Labels.of(op, row_labels, col_labels, (len(items), len(others)), names)
+    ks = _read_ks(op, ks, labels)
+    if chunk is not None:
+        chunk = whole_number(op, "chunk", chunk)
+    modes = [(module, module.training) for module in metric.modules()] if isinstance(metric, nn.Module) else []
+    try:
+        for module, _ in modes:
+            module.training = False
+        with torch.no_grad():
+            x, y, distance = _embedded(metric, items, others)
+            agreement = clustering_agreement(_vectors(op, x), labels.rows) if nmi else None
+            parts: Iterable[slice] = row_slices(len(items), len(others), chunk)
+            if progress:
+                parts = _track(list(parts), f"evaluate: {len(items):,} x {len(others):,}")
+            strips = ((part, ready_strip(op, distance.matrix(x[part], y), part.start, labels.own)) for part in parts)
+            return _score(labels, strips, ks, agreement)
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def evaluate_matrix(
+    D: Tensor, row_labels: Tensor, col_labels: Tensor | None = None, *, ks: Sequence[int] = (1,)
+) -> Scores:
+    """Score a ready matrix of distances (N, M) by how well rows find columns of their class.
+
+    Without col_labels, rows and columns are the same items, and no row finds itself. ks: the k of k-NN accuracy and of
+    Recall@k.
+
+    Example:
+        >>> D = torch.tensor([[0.1, 0.9], [0.8, 0.3], [0.2, 0.6]])
+        >>> print(evaluate_matrix(D, torch.tensor([0, 1, 1]), torch.tensor([0, 1]), ks=(1, 2)))
+        3 queries, 2 references, 2 classes
+          accuracy  0.6667
+          f1        0.6667
+          map       0.8333
+          map@r     0.6667
+          knn@2     0.3333
+          recall@2  1.0000
+    """
+    labels, strips = read_matrix("evaluate_matrix", D, row_labels, col_labels)
+    return _score(labels, strips, _read_ks("evaluate_matrix", ks, labels), None)
+
+
+def _score(labels: Labels, strips: Iterator[tuple[slice, Tensor]], ks: tuple[int, ...], nmi: float | None) -> Scores:
+    """Reduce the strips of a matrix, one by one."""
+    most = max(1, *ks, VOTERS if labels.candidates >= VOTERS else 1)
+    relevant = labels.relevant
+    neighbors, full, at_r = [], 0.0, 0.0
+    for part, strip in strips:
+        neighbors.append(labels.columns[ranking.nearest(strip, most).cpu()])
+        given = (t.to(strip.device) for t in (labels.rows[part], labels.columns, relevant[part]))
+        precision = ranking.average_precision(strip, *given)
+        full += precision.full.sum().item()
+        at_r += precision.at_r.sum().item()
+    found = torch.cat(neighbors)  # (N, most)
+    same = found == labels.rows[:, None]
+    matched = int((relevant > 0).sum())
+    return Scores(
+        accuracy=_share(same[:, 0]),
+        f1=mean_f1(labels.rows, found[:, 0]),
+        map=full / max(1, matched),
+        map_at_r=at_r / max(1, matched),
+        knn={k: _share(ranking.vote(found[:, :k]) == labels.rows) for k in ks},
+        recall={k: _share(same[:, :k].any(1)) for k in ks},
+        vote=_share(same[:, :VOTERS].sum(1) >= VOTES) if labels.candidates >= VOTERS else None,
+        nmi=nmi,
+        queries=len(labels.rows),
+        references=len(labels.columns),
+        unmatched=len(labels.rows) - matched,
+        classes=labels.classes,
+        actual=labels.rows,
+        predicted=found[:, 0],
+    )
+
+
+def _share(right: Tensor) -> float:
+    return right.double().mean().item()
+
+
+def _embedded(metric: Any, items: Items, others: Items) -> tuple[Items, Items, HasMatrix]:
+    """What is compared, and by what: a Metric's embeddings, computed once, or the items themselves."""
+    if not callable(getattr(metric, "embed", None)):
+        return items, others, metric
+    x = metric.embed(items)
+    return x, x if others is items else metric.embed(others), metric.distance
+
+
+def _vectors(op: str, x: Items) -> Tensor:
+    tensor = torch.as_tensor(x) if hasattr(x, "ndim") else None
+    if tensor is None or tensor.ndim != 2:
+        _check.refuse(op, "nmi clusters vectors, and these are sequences; leave nmi out, or give vectors (N, C)")
+    return tensor if tensor.is_floating_point() else tensor.float()
+
+
+def _pair(op: str, name: str, value: object) -> tuple[Any, Any]:
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise TypeError(f"{op}: expected {name}=(items, labels), got {type(value).__name__}")
+    if not hasattr(value[0], "__len__") or not hasattr(value[0], "__getitem__"):
+        kind = type(value[0]).__name__
+        raise TypeError(f"{op}: expected the items of {name} to be a Batch, a tensor or a list, got {kind}")
+    return value[0], value[1]
+
+
+def _read_ks(op: str, ks: Sequence[int], labels: Labels) -> tuple[int, ...]:
+    if not isinstance(ks, (tuple, list, range)):
+        raise TypeError(f"{op}: expected ks to be several numbers such as (1, 5), got {type(ks).__name__}")
+    return tuple(sorted({whole_number(op, "k", k, labels.candidates) for k in ks}))
+
+
+def _track(steps: Sequence[slice], text: str) -> Iterable[slice]:
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(steps, text, console=Console(stderr=True))

@@ -1,0 +1,116 @@
+"""Whose rows and whose columns: the labels of a matrix of distances, checked and numbered."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from likewise import _check
+
+NUMBERS_A_STRIP = 1 << 22  # distances that are ranked at once: 16 MB of float32
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels of the rows (N,) and the columns (M,) as indices into classes (K,), which are sorted.
+
+    own: rows and columns are the same items, so that no row may find itself.
+    """
+
+    rows: Tensor
+    columns: Tensor
+    classes: Tensor
+    own: bool
+
+    @classmethod
+    def of(
+        cls,
+        op: str,
+        rows: object,
+        columns: object | None,
+        shape: tuple[int, int],
+        names: tuple[str, str] = ("row_labels", "col_labels"),
+    ) -> "Labels":
+        """Check the labels against the shape (N, M) that they belong to, and number them, on the CPU."""
+        own = columns is None
+        first = read_labels(op, names[0], rows, shape[0])
+        second = first if own else read_labels(op, names[1], columns, shape[1])
+        classes, codes = torch.cat([first, second]).unique(return_inverse=True)
+        return cls(codes[: shape[0]], codes[shape[0] :], classes, own)
+
+    @property
+    def candidates(self) -> int:
+        """How many columns each row may find."""
+        return len(self.columns) - self.own
+
+    @property
+    def relevant(self) -> Tensor:
+        """How many of them have the row's label, (N,)."""
+        return self.columns.bincount(minlength=len(self.classes))[self.rows] - int(self.own)
+
+
+def read_matrix(
+    op: str, D: Tensor, row_labels: Tensor, col_labels: Tensor | None
+) -> tuple[Labels, Iterator[tuple[slice, Tensor]]]:
+    """The labels of a matrix (N, M), and its strips: which rows, and their distances, ready to be ranked."""
+    D = _check.is_tensor(op, "D", D).detach()
+    if D.ndim != 2 or 0 in D.shape:
+        _check.refuse(op, f"expected D of shape (N, M), not empty, got {tuple(D.shape)}")
+    if col_labels is None and D.shape[0] != D.shape[1]:
+        _check.refuse(op, f"without col_labels, D must be square, got {tuple(D.shape)}")
+    if col_labels is None and len(D) < 2:
+        _check.refuse(op, "without col_labels, D must hold at least two items")
+    labels = Labels.of(op, row_labels, col_labels, (D.shape[0], D.shape[1]))
+    parts = row_slices(*D.shape)
+    return labels, ((part, ready_strip(op, D[part], part.start, labels.own)) for part in parts)
+
+
+def row_slices(rows: int, columns: int, most: int | None = None) -> list[slice]:
+    """Rows by strips of at most ``most`` rows; without it, of about 4 million numbers."""
+    step = max(1, NUMBERS_A_STRIP // columns) if most is None else most
+    return [slice(first, min(first + step, rows)) for first in range(0, rows, step)]
+
+
+def ready_strip(op: str, D: Tensor, first: int, own: bool) -> Tensor:
+    """Rows first.. of a matrix, (n, M), in float32 or float64; where own, with NaN for each row's distance to itself.
+
+    NaN is what sorting puts last, after infinity: a row's own column is never among its M - 1 others.
+    """
+    wrong = D.isnan().any(1)
+    if wrong.any():
+        _check.refuse(op, f"D holds NaN in row {first + int(wrong.nonzero()[0])}")
+    if D.dtype not in (torch.float32, torch.float64):
+        D = D.float()
+    if own:
+        D = D.clone()
+        D.diagonal(first).fill_(torch.nan)
+    return D
+
+
+def whole_number(op: str, name: str, value: object, references: int | None = None) -> int:
+    """Return ``value`` if it is an integer from 1 on, and not more than there are references for each row."""
+    number = _check.number(op, name, value)
+    if not isinstance(number, int):
+        raise TypeError(f"{op}: expected {name} to be an integer, got {type(value).__name__}")
+    if number < 1:
+        _check.refuse(op, f"{name} must be at least 1, got {number}")
+    if references is not None and number > references:
+        _check.refuse(op, f"{name} is {number}, but each row has {references} reference{'s' * (references != 1)}")
+    return number
+
+
+def read_labels(op: str, name: str, labels: object, size: int) -> Tensor:
+    """Labels (size,) as a tensor of numbers on the CPU."""
+    try:
+        tensor = torch.as_tensor(labels).detach().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        mend = "number them with numpy.unique(labels, return_inverse=True)[1]"
+        raise TypeError(f"{op}: expected {name} to be numbers: {error}; {mend}") from error
+    if tensor.shape != (size,):
+        _check.refuse(op, f"expected {name} of shape ({size},), got {tuple(tensor.shape)}")
+    if tensor.is_complex():
+        raise TypeError(f"{op}: expected {name} to be real, got {tensor.dtype}")
+    if tensor.isnan().any():
+        _check.refuse(op, f"{name}[{int(tensor.isnan().nonzero()[0])}] is NaN")
+    return tensor

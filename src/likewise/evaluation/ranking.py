@@ -1,0 +1,101 @@
+"""Rows of distances, ranked: which columns are nearest, and at which precision a row's class is found.
+
+A strip (n, M) holds some rows of a matrix, as ``labels.ready_strip`` gives them: NaN marks a column that a row may not
+find: one in each row, or none in any.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+VOTES_AT_ONCE = 1 << 22  # pairs of votes that are compared at once
+
+
+def nearest(strip: Tensor, k: int) -> Tensor:
+    """The k nearest columns of each row, (n, k), nearest first; of equally near ones, the first column first."""
+    values, columns = strip.topk(min(k + 1, strip.shape[1]), largest=False)
+    columns = columns[:, :k].sort(1).values
+    columns = columns.gather(1, strip.gather(1, columns).sort(dim=1, stable=True).indices)
+    # topk takes any of the columns that are as far as the k-th: where it had a choice, sort the whole row.
+    tied = (values[:, k - 1] == values[:, -1]).nonzero()[:, 0] if values.shape[1] > k else columns.new_empty(0)
+    for some in tied.split(max(1, len(strip) // 8)):
+        columns[some] = strip[some].sort(dim=1, stable=True).indices[:, :k]
+    return columns
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Average precision of each row, (n,) in float64: over all columns, and over the R nearest; 0 where R is 0."""
+
+    full: Tensor
+    at_r: Tensor
+
+
+def average_precision(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Tensor) -> Precision:
+    """Average precision of rows whose labels are rows (n,), among columns whose labels are columns (M,).
+
+    relevant (n,): how many columns that a row may find have its label. Equal distances count together.
+    """
+    if strip.device.type == "cpu":
+        return _by_binary_search(strip, rows, columns, relevant)
+    return _by_sorting(strip, rows, columns, relevant)
+
+
+def _by_binary_search(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Tensor) -> Precision:
+    """Sort values, which NumPy does far faster than any sorting of positions, and look up the relevant ones' ranks."""
+    found = torch.zeros(2, len(strip), dtype=torch.float64)
+    distances, results = strip.numpy(), found.numpy()
+    members = {label: (columns == label).nonzero()[:, 0].numpy() for label in rows.unique().tolist()}
+    counted = torch.arange(1, len(columns) + 1, dtype=torch.float64).numpy()
+    labels, hits = rows.tolist(), relevant.tolist()
+
+    def work(part: range) -> None:
+        for i in part:
+            if hits[i]:
+                results[:, i] = _row_precision(distances[i], members[labels[i]], hits[i], counted)
+
+    threads = torch.get_num_threads()
+    if threads == 1 or strip.numel() < 1 << 16:  # too little to share
+        work(range(len(strip)))
+    else:
+        with ThreadPoolExecutor(threads) as pool:  # sorting releases the interpreter's lock
+            for _ in pool.map(work, (range(first, len(strip), threads) for first in range(threads))):
+                pass
+    return Precision(*found)
+
+
+def _row_precision(row: Any, members: Any, relevant: int, counted: Any) -> tuple[float, float]:
+    """Of one row (M,), a NumPy array, whose relevant columns are members; ``relevant`` of them may be found."""
+    hits = row[members]
+    hits.sort()
+    row = row.copy()
+    row.sort()
+    rank = row.searchsorted(hits[:relevant], "right")  # how many columns are not further
+    tied = (rank[1:] == rank[:-1]).any()
+    precision = (rank.searchsorted(rank, "right") if tied else counted[:relevant]) / rank
+    return precision.sum() / relevant, precision[: rank.searchsorted(relevant, "right")].sum() / relevant
+
+
+def _by_sorting(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Tensor) -> Precision:
+    """Sort positions: the plain way, for GPUs, which sort rows side by side."""
+    values, order = strip.sort(1)
+    if values[0, -1].isnan():  # each row's own column came last
+        values, order = values[:, :-1].contiguous(), order[:, :-1]
+    hit = columns[order] == rows[:, None]
+    rank = torch.searchsorted(values, values, right=True)  # how many columns are not further
+    precision = hit.cumsum(1).gather(1, rank - 1).double() / rank * hit
+    most = relevant.clamp(min=1)
+    return Precision(precision.sum(1) / most, (precision * (rank <= relevant[:, None])).sum(1) / most)
+
+
+def vote(labels: Tensor) -> Tensor:
+    """The most frequent of each row's labels (N, k); of equally frequent ones, the smallest. (N,)."""
+    parts = []
+    for some in labels.split(max(1, VOTES_AT_ONCE // labels.shape[1] ** 2)):
+        count = (some[:, :, None] == some[:, None]).sum(2)  # (n, k)
+        rare = count < count.amax(1, keepdim=True)
+        parts.append(some.masked_fill(rare, torch.iinfo(some.dtype).max).amin(1))
+    return torch.cat(parts)

@@ -1,0 +1,94 @@
+"""Scores: what an evaluation found."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from likewise.evaluation.classification import count_pairs
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Scores:
+    """What an evaluation found; ``print`` it for a table.
+
+    accuracy: share of queries whose nearest reference has their label.
+    f1: macro-F1 of that prediction.
+    map: mean average precision over all references; map_at_r: over the R nearest, R being a query's relevant ones.
+    knn: for each k, the accuracy of the most frequent label among the k nearest.
+    recall: for each k, the share of queries with a reference of their label among the k nearest.
+    vote: share of queries of which at least 3 of the 5 nearest have the label; None with fewer than 5 references.
+    nmi: agreement of k-means clusters of the queries with their labels; None where it was not asked for.
+    queries, references: how many there were; unmatched: queries whose label no reference has. These count as misses,
+    and are left out of both means of average precision.
+    classes: (K,), all labels, sorted; actual, predicted: (N,), each query's index into them, and its neighbour's.
+
+    Example:
+        >>> import torch
+        >>> from likewise.evaluation.evaluate import evaluate_matrix
+        >>> D = torch.tensor([[0.1, 0.9], [0.8, 0.3], [0.2, 0.6]])
+        >>> scores = evaluate_matrix(D, torch.tensor([0, 1, 1]), torch.tensor([0, 1]))
+        >>> scores.accuracy
+        0.6666666666666666
+        >>> scores.confusion
+        tensor([[1, 0],
+                [1, 1]])
+    """
+
+    accuracy: float
+    f1: float
+    map: float
+    map_at_r: float
+    knn: dict[int, float]
+    recall: dict[int, float]
+    vote: float | None
+    nmi: float | None
+    queries: int
+    references: int
+    unmatched: int
+    classes: Tensor = field(metadata={"data": True})
+    actual: Tensor = field(metadata={"data": True})
+    predicted: Tensor = field(metadata={"data": True})
+
+    @cached_property
+    def confusion(self) -> Tensor:
+        """Counts (K, K) of queries of class i whose nearest reference is of class j."""
+        return count_pairs(self.actual, self.predicted, len(self.classes))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The numbers without the tensors, for JSON; the k of knn and recall are text there, as JSON has it.
+
+        Example:
+            >>> import json, torch
+            >>> from likewise.evaluation.evaluate import evaluate_matrix
+            >>> scores = evaluate_matrix(torch.zeros(2, 2), torch.tensor([0, 0]))
+            >>> json.dumps(scores.as_dict()["recall"])
+            '{"1": 1.0}'
+        """
+        found: dict[str, Any] = {
+            name: getattr(self, name) for name, item in self.__dataclass_fields__.items() if not item.metadata
+        }
+        for name in ("knn", "recall"):
+            found[name] = {str(k): value for k, value in found[name].items()}
+        return found
+
+    def __repr__(self) -> str:
+        numbers = ", ".join(f"{name}={value:.4f}" for name, value in self._numbers().items())
+        return f"Scores({numbers}, queries={self.queries}, references={self.references})"
+
+    def __str__(self) -> str:
+        head = f"{self.queries:,} queries, {self.references:,} references, {len(self.classes):,} classes"
+        if self.unmatched:
+            head += f"; {self.unmatched:,} queries are of classes without a reference"
+        numbers = self._numbers()
+        width = max(map(len, numbers))
+        return "\n".join([head, *(f"  {name:<{width}}  {value:.4f}" for name, value in numbers.items())])
+
+    def _numbers(self) -> dict[str, float]:
+        """Every score by a short name, in the order of the table."""
+        named = {"accuracy": self.accuracy, "f1": self.f1, "map": self.map, "map@r": self.map_at_r}
+        named |= {f"knn@{k}": value for k, value in self.knn.items() if k > 1}  # knn@1 is the accuracy,
+        named |= {f"recall@{k}": value for k, value in self.recall.items() if k > 1}  # and so is recall@1
+        optional = {"vote 3 of 5": self.vote, "nmi": self.nmi}
+        return named | {name: value for name, value in optional.items() if value is not None}
