@@ -75,7 +75,7 @@ def test_duplicates_and_as_many_clusters_as_vectors():
         (lambda: normalized_mutual_information([0, 1], [0]), ValueError, r"expected clusters of shape \(2,\), got \(1,\)"),
         (lambda: normalized_mutual_information([], []), ValueError, "expected at least one label"),
         (lambda: k_means(torch.zeros(2, 1), 3), ValueError, "3 clusters of 2 vectors"),
-        (lambda: k_means(torch.zeros(2, 1), 1, starts=0), ValueError, "starts must be at least 1, got 0"),
+        (lambda: k_means(torch.zeros(2, 1), 1, starts=0), ValueError, "starts must be a whole number of 1 or more, got 0"),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused(run, error, message):

@@ -264,9 +264,9 @@ def test_bad_input_is_refused(function, arguments, error, message):
 @pytest.mark.parametrize(
     ("k", "error", "message"),
     [
-        (0, ValueError, "k must be at least 1, got 0"),
+        (0, ValueError, "k must be a whole number of 1 or more, got 0"),
         (3, ValueError, "k is 3, but each row has 2 references"),
-        (1.0, TypeError, "expected k to be an integer, got float"),
+        (1.5, ValueError, "k must be a whole number of 1 or more, got 1.5"),
         (True, TypeError, "expected k to be a number, got bool"),
     ],
 )
@@ -279,5 +279,5 @@ def test_a_wrong_k_is_refused(function, k, error, message):
 
 @pytest.mark.parametrize("least", [0, 3])
 def test_a_vote_of_more_than_all_is_refused(least):
-    with pytest.raises(ValueError, match=f"least must be between 1 and k = 2, got {least}"):
+    with pytest.raises(ValueError, match=f"least must be a whole number from 1 to 2, got {least}"):
         nearest_neighbor_vote(torch.zeros(3, 3), torch.tensor([0, 0, 1]), k=2, least=least)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from likewise import _check
-from likewise.evaluation.labels import read_labels, whole_number
+from likewise.evaluation.labels import read_labels
 
 STEPS = 100  # of k-means, at most, from each start
 NUMBERS_A_STRIP = 1 << 22  # distances to centres that are held at once
@@ -63,8 +63,8 @@ def k_means(x: Tensor, clusters: int, *, starts: int = 10, seed: int = 0) -> Ten
 
     Reference: Arthur & Vassilvitskii (2007), "k-means++: the advantages of careful seeding".
     """
-    starts = whole_number("k_means", "starts", starts)
-    clusters = whole_number("k_means", "clusters", clusters)
+    starts = _check.whole("k_means", "starts", starts)
+    clusters = _check.whole("k_means", "clusters", clusters)
     if clusters > len(x):
         _check.refuse("k_means", f"{clusters} clusters of {len(x)} vectors")
     x = x if x.dtype == torch.float64 else x.float()

@@ -10,7 +10,7 @@ from likewise import _check
 from likewise.evaluation import ranking
 from likewise.evaluation.classification import mean_f1
 from likewise.evaluation.clustering import clustering_agreement
-from likewise.evaluation.labels import Labels, read_matrix, ready_strip, row_slices, whole_number
+from likewise.evaluation.labels import Labels, read_k, read_matrix, ready_strip, row_slices
 from likewise.evaluation.scores import Scores
 
 VOTERS, VOTES = 5, 3  # of the vote: 3 of the 5 nearest
@@ -73,7 +73,7 @@ def evaluate(
     labels = Labels.of(op, row_labels, col_labels, (len(items), len(others)), names)
     ks = _read_ks(op, ks, labels)
     if chunk is not None:
-        chunk = whole_number(op, "chunk", chunk)
+        chunk = _check.whole(op, "chunk", chunk)
     modes = [(module, module.training) for module in metric.modules()] if isinstance(metric, nn.Module) else []
     try:
         for module, _ in modes:
@@ -177,7 +177,7 @@ def _pair(op: str, name: str, value: object) -> tuple[Any, Any]:
 def _read_ks(op: str, ks: Sequence[int], labels: Labels) -> tuple[int, ...]:
     if not isinstance(ks, (tuple, list, range)):
         raise TypeError(f"{op}: expected ks to be several numbers such as (1, 5), got {type(ks).__name__}")
-    return tuple(sorted({whole_number(op, "k", k, labels.candidates) for k in ks}))
+    return tuple(sorted({read_k(op, k, labels.candidates) for k in ks}))
 
 
 def _track(steps: Sequence[slice], text: str) -> Iterable[slice]:

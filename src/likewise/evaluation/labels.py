@@ -88,16 +88,12 @@ def ready_strip(op: str, D: Tensor, first: int, own: bool) -> Tensor:
     return D
 
 
-def whole_number(op: str, name: str, value: object, references: int | None = None) -> int:
-    """Return ``value`` if it is an integer from 1 on, and not more than there are references for each row."""
-    number = _check.number(op, name, value)
-    if not isinstance(number, int):
-        raise TypeError(f"{op}: expected {name} to be an integer, got {type(value).__name__}")
-    if number < 1:
-        _check.refuse(op, f"{name} must be at least 1, got {number}")
-    if references is not None and number > references:
-        _check.refuse(op, f"{name} is {number}, but each row has {references} reference{'s' * (references != 1)}")
-    return number
+def read_k(op: str, k: object, references: int) -> int:
+    """Return k if it is a whole number, and no more than each row has references."""
+    count = _check.whole(op, "k", k)
+    if count > references:
+        _check.refuse(op, f"k is {count}, but each row has {references} reference{'s' * (references != 1)}")
+    return count
 
 
 def read_labels(op: str, name: str, labels: object, size: int) -> Tensor:

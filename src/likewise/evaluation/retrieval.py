@@ -9,7 +9,7 @@ from torch import Tensor
 
 from likewise import _check
 from likewise.evaluation import ranking
-from likewise.evaluation.labels import Labels, read_matrix, whole_number
+from likewise.evaluation.labels import Labels, read_k, read_matrix
 
 
 def nearest_neighbor_accuracy(D: Tensor, row_labels: Tensor, col_labels: Tensor | None = None, *, k: int = 1) -> float:
@@ -42,8 +42,7 @@ def nearest_neighbor_vote(
         0.0
     """
     labels, neighbors = nearest_labels("nearest_neighbor_vote", D, row_labels, col_labels, k)
-    if not 1 <= _check.number("nearest_neighbor_vote", "least", least) <= k:
-        _check.refuse("nearest_neighbor_vote", f"least must be between 1 and k = {k}, got {least}")
+    least = _check.whole("nearest_neighbor_vote", "least", least, 1, k)
     return ((neighbors == labels.rows[:, None]).sum(1) >= least).double().mean().item()
 
 
@@ -100,7 +99,7 @@ def recall_at_k(D: Tensor, row_labels: Tensor, col_labels: Tensor | None = None,
 def nearest_labels(op: str, D: Tensor, row_labels: Tensor, col_labels: Tensor | None, k: int) -> tuple[Labels, Tensor]:
     """The labels, and those of each row's k nearest columns, (N, k)."""
     labels, strips = read_matrix(op, D, row_labels, col_labels)
-    k = whole_number(op, "k", k, labels.candidates)
+    k = read_k(op, k, labels.candidates)
     return labels, torch.cat([labels.columns[ranking.nearest(strip, k).cpu()] for _, strip in strips])
 
 

@@ -80,7 +80,7 @@ class Scores:
     def __str__(self) -> str:
         head = f"{self.queries:,} queries, {self.references:,} references, {len(self.classes):,} classes"
         if self.unmatched:
-            head += f"; {self.unmatched:,} queries are of classes without a reference"
+            head += f"; {self.unmatched:,} without a reference of {'its' if self.unmatched == 1 else 'their'} class"
         numbers = self._numbers()
         width = max(map(len, numbers))
         return "\n".join([head, *(f"  {name:<{width}}  {value:.4f}" for name, value in numbers.items())])
@@ -90,5 +90,5 @@ class Scores:
         named = {"accuracy": self.accuracy, "f1": self.f1, "map": self.map, "map@r": self.map_at_r}
         named |= {f"knn@{k}": value for k, value in self.knn.items() if k > 1}  # knn@1 is the accuracy,
         named |= {f"recall@{k}": value for k, value in self.recall.items() if k > 1}  # and so is recall@1
-        optional = {"vote 3 of 5": self.vote, "nmi": self.nmi}
+        optional = {"vote": self.vote, "nmi": self.nmi}
         return named | {name: value for name, value in optional.items() if value is not None}

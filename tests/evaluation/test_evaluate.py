@@ -1,0 +1,222 @@
+import json
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from likewise import DTW, Batch, Cosine, Distance, Euclidean, SoftDTW
+from likewise.evaluation import classification, clustering, retrieval
+from likewise.evaluation.evaluate import evaluate, evaluate_matrix
+from likewise.models.frame_mlp import FrameMLP
+from likewise.models.metric import Metric
+
+generator = torch.Generator().manual_seed(0)
+SEQUENCES = [torch.randn(n, 2, generator=generator) for n in (3, 5, 1, 4, 4, 2, 6, 3, 5, 4, 2, 7)]
+LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 9])  # 9 is alone
+QUERIES, REFERENCES = (SEQUENCES[:4], LABELS[:4]), (SEQUENCES[4:11], LABELS[4:11])
+
+
+def same(a, b):
+    for name, value in a.as_dict().items():
+        assert value == pytest.approx(b.as_dict()[name]), name
+    assert torch.equal(a.classes, b.classes)
+    assert torch.equal(a.predicted, b.predicted)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_every_score_is_that_of_its_function(own):
+    D = torch.rand(12, 12, generator=generator) if own else torch.rand(5, 12, generator=generator)
+    labels = (LABELS,) if own else (LABELS[:5], LABELS)
+    scores = evaluate_matrix(D, *labels, ks=(3, 1, 7, 3))
+    assert scores.accuracy == retrieval.nearest_neighbor_accuracy(D, *labels)
+    assert scores.map == pytest.approx(retrieval.mean_average_precision(D, *labels))
+    assert scores.map_at_r == pytest.approx(retrieval.mean_average_precision_at_r(D, *labels))
+    assert scores.f1 == pytest.approx(classification.macro_f1(D, *labels))
+    assert scores.vote == retrieval.nearest_neighbor_vote(D, *labels)
+    assert scores.knn == {k: retrieval.nearest_neighbor_accuracy(D, *labels, k=k) for k in (1, 3, 7)}
+    assert scores.recall == {k: retrieval.recall_at_k(D, *labels, k=k) for k in (1, 3, 7)}
+    assert list(scores.recall) == [1, 3, 7]
+    assert torch.equal(scores.confusion, classification.confusion_matrix(D, *labels))
+    assert (scores.queries, scores.references, scores.unmatched) == (len(D), 12, int(own))
+    assert scores.nmi is None
+
+
+@pytest.mark.parametrize("distance", [Euclidean(), Cosine(), DTW(), SoftDTW(gamma=0.5)], ids=lambda d: d.name)
+@pytest.mark.parametrize("chunk", [None, 1, 3, 100])
+def test_chunks_change_nothing(distance, chunk):
+    D = distance.matrix(QUERIES[0], REFERENCES[0])
+    expected = evaluate_matrix(D, QUERIES[1], REFERENCES[1], ks=(1, 5))
+    same(evaluate(distance, QUERIES, REFERENCES, ks=(1, 5), chunk=chunk), expected)
+    own = evaluate_matrix(distance.matrix(SEQUENCES), LABELS, ks=(1, 5))
+    same(evaluate(distance, (SEQUENCES, LABELS), ks=(1, 5), chunk=chunk), own)
+
+
+def test_whatever_a_distance_takes():
+    x = torch.randn(9, 4, generator=generator)
+    labels = torch.tensor([0, 0, 1, 1, 2, 2, 0, 1, 2])
+    expected = evaluate(Euclidean(), (x, labels))
+    same(evaluate(Euclidean(), (x.numpy(), labels.numpy())), expected)
+    same(evaluate(Euclidean(), (x[:, None], labels.tolist())), expected)
+    same(evaluate(Euclidean(), (Batch(x[:, None]), labels.int())), expected)
+    half = x.bfloat16()
+    same(evaluate(Euclidean(), (half, labels)), evaluate_matrix(Euclidean().matrix(half), labels))
+
+
+class Counting(nn.Module):
+    """An encoder that counts the items it has seen, and drops some while it trains."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.dropout, self.seen = nn.Linear(2, 3), nn.Dropout(0.5), 0
+
+    def forward(self, batch):
+        self.seen += len(batch)
+        assert not torch.is_grad_enabled()
+        return Batch(self.dropout(self.layer(batch.values)), batch.lengths)
+
+
+def test_a_metric_encodes_each_item_once_in_eval_mode():
+    encoder = Counting()
+    metric = Metric(encoder, DTW()).train()
+    encoder.layer.eval()
+    scores = evaluate(metric, QUERIES, REFERENCES, chunk=1)
+    assert encoder.seen == 11
+    assert metric.training
+    assert encoder.dropout.training
+    assert not encoder.layer.training
+    with torch.no_grad():
+        D = metric.eval().matrix(QUERIES[0], REFERENCES[0])
+    same(scores, evaluate_matrix(D, QUERIES[1], REFERENCES[1]))
+    encoder.seen = 0
+    evaluate(metric, (SEQUENCES, LABELS), chunk=5)
+    assert encoder.seen == 12
+
+
+def test_the_mode_comes_back_after_an_error():
+    class Broken(Euclidean):
+        def matrix(self, x, y=None, *, progress=False):
+            assert not self.training
+            raise RuntimeError("broken")
+
+    distance = Broken().train()
+    with pytest.raises(RuntimeError, match="broken"):
+        evaluate(distance, QUERIES, REFERENCES)
+    assert distance.training
+
+
+def test_nmi_clusters_vectors():
+    x = torch.cat([torch.randn(10, 3, generator=generator) + 20 * c for c in range(3)])
+    labels = torch.arange(3).repeat_interleave(10)
+    assert evaluate(Euclidean(), (x, labels), nmi=True).nmi == clustering.clustering_agreement(x, labels) == 1
+    assert evaluate(Euclidean(), (x.numpy(), labels), nmi=True).nmi == 1
+
+    class Mean(nn.Module):
+        def forward(self, batch):
+            return batch.values.mean(1)
+
+    assert evaluate(Metric(Mean(), Euclidean()), (x[:, None], labels), nmi=True).nmi == 1
+    with pytest.raises(ValueError, match=r"nmi clusters vectors, .* leave nmi out, or give vectors \(N, C\)"):
+        evaluate(Metric(FrameMLP(2, hidden=4), DTW()), QUERIES, nmi=True)
+
+
+def test_few_references_give_no_vote():
+    D = torch.rand(3, 4)
+    assert evaluate_matrix(D, [0, 1, 2], [0, 1, 2, 0]).vote is None  # type: ignore[arg-type]
+    assert evaluate_matrix(torch.rand(5, 5), [0, 1, 2, 0, 0]).vote is None  # type: ignore[arg-type]
+    assert evaluate_matrix(torch.rand(6, 6), [0, 1, 2, 0, 0, 0]).vote is not None  # type: ignore[arg-type]
+
+
+def test_a_class_with_one_member_gives_numbers():
+    scores = evaluate_matrix(torch.rand(3, 3), torch.tensor([0, 1, 2]))
+    assert (scores.accuracy, scores.map, scores.map_at_r, scores.f1, scores.unmatched) == (0, 0, 0, 0, 3)
+
+
+def test_the_result_prints_and_goes_to_json():
+    scores = evaluate_matrix(torch.rand(12, 12), LABELS, ks=(1, 5))
+    text = json.loads(json.dumps(scores.as_dict(), allow_nan=False))
+    assert list(text) == [
+        "accuracy", "f1", "map", "map_at_r", "knn", "recall", "vote", "nmi", "queries", "references", "unmatched",
+    ]  # fmt: skip
+    assert list(text["recall"]) == ["1", "5"]
+    table = str(scores).splitlines()
+    assert table[0] == "12 queries, 12 references, 4 classes; 1 without a reference of its class"
+    assert [line.rsplit(maxsplit=1)[0].strip() for line in table[1:]] == [
+        "accuracy", "f1", "map", "map@r", "knn@5", "recall@5", "vote",
+    ]  # fmt: skip
+    assert repr(scores).startswith(f"Scores(accuracy={scores.accuracy:.4f}, f1=")
+    with pytest.raises(AttributeError):
+        scores.map = 1.0  # type: ignore[misc]
+
+
+def test_progress_goes_to_stderr(capsys):
+    evaluate(Euclidean(), QUERIES, REFERENCES, chunk=2, progress=True)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "evaluate: 4 x 7" in captured.err
+
+
+def test_never_all_pairs_at_once():
+    # 6,000 x 6,000 float32 distances are 144 MB; the peak may not grow by half of that.
+    program = """
+        import resource, torch, likewise as lw
+        from likewise.evaluation.evaluate import evaluate
+        x, labels = torch.randn(6000, 8), torch.arange(6000) % 10
+        evaluate(lw.Euclidean(), (x[:500], labels[:500]))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        evaluate(lw.Euclidean(), (x, labels))
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    grown = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert grown < 72_000
+
+
+class Poor(Distance):
+    """Distances of which one is NaN."""
+
+    def matrix(self, x, y=None, *, progress=False):
+        D = torch.zeros(len(x), len(x if y is None else y))
+        D[-1, 0] = torch.nan
+        return D
+
+
+ITEMS = torch.zeros(3, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "error", "message"),
+    [
+        ((torch.zeros(3, 3), (ITEMS, [0, 1, 2])), {}, TypeError, "got Tensor; for a ready matrix, use evaluate_matrix"),
+        ((None, (ITEMS, [0, 1, 2])), {}, TypeError, "expected metric to be a Distance or a Metric, got NoneType"),
+        ((DTW(), ITEMS), {}, TypeError, r"expected queries=\(items, labels\), got Tensor"),
+        ((DTW(), (5, [0])), {}, TypeError, "expected the items of queries to be a Batch, a tensor or a list, got int"),
+        ((DTW(), (ITEMS, [0, 1])), {}, ValueError, r"expected the labels of queries of shape \(3,\), got \(2,\)"),
+        ((DTW(), (ITEMS, ["a", "b", "c"])), {}, TypeError, "expected the labels of queries to be numbers"),
+        (
+            (DTW(), (ITEMS, [0, 1, 2]), (ITEMS, [0])),
+            {},
+            ValueError,
+            r"expected the labels of references of shape \(3,\), got \(1,\)",
+        ),
+        ((DTW(), ([], [])), {}, ValueError, "queries are empty"),
+        ((DTW(), (ITEMS, [0, 1, 2]), ([], [])), {}, ValueError, "references are empty"),
+        ((DTW(), (ITEMS[:1], [0])), {}, ValueError, "without references, there must be at least two queries"),
+        ((DTW(), (ITEMS, [0, 1, 2])), {"ks": (1, 3)}, ValueError, "k is 3, but each row has 2 references"),
+        ((DTW(), (ITEMS, [0, 1, 2])), {"ks": 5}, TypeError, r"expected ks to be several numbers such as \(1, 5\)"),
+        ((DTW(), (ITEMS, [0, 1, 2])), {"chunk": 0}, ValueError, "chunk must be a whole number of 1 or more, got 0"),
+        ((Poor(), (ITEMS, [0, 1, 2])), {"chunk": 3}, ValueError, "D holds NaN in row 2"),
+        ((Poor(), (ITEMS, [0, 1, 2])), {"chunk": 2}, ValueError, "D holds NaN in row 1"),
+    ],
+)
+def test_bad_input_is_refused(arguments, settings, error, message):
+    with pytest.raises(error, match=f"evaluate: .*{message}"):
+        evaluate(*arguments, **settings)
+
+
+def test_a_ready_matrix_of_arrays_is_refused():
+    with pytest.raises(TypeError, match=r"evaluate_matrix: expected D to be a torch.Tensor, got ndarray"):
+        evaluate_matrix(np.zeros((2, 2)), [0, 1])  # type: ignore[arg-type]
