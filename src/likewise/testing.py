@@ -1,6 +1,7 @@
-"""Contract checks for operators and distances, and the one table of tolerances.
+"""Contract checks for operators, distances and losses, and the one table of tolerances.
 
-A new distance passes ``check_distance``, a new operator ``check_op``; both raise an AssertionError that says why not.
+A new distance passes ``check_distance``, a new loss ``check_loss``, a new operator ``check_op``; each raises an
+AssertionError that says why not.
 """
 
 import copy
@@ -113,6 +114,131 @@ def check_distance(
     empty = Batch(torch.empty(0, 4, channels, dtype=torch.float64))
     assert distance(empty, empty).shape == (0,), "an empty batch must give an empty result"
     assert distance.matrix(empty, y).shape == (0, len(y)), "an empty batch must give an empty matrix"
+
+
+def check_loss(
+    loss: torch.nn.Module, *, rectangular: bool = True, gradient: bool = True, distances: float = 1.0, seed: int = 0
+) -> None:
+    """Check that a loss keeps the contract of ``Loss``: ``loss(D, row_labels, col_labels=None)`` is a scalar.
+
+    Neither the order of items, nor the names of classes, nor the layout of D or the form of the labels matters; without
+    col_labels the diagonal is no pair, with them every cell is; dtypes agree; one class, singletons, ties, single
+    items, empty matrices and huge distances give finite numbers and gradients; bad input is refused by name; nothing
+    passed in is changed.
+
+    rectangular: whether it takes col_labels. gradient: whether its gradient is that of its value, away from ties; not
+    so for a loss with detached weights. distances: the size of the distances to try.
+
+    Example:
+        >>> import likewise.losses
+        >>> check_loss(likewise.losses.Contrastive())
+    """
+    generator = torch.Generator().manual_seed(seed)
+    D = distances * (0.1 + torch.rand(9, 9, generator=generator, dtype=torch.float64))
+    labels = torch.tensor([0, 1, 1, 2, 0, 2, 1, 0, 3])
+    loss = copy.deepcopy(loss).double()
+    _check_loss_values(loss, D, labels, generator)
+    _check_loss_dtypes(loss, D, labels)
+    _check_loss_extremes(loss, D, labels)
+    _check_loss_refusals(loss, D, labels)
+    if rectangular:
+        _check_loss_columns(loss, D, labels, generator)
+    if gradient:
+        with _as_assertion("wrong gradient"):
+            torch.autograd.gradcheck(lambda given: loss(given, labels), (D.clone().requires_grad_(),))
+
+
+def _check_loss_values(loss: torch.nn.Module, D: Tensor, labels: Tensor, generator: torch.Generator) -> None:
+    tolerance = TOLERANCE[torch.float64].value
+    given, given_labels, state = D.clone(), labels.clone(), copy.deepcopy(loss.state_dict())
+    value = loss(given, given_labels)
+    assert value.shape == (), f"expected a scalar, got the shape {tuple(value.shape)}"
+    assert torch.equal(given, D), "the loss changed D"
+    assert torch.equal(given_labels, labels), "the loss changed the labels"
+    for name, parameter in loss.state_dict().items():
+        assert torch.equal(parameter, state[name]), f"the loss changed its {name}"
+    order = torch.randperm(len(D), generator=generator)
+    assert_close(loss(D[order][:, order], labels[order]), value, tolerance, "items in another order")
+    assert_close(loss(D, 3 - labels), value, tolerance, "classes with other names")
+    assert torch.equal(loss(D.T.contiguous().T, labels), value), "D that is not contiguous"
+    for form in (labels.tolist(), labels.numpy(), labels.int()):
+        assert torch.equal(loss(D, form), value), f"labels as {type(form).__name__}"
+    blank = D.clone().fill_diagonal_(torch.nan).requires_grad_()
+    with _as_assertion("without col_labels, the diagonal is no pair"):
+        found = loss(blank, labels)
+        assert torch.equal(found, value), f"{found.item()} instead of {value.item()}"
+    with _as_assertion("the loss cannot be differentiated"):
+        (slope,) = torch.autograd.grad(found, blank)
+    assert (slope.diagonal() == 0).all(), "without col_labels, the diagonal has no gradient"
+
+
+def _check_loss_columns(loss: torch.nn.Module, D: Tensor, labels: Tensor, generator: torch.Generator) -> None:
+    tolerance = TOLERANCE[torch.float64].value
+    rows, columns = slice(0, 4), labels[:7]
+    value = loss(D[rows, :7], labels[rows], columns)
+    order = torch.randperm(4, generator=generator)
+    assert_close(loss(D[rows, :7][order], labels[rows][order], columns), value, tolerance, "rows in another order")
+    order = torch.randperm(7, generator=generator)
+    assert_close(
+        loss(D[rows, :7][:, order], labels[rows], columns[order]), value, tolerance, "columns in another order"
+    )
+    # Of items that are alone in their class, the diagonal holds the only positives.
+    alone, spread, values = torch.arange(4), D.mean() * torch.linspace(0.5, 1.5, 4, dtype=D.dtype), set()
+    for size in (0.0, 0.25, 0.5, 0.75, 1.0, 9.0):
+        given = D[:4, :4] + torch.diag(size * spread - D.diagonal()[:4])
+        values.add(loss(given, alone, alone).item())
+    assert len(values) > 1, "with col_labels, the diagonal counts"
+    for shape in ((0, 3), (3, 0)):
+        _finite(loss, D[: shape[0], : shape[1]], torch.arange(shape[0]), torch.arange(shape[1]), f"a matrix {shape}")
+
+
+def _check_loss_extremes(loss: torch.nn.Module, D: Tensor, labels: Tensor) -> None:
+    count = len(D)
+    for dtype in TOLERANCE:
+        module = copy.deepcopy(loss).to(dtype)
+        for matrix, classes, what in (
+            (D, labels, "random distances"),
+            (D, torch.zeros(count, dtype=torch.int64), "one class"),
+            (D[:4, :4], torch.arange(4), "singletons"),
+            (torch.ones_like(D), labels, "ties"),
+            (torch.zeros_like(D), labels, "zeros"),
+            (1e4 * D / D.max(), labels, "huge distances"),
+            (D[:1, :1], labels[:1], "one item"),
+            (D[:2, :2], labels[:2], "two items of two classes"),
+            (D[:0, :0], labels[:0], "an empty matrix"),
+        ):
+            _finite(module, matrix.to(dtype), classes, None, f"{what} in {dtype}")
+
+
+def _finite(loss: torch.nn.Module, D: Tensor, labels: Tensor, col_labels: Tensor | None, what: str) -> None:
+    D = D.clone().requires_grad_()
+    value = loss(D, labels, col_labels)
+    assert value.isfinite(), f"{what}: the loss is {value.item()}"
+    assert value.grad_fn is not None, f"{what}: the loss cannot be differentiated"
+    (gradient,) = torch.autograd.grad(value, D)
+    assert gradient.isfinite().all(), f"{what}: the gradient is not finite"
+
+
+def _check_loss_dtypes(loss: torch.nn.Module, D: Tensor, labels: Tensor) -> None:
+    for dtype, tolerance in TOLERANCE.items():
+        rounded = D.to(dtype)
+        found = copy.deepcopy(loss).to(dtype)(rounded, labels)
+        wanted = torch.promote_types(dtype, torch.float32)
+        assert found.dtype == wanted, f"{dtype} in, {found.dtype} out instead of {wanted}"
+        assert_close(found, loss(rounded.double(), labels), tolerance.value, f"values in {dtype}", scale=1.0)
+
+
+def _check_loss_refusals(loss: torch.nn.Module, D: Tensor, labels: Tensor) -> None:
+    broken = D.clone()
+    broken[3, 2] = torch.nan
+    _refused(lambda: loss(broken, labels), "D[3, 2]", "NaN in D")
+    _refused(lambda: loss(D[0], labels), "(N, M)", "D that is no matrix")
+    _refused(lambda: loss(D.long(), labels), "floating point", "D of integers")
+    _refused(lambda: loss(D[:4], labels[:4]), "square", "a rectangular D without col_labels")
+    _refused(lambda: loss(D, labels[:5]), "row_labels", "too few labels")
+    _refused(lambda: loss(D, labels[:, None]), "row_labels", "labels of two dimensions")
+    _refused(lambda: loss(D, labels.double()), "integers", "labels that are not whole numbers")
+    _refused(lambda: loss(D[:4], labels[:4], labels[:5]), "col_labels", "too few labels of columns")
 
 
 def _check_arguments_kept(distance: Distance, x: Batch, y: Batch, aligns: bool) -> None:

@@ -1,0 +1,59 @@
+"""Loss: what every loss can do."""
+
+from torch import Tensor, nn
+
+from likewise import _check
+from likewise.losses.pairs import Pairs
+
+
+class Loss(nn.Module):
+    """A loss of distances: ``loss(D, row_labels, col_labels=None)`` is a scalar. Smaller distances are closer.
+
+    D is (N, M): rows are anchors, columns are what they are compared with (other items, proxies, prototypes). Without
+    col_labels, D is square, items against themselves, and the diagonal is no pair. With col_labels every cell counts.
+    D need not be symmetric. Labels are integers; a sequence or an array will do.
+
+    reduction: "sum" adds the losses of the anchors, "mean" divides that by N, the number of rows, whether or not a row
+        had anything to learn from.
+
+    Half precision is computed in float32, and the result is float32. Where there is nothing to learn from (a batch of
+    one class, no two items of a class, an empty matrix) the loss is a zero that can be differentiated, unless it says
+    otherwise. Subclasses write ``per_anchor``; their public attributes are what ``repr`` shows.
+
+    Example:
+        >>> import torch
+        >>> class Attraction(Loss):
+        ...     def per_anchor(self, pairs):
+        ...         return sum_of(pairs.distances, pairs.positives)
+        >>> from likewise.losses.pairs import sum_of
+        >>> Attraction()(torch.tensor([[0.0, 3.0], [1.0, 0.0]]), [7, 7])
+        tensor(2.)
+    """
+
+    def __init__(self, *, reduction: str = "mean") -> None:
+        super().__init__()
+        if reduction not in ("mean", "sum"):
+            _check.refuse(self.name, f"expected reduction to be 'mean' or 'sum', got {reduction!r}")
+        self.reduction = reduction
+
+    @property
+    def name(self) -> str:
+        """What errors call this loss."""
+        return type(self).__name__
+
+    def per_anchor(self, pairs: Pairs) -> Tensor:
+        """The losses (N,) of the anchors."""
+        raise NotImplementedError(f"{self.name}.per_anchor")
+
+    def forward(self, D: Tensor, row_labels: object, col_labels: object | None = None) -> Tensor:
+        """The loss, a scalar, of distances D (N, M) between items with row_labels (N,) and col_labels (M,)."""
+        pairs = Pairs.of(self.name, D, row_labels, col_labels)
+        if pairs.distances.numel() == 0:
+            return pairs.distances.sum()
+        losses = self.per_anchor(pairs)  # (N,)
+        return losses.mean() if self.reduction == "mean" else losses.sum()
+
+    def extra_repr(self) -> str:
+        """Settings, for ``repr``."""
+        settings = {name: value for name, value in vars(self).items() if name[0] != "_" and name != "training"}
+        return ", ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in settings.items())
