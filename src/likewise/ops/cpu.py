@@ -39,6 +39,7 @@ class Problem:
     x_lengths: Tensor
     y_lengths: Tensor
     all_pairs: bool
+    full: bool  # every sequence is as long as its padding
 
     @property
     def pairs(self) -> int:
@@ -67,6 +68,8 @@ class Problem:
 
     def by_length(self, pairs: Tensor) -> Tensor:
         """The pairs in an order in which those of like lengths are neighbours: lanes then end together."""
+        if self.full:
+            return pairs
         rows = pairs // len(self.y_lengths) if self.all_pairs else pairs
         columns = pairs % len(self.y_lengths) if self.all_pairs else pairs
         return pairs[torch.argsort(self.x_lengths[rows] * (self.longest_y + 1) + self.y_lengths[columns])]
@@ -144,6 +147,7 @@ def problem(
         y = y.detach().contiguous()
         rows, x_steps, channels = x.shape
         columns, y_steps, _ = y.shape
+    full = x_lengths is None and y_lengths is None
     x_lengths = _lengths(op, "x_lengths", x_lengths, rows, x_steps)
     y_lengths = _lengths(op, "y_lengths", y_lengths, columns, y_steps)
     if y is None:
@@ -172,7 +176,7 @@ def problem(
         open_end=rules.open_end,
         gamma=gamma,
     )
-    return Problem(described, x, y, x_lengths, y_lengths, all_pairs)
+    return Problem(described, x, y, x_lengths, y_lengths, all_pairs, full)
 
 
 def share_out(count: int, cells: int, work: Callable[[int, int], None]) -> None:

@@ -34,9 +34,39 @@ def operator(
     _library.impl(name, lambda *arguments: _run_triton(op, triton, arguments), "CUDA")
     _library.impl(name, lambda *arguments: _no_kernel(op, arguments), "CompositeExplicitAutograd")
     torch.library.register_fake(f"likewise::{name}", fake, lib=_library)
+    run = getattr(torch.ops.likewise, name).default
     if backward is not None:
-        torch.library.register_autograd(f"likewise::{name}", backward, setup_context=save, lib=_library)
-    return getattr(torch.ops.likewise, name).default
+        _library.impl(name, _with_derivative(run, save, backward), "Autograd", with_keyset=True)
+    return run
+
+
+def _with_derivative(
+    run: torch._ops.OpOverload, save: Callable[..., None] | None, backward: Callable[..., Any]
+) -> Callable[..., Any]:
+    """What ``torch.library.register_autograd`` makes, less its search for default arguments, of which we have none: on
+    a GPU that took longer than a short kernel.
+    """
+
+    class Derivative(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, keys: Any, *arguments: Any) -> Any:
+            with torch._C._AutoDispatchBelowAutograd():
+                output = run.redispatch(keys & torch._C._after_autograd_keyset, *arguments)
+            if save is not None:
+                save(ctx, arguments, output)
+            return output
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:  # type: ignore[override]
+            return None, *backward(ctx, *grads)
+
+    def implementation(keys: Any, *arguments: Any) -> Any:
+        if torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in arguments):
+            return Derivative.apply(keys, *arguments)
+        with torch._C._AutoDispatchBelowAutograd():
+            return run.redispatch(keys & torch._C._after_autograd_keyset, *arguments)
+
+    return implementation
 
 
 def _run_triton(op: str, kernel: str, arguments: tuple[Any, ...]) -> Any:

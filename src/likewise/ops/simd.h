@@ -102,65 +102,21 @@ template <class T> INLINE V<T> shift(V<T> a, V<T> b) {
 #endif
 }
 
-// Freed scratch, kept for the thread's next call: fresh memory costs a page fault every 4 KB, and threads that fault
-// wait for each other.
-class Kept {
-public:
-    ~Kept() {
-        for (Block& block : blocks_) std::free(block.data);
-    }
-    // A block of at least `bytes`, which becomes its size.
-    void* take(size_t& bytes) {
-        Block* best = nullptr;
-        for (Block& block : blocks_)
-            if (block.bytes >= bytes && (!best || block.bytes < best->bytes)) best = &block;
-        if (!best) return std::aligned_alloc(64, bytes);
-        void* data = best->data;
-        bytes = best->bytes;
-        total_ -= bytes;
-        *best = {nullptr, 0};
-        return data;
-    }
-    void give(void* data, size_t bytes) {
-        Block* least = blocks_;
-        for (Block& block : blocks_)
-            if (block.bytes < least->bytes) least = &block;
-        if (!data || bytes <= least->bytes || total_ + bytes > kMost) {
-            std::free(data);
-            return;
-        }
-        std::free(least->data);
-        total_ += bytes - least->bytes;
-        *least = {data, bytes};
-    }
-
-private:
-    struct Block {
-        void* data = nullptr;
-        size_t bytes = 0;
-    };
-    static constexpr size_t kMost = size_t(64) << 20;
-    Block blocks_[16];
-    size_t total_ = 0;
-};
-thread_local Kept kept;
-
 // Aligned scratch that grows and is never initialised.
 template <class T> class Buffer {
 public:
     Buffer() = default;
     explicit Buffer(int64_t count) { reserve(count); }
-    ~Buffer() { kept.give(data_, bytes_); }
+    ~Buffer() { std::free(data_); }
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
     // Room for `count` elements; earlier contents are lost when it grows.
     T* reserve(int64_t count) {
         const size_t needed = (size_t(count) * sizeof(T) + 127) / 64 * 64;
         if (!data_ || needed > bytes_) {
-            kept.give(data_, bytes_);
-            data_ = nullptr;
+            std::free(data_);
+            data_ = static_cast<T*>(std::aligned_alloc(64, needed));
             bytes_ = needed;
-            data_ = static_cast<T*>(kept.take(bytes_));
             if (!data_) throw std::bad_alloc();
         }
         return data_;

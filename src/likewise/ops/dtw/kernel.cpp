@@ -19,7 +19,7 @@ template <class T> struct HardStep {
         V<T> value;
     };
     // What 16 (or, for AVX-512, 32) registers hold beside the costs.
-    static constexpr int kRows = kBytes == 64 ? 8 : 4;
+    static constexpr int kRows = kBytes == 64 ? 8 : 6;
     static constexpr bool kStaggered = false;
     bool open_begin;
 
