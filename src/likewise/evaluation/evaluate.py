@@ -46,7 +46,7 @@ def evaluate(
     metric: a Distance, or a Metric, whose encoder then runs once for each item.
     queries, references: (items, labels) each; without references, queries against themselves, none finding itself.
     ks: the k of k-NN accuracy and of Recall@k. nmi: cluster the queries too, where they are vectors.
-    chunk: queries at once; by default as many as make about 4 million distances. progress draws a bar on stderr.
+    chunk: queries at once; by default as many as make about a million distances. progress draws a bar on stderr.
 
     Distances are computed for a chunk of queries at a time and reduced at once: memory grows with the number of
     references, not with that of pairs. The metric is put in evaluation mode for the time, and no gradients are kept.

@@ -1,0 +1,1 @@
+"""Find what is near."""
