@@ -70,3 +70,49 @@ def soft_dtw_gradients(
     end: int,
 ) -> None: ...
 def soft_dtw_hessian(isa: str, problem: object, tangent: int, product: int, begin: int, end: int) -> None: ...
+
+class WarpProblem:
+    def __init__(
+        self,
+        x: int,
+        y: int,
+        x_lengths: int,
+        y_lengths: int,
+        x_times: int,
+        y_times: int,
+        reg: int,
+        lower: int,
+        upper: int,
+        slope_min: int,
+        slope_max: int,
+        count: int,
+        x_steps: int,
+        y_steps: int,
+        channels: int,
+        float64: bool,
+        subsequence: bool,
+        huber: float,
+        nodes: int,
+        refinements: int,
+    ) -> None: ...
+
+class WarpGradients:
+    def __init__(
+        self,
+        value: int,
+        warp: int,
+        x: int,
+        y: int,
+        reg: int,
+        lower: int,
+        upper: int,
+        slope_min: int,
+        slope_max: int,
+    ) -> None: ...
+
+def gdtw_solve(
+    isa: str, problem: object, values: int, warps: int, holds: int, faults: int, begin: int, end: int
+) -> None: ...
+def gdtw_gradients(
+    isa: str, problem: object, warps: int, holds: int, gradients: object, begin: int, end: int
+) -> None: ...

@@ -9,6 +9,7 @@
 
 #include "dtw/kernel.h"
 #include "finite/kernel.h"
+#include "gdtw/kernel.h"
 #include "problem.h"
 #include "soft_dtw/kernel.h"
 
@@ -141,6 +142,43 @@ NB_MODULE(_native, module) {
         "soft_dtw_hessian",
         [](const std::string& isa, const Problem& problem, Address tangent, Address product, int64_t begin, int64_t end) {
             CALL(isa, soft_dtw_hessian, problem, at<void>(tangent), at<void>(product), begin, end);
+        },
+        Release());
+
+    nb::class_<WarpProblem>(module, "WarpProblem")
+        .def("__init__",
+             [](WarpProblem* self, Address x, Address y, Address x_lengths, Address y_lengths, Address x_times, Address y_times,
+                Address reg, Address lower, Address upper, Address slope_min, Address slope_max, int64_t count, int64_t x_steps,
+                int64_t y_steps, int64_t channels, bool float64, bool subsequence, double huber, int64_t nodes,
+                int64_t refinements) {
+                 new (self) WarpProblem{at<void>(x), at<void>(y), at<int64_t>(x_lengths), at<int64_t>(y_lengths),
+                                        at<double>(x_times), at<double>(y_times), at<double>(reg), at<double>(lower),
+                                        at<double>(upper), at<double>(slope_min), at<double>(slope_max), count, x_steps,
+                                        y_steps, channels, float64, subsequence, huber, nodes, refinements};
+             },
+             "x"_a, "y"_a, "x_lengths"_a, "y_lengths"_a, "x_times"_a, "y_times"_a, "reg"_a, "lower"_a, "upper"_a,
+             "slope_min"_a, "slope_max"_a, "count"_a, "x_steps"_a, "y_steps"_a, "channels"_a, "float64"_a, "subsequence"_a,
+             "huber"_a, "nodes"_a, "refinements"_a);
+    nb::class_<WarpGradients>(module, "WarpGradients")
+        .def("__init__",
+             [](WarpGradients* self, Address value, Address warp, Address x, Address y, Address reg, Address lower, Address upper,
+                Address slope_min, Address slope_max) {
+                 new (self) WarpGradients{at<double>(value), at<double>(warp), at<void>(x), at<void>(y), at<double>(reg),
+                                          at<double>(lower), at<double>(upper), at<double>(slope_min), at<double>(slope_max)};
+             },
+             "value"_a, "warp"_a, "x"_a, "y"_a, "reg"_a, "lower"_a, "upper"_a, "slope_min"_a, "slope_max"_a);
+    module.def(
+        "gdtw_solve",
+        [](const std::string& isa, const WarpProblem& problem, Address values, Address warps, Address holds, Address faults,
+           int64_t begin, int64_t end) {
+            CALL(isa, gdtw_solve, problem, at<double>(values), at<double>(warps), at<int32_t>(holds), at<int64_t>(faults), begin, end);
+        },
+        Release());
+    module.def(
+        "gdtw_gradients",
+        [](const std::string& isa, const WarpProblem& problem, Address warps, Address holds, const WarpGradients& gradients,
+           int64_t begin, int64_t end) {
+            CALL(isa, gdtw_gradients, problem, at<double>(warps), at<int32_t>(holds), gradients, begin, end);
         },
         Release());
 }
