@@ -4,6 +4,7 @@ A strip (n, M) holds some rows of a matrix, as ``labels.ready_strip`` gives them
 find: one in each row, or none in any.
 """
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -47,15 +48,15 @@ def average_precision(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Te
 def _by_binary_search(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Tensor) -> Precision:
     """Sort values, which NumPy does far faster than any sorting of positions, and look up the relevant ones' ranks."""
     found = torch.zeros(2, len(strip), dtype=torch.float64)
-    distances, results = strip.numpy(), found.numpy()
-    members = {label: (columns == label).nonzero()[:, 0].numpy() for label in rows.unique().tolist()}
-    counted = torch.arange(1, len(columns) + 1, dtype=torch.float64).numpy()
-    labels, hits = rows.tolist(), relevant.tolist()
+    results, hits = found.numpy(), relevant.tolist()
+    precision_of = hit_precision(strip, rows, columns, relevant)
 
     def work(part: range) -> None:
         for i in part:
             if hits[i]:
-                results[:, i] = _row_precision(distances[i], members[labels[i]], hits[i], counted)
+                precision, rank = precision_of(i)
+                results[0, i] = precision.sum() / hits[i]
+                results[1, i] = precision[: rank.searchsorted(hits[i], "right")].sum() / hits[i]
 
     threads = torch.get_num_threads()
     if threads == 1 or strip.numel() < 1 << 16:  # too little to share
@@ -67,16 +68,26 @@ def _by_binary_search(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Te
     return Precision(*found)
 
 
-def _row_precision(row: Any, members: Any, relevant: int, counted: Any) -> tuple[float, float]:
-    """Of one row (M,), a NumPy array, whose relevant columns are members; ``relevant`` of them may be found."""
-    hits = row[members]
-    hits.sort()
-    row = row.copy()
-    row.sort()
-    rank = row.searchsorted(hits[:relevant], "right")  # how many columns are not further
-    tied = (rank[1:] == rank[:-1]).any()
-    precision = (rank.searchsorted(rank, "right") if tied else counted[:relevant]) / rank
-    return precision.sum() / relevant, precision[: rank.searchsorted(relevant, "right")].sum() / relevant
+def hit_precision(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Tensor) -> Callable[[int], tuple[Any, Any]]:
+    """A function of a row's index: the precision at each of its R relevant columns, nearest first, and their ranks.
+
+    Both are NumPy arrays (R,). A rank is how many columns are not further: equal distances have the last one's.
+    """
+    distances = strip.numpy()
+    members = {label: (columns == label).nonzero()[:, 0].numpy() for label in rows.unique().tolist()}
+    labels, hits = rows.tolist(), relevant.tolist()
+    counted = torch.arange(1, len(columns) + 1, dtype=torch.float64).numpy()
+
+    def precision_of(i: int) -> tuple[Any, Any]:
+        found = distances[i][members[labels[i]]]
+        found.sort()
+        row = distances[i].copy()
+        row.sort()
+        rank = row.searchsorted(found[: hits[i]], "right")
+        tied = (rank[1:] == rank[:-1]).any()
+        return (rank.searchsorted(rank, "right") if tied else counted[: hits[i]]) / rank, rank
+
+    return precision_of
 
 
 def _by_sorting(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Tensor) -> Precision:
