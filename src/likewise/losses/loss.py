@@ -22,10 +22,10 @@ class Loss(nn.Module):
 
     Example:
         >>> import torch
+        >>> from likewise.losses.pairs import sum_of
         >>> class Attraction(Loss):
         ...     def per_anchor(self, pairs):
         ...         return sum_of(pairs.distances, pairs.positives)
-        >>> from likewise.losses.pairs import sum_of
         >>> Attraction()(torch.tensor([[0.0, 3.0], [1.0, 0.0]]), [7, 7])
         tensor(2.)
     """

@@ -1,0 +1,400 @@
+"""Batch samplers: which items make up each batch. Give one to a DataLoader as its ``batch_sampler``.
+
+Each is seeded, can stop and go on in the middle of an epoch, and shares every batch among several processes.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Sampler
+
+from likewise import _check
+
+
+class BatchSampler(Sampler[list[int]]):
+    """What every sampler here can do. Subclasses write ``draw``, and set ``batches``, the number of batches an epoch.
+
+    batch_size: items in a batch, over all processes.
+    seed: with the epoch, decides every batch.
+    rank, world_size: this process among how many. Batch i of one process is, cut in the order of ranks, the batches i
+        of several; so batch_size must be a multiple of world_size. With Lightning, pass use_distributed_sampler=False.
+
+    Each iteration is an epoch of its own, with other batches: the next one, or the one that ``set_epoch`` names.
+    ``load_state_dict`` makes the next iteration give the batches that were left when the state was taken.
+
+    Example:
+        >>> sampler = Shuffled(5, batch_size=2)
+        >>> batches = iter(sampler)
+        >>> first, state = next(batches), sampler.state_dict()
+        >>> again = Shuffled(5, batch_size=2)
+        >>> again.load_state_dict(state)
+        >>> list(again) == list(batches)
+        True
+    """
+
+    batches: int
+
+    def __init__(self, batch_size: int, *, seed: int, rank: int, world_size: int) -> None:
+        self.batch_size = _whole(self.name, "batch_size", batch_size, 1)
+        self.seed = _whole(self.name, "seed", seed, 0)
+        self.world_size = _whole(self.name, "world_size", world_size, 1)
+        self.rank = _whole(self.name, "rank", rank, 0)
+        if self.rank >= self.world_size:
+            _check.refuse(self.name, f"rank {rank} is none of the {world_size} processes, which count from 0")
+        if self.batch_size % self.world_size:
+            _check.refuse(self.name, f"batch_size {batch_size} must be a multiple of world_size {world_size}")
+        self.epoch, self.position = 0, 0  # the epoch, and how many of its batches have been given
+        self._begun = False
+
+    @property
+    def name(self) -> str:
+        """What errors call this sampler."""
+        return type(self).__name__
+
+    def draw(self, random: np.random.Generator) -> Iterator[np.ndarray]:
+        """The batches of an epoch, each (batch_size,), of all processes."""
+        raise NotImplementedError(f"{self.name}.draw")
+
+    def begin(self) -> None:
+        """Called when an epoch begins, before ``draw``."""
+
+    def __len__(self) -> int:
+        return self.batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        if self._begun or self.position >= len(self):
+            self.epoch, self.position = self.epoch + 1, 0
+        if self.position == 0:
+            self.begin()
+        self._begun = True
+        first = self.position
+        for i, batch in enumerate(self.draw(np.random.default_rng([self.seed, self.epoch]))):
+            if i >= first:
+                self.position = i + 1
+                start, end = (len(batch) * rank // self.world_size for rank in (self.rank, self.rank + 1))
+                yield batch[start:end].tolist()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next iteration this epoch. A state that was loaded in the middle of it is kept."""
+        epoch = _whole(self.name, "epoch", epoch, 0)
+        if self._begun or epoch != self.epoch:
+            self.epoch, self.position, self._begun = epoch, 0, False
+
+    def state_dict(self, position: int | None = None) -> dict[str, Any]:
+        """Where the sampler stands.
+
+        position: how many batches of this epoch are done, if the sampler cannot know: a DataLoader with workers reads
+            ahead of the training.
+        """
+        position = self.position if position is None else _whole(self.name, "position", position, 0)
+        return {"seed": self.seed, "epoch": self.epoch, "position": position, "batches": len(self)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where the sampler stood that gave this state; the number of processes may differ."""
+        missing = self.state_dict().keys() - state.keys()
+        if missing:
+            _check.refuse(self.name, f"the state lacks {', '.join(sorted(missing))}")
+        if state["batches"] != len(self):
+            _check.refuse(self.name, f"the state is of {state['batches']} batches an epoch, this has {len(self)}")
+        self.seed = _whole(self.name, "seed", state["seed"], 0)
+        self.epoch = _whole(self.name, "epoch", state["epoch"], 0)
+        self.position = _whole(self.name, "position", state["position"], 0)
+        self._begun = False
+
+
+class Shuffled(BatchSampler):
+    """All items in a new order each epoch.
+
+    size: the number of items.
+    drop_last: leave out the last batch if it is smaller than the others. Otherwise several processes get shares of it
+        that differ by at most one item, and it is refused if there is not one for each.
+
+    Example:
+        >>> [len(batch) for batch in Shuffled(7, batch_size=3)]
+        [3, 3, 1]
+    """
+
+    def __init__(
+        self,
+        size: int,
+        batch_size: int,
+        *,
+        drop_last: bool = False,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        super().__init__(batch_size, seed=seed, rank=rank, world_size=world_size)
+        self.size = _whole(self.name, "size", size, 1)
+        whole, rest = divmod(self.size, self.batch_size)
+        if drop_last and whole == 0:
+            _check.refuse(
+                self.name, f"{size} items are less than one batch of {batch_size}, which drop_last leaves out"
+            )
+        if not drop_last and 0 < rest < self.world_size:
+            _check.refuse(self.name, f"the last batch has {rest} items for {world_size} processes; pass drop_last=True")
+        self.batches = whole + (rest > 0 and not drop_last)
+
+    def draw(self, random: np.random.Generator) -> Iterator[np.ndarray]:
+        """The batches of an epoch."""
+        order = random.permutation(self.size)
+        for i in range(len(self)):
+            yield order[i * self.batch_size : (i + 1) * self.batch_size]
+
+
+class ClassBalanced(BatchSampler):
+    """Every class equally often, however many members it has.
+
+    Classes take turns, in a new order each round, so that any two classes differ by at most two in a batch. The members
+    of a class come in random order, each once before any comes again: those of a small class come more often, in one
+    batch too if it is smaller than its share.
+
+    labels: (N,), integers or strings.
+    batches: batches an epoch; by default N // batch_size, at least one.
+
+    Example:
+        >>> labels = ["rare"] + 99 * ["common"]
+        >>> next(iter(ClassBalanced(labels, batch_size=4))).count(0)
+        2
+    """
+
+    def __init__(
+        self,
+        labels: object,
+        batch_size: int,
+        *,
+        batches: int | None = None,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        super().__init__(batch_size, seed=seed, rank=rank, world_size=world_size)
+        self.classes, self._members = _members(self.name, labels)
+        self.batches = _batches(self.name, batches, self._members, self.batch_size)
+
+    def draw(self, random: np.random.Generator) -> Iterator[np.ndarray]:
+        """The batches of an epoch."""
+        decks = [_Deck(members, random) for members in self._members]
+        turns = _Deck(np.arange(len(decks)), random)
+        for _ in range(len(self)):
+            yield np.concatenate([decks[turns.take(1)[0]].take(1) for _ in range(self.batch_size)])
+
+
+class MPerClass(BatchSampler):
+    """The same number of items of each class in a batch: batch_size / per_class classes, per_class items of each.
+
+    All classes come equally often over an epoch, and the members of a class each once before any comes again.
+
+    labels: (N,), integers or strings.
+    repeat: let a class with fewer than per_class members, one that has a single member say, fill its places by
+        repeating them. By default it is refused: a repeated item is its own positive, at distance 0.
+    batches: batches an epoch; by default N // batch_size, at least one.
+
+    Example:
+        >>> labels = [0, 0, 0, 1, 1, 2, 2, 2]
+        >>> batch = next(iter(MPerClass(labels, batch_size=4, per_class=2)))
+        >>> labels[batch[0]] == labels[batch[1]] != labels[batch[2]] == labels[batch[3]]
+        True
+    """
+
+    def __init__(
+        self,
+        labels: object,
+        batch_size: int,
+        per_class: int,
+        *,
+        repeat: bool = False,
+        batches: int | None = None,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        super().__init__(batch_size, seed=seed, rank=rank, world_size=world_size)
+        self.per_class = _whole(self.name, "per_class", per_class, 1)
+        if self.batch_size % self.per_class:
+            _check.refuse(self.name, f"batch_size {batch_size} must be a multiple of per_class {per_class}")
+        self.classes, self._members = _members(self.name, labels)
+        together = self.batch_size // self.per_class
+        if together > len(self.classes):
+            _check.refuse(self.name, f"a batch needs {together} classes, and there are {len(self.classes)}")
+        for label, members in zip(self.classes, self._members, strict=True):
+            if len(members) < self.per_class and not repeat:
+                _check.refuse(
+                    self.name,
+                    f"class {label} has {len(members)} of the {per_class} members that a batch needs; "
+                    "leave it out, or pass repeat=True",
+                )
+        self.batches = _batches(self.name, batches, self._members, self.batch_size)
+
+    def choose(self, turns: "_Deck", random: np.random.Generator) -> np.ndarray:
+        """The classes of a batch, as positions in ``classes``."""
+        return turns.take(self.batch_size // self.per_class)
+
+    def draw(self, random: np.random.Generator) -> Iterator[np.ndarray]:
+        """The batches of an epoch."""
+        decks = [_Deck(members, random) for members in self._members]
+        turns = _Deck(np.arange(len(decks)), random)
+        for _ in range(len(self)):
+            yield np.concatenate([decks[i].take(self.per_class) for i in self.choose(turns, random)])
+
+
+class HardBatch(MPerClass):
+    """As ``MPerClass``, with classes in a batch that are close to each other and so hard to tell apart.
+
+    A batch begins with a class whose turn it is. A share of the others, ``hardness``, are the classes closest to it;
+    the rest are drawn at random. How close classes are comes from ``update``: call it with distances that you have
+    anyway, those of each training batch or of the whole set once. Without any, batches are drawn at random.
+
+    What ``update`` learns is used from the next epoch on, so that neither reading ahead nor resuming changes a batch.
+    With several processes each must be given the same distances. Memory is two numbers for each pair of classes.
+
+    hardness: from 0, none of the closest classes, to 1, nothing but them.
+    momentum: how much of what is known of two classes stays when they are seen again.
+
+    Example:
+        >>> sampler = HardBatch([0, 1, 2, 0, 1, 2], batch_size=4, per_class=2, hardness=1.0)
+        >>> sampler.update(torch.tensor([[0.0, 9.0, 1.0], [9.0, 0.0, 8.0], [1.0, 8.0, 0.0]]), [0, 1, 2])
+        >>> {frozenset(i % 3 for i in batch) for batch in (*sampler, *sampler, *sampler)} <= {
+        ...     frozenset({0, 2}), frozenset({1, 2})}
+        True
+    """
+
+    def __init__(
+        self,
+        labels: object,
+        batch_size: int,
+        per_class: int,
+        *,
+        hardness: float = 0.5,
+        momentum: float = 0.9,
+        repeat: bool = False,
+        batches: int | None = None,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        super().__init__(
+            labels, batch_size, per_class, repeat=repeat, batches=batches, seed=seed, rank=rank, world_size=world_size
+        )
+        self.hardness = _share(self.name, "hardness", hardness)
+        self.momentum = _share(self.name, "momentum", momentum)
+        # Mean distances between classes, inf where unknown: what is known by now, and what this epoch goes by.
+        self._known = np.full((len(self.classes), len(self.classes)), np.inf, dtype=np.float32)
+        self._used = self._known.copy()
+
+    def update(self, D: Tensor, row_labels: object, col_labels: object | None = None) -> None:
+        """Take note of distances D (N, M) between items of classes row_labels (N,) and col_labels (M,) or the rows'.
+
+        A class is as far from another as their items are on average, in either direction.
+        """
+        if _check.is_tensor(self.name, "D", D).ndim != 2:
+            _check.refuse(self.name, f"expected D of shape (N, M), got {tuple(D.shape)}")
+        rows = self._positions("row_labels", row_labels, D.shape[0])
+        columns = self._positions("col_labels", row_labels if col_labels is None else col_labels, D.shape[1])
+        cells, count = rows[:, None] != columns, len(self.classes)  # (N, M)
+        distances = D.detach().to("cpu", torch.float64).numpy()[cells]
+        if not np.isfinite(distances).all():
+            _check.refuse(self.name, "D holds distances that are not finite")
+        pairs = (np.minimum(rows[:, None], columns) * count + np.maximum(rows[:, None], columns))[cells]
+        seen, which = np.unique(pairs, return_inverse=True)
+        means = np.bincount(which, distances) / np.bincount(which) if len(seen) else np.empty(0)
+        a, b = seen // count, seen % count
+        before = self._known[a, b]
+        before = np.where(np.isinf(before), means, before)
+        self._known[a, b] = self._known[b, a] = self.momentum * before + (1 - self.momentum) * means
+
+    def begin(self) -> None:
+        """Go by what is known now, for a whole epoch."""
+        self._used = self._known.copy()
+
+    def choose(self, turns: "_Deck", random: np.random.Generator) -> np.ndarray:
+        """The classes of a batch, as positions in ``classes``."""
+        others = self.batch_size // self.per_class - 1
+        first = turns.take(1)
+        away = self._used[first[0]]
+        closest = np.argsort(away, kind="stable")[: round(self.hardness * others)]
+        closest = closest[np.isfinite(away[closest])]
+        rest = random.permutation(np.setdiff1d(np.arange(len(away)), np.append(closest, first)))
+        return np.concatenate([first, closest, rest[: others - len(closest)]])
+
+    def state_dict(self, position: int | None = None) -> dict[str, Any]:
+        """Where the sampler stands, and how far classes are from each other."""
+        return super().state_dict(position) | {"known": torch.tensor(self._known), "used": torch.tensor(self._used)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where the sampler stood that gave this state."""
+        for name in ("known", "used"):
+            if name in state and state[name].shape != self._known.shape:
+                classes = len(state[name])
+                _check.refuse(self.name, f"the state is of {classes} classes, this sampler has {len(self.classes)}")
+        super().load_state_dict(state)
+        self._known, self._used = (state[name].float().cpu().numpy().copy() for name in ("known", "used"))
+
+    def _positions(self, name: str, labels: object, count: int) -> np.ndarray:
+        values = _vector(self.name, name, labels)
+        if len(values) != count:
+            _check.refuse(self.name, f"expected {name} of shape ({count},), as D has it, got ({len(values)},)")
+        found = np.searchsorted(self.classes, values).clip(max=len(self.classes) - 1)
+        unknown = self.classes[found] != values
+        if unknown.any():
+            _check.refuse(self.name, f"{name} hold {values[unknown][0]}, which is none of the classes")
+        return found
+
+
+class _Deck:
+    """Items dealt in random order, each once before any comes again, and none twice in a hand if there are enough."""
+
+    def __init__(self, items: np.ndarray, random: np.random.Generator) -> None:
+        self.items, self.random = items, random
+        self.left = items[:0]
+
+    def take(self, count: int) -> np.ndarray:
+        """The next items, (count,)."""
+        hand, self.left = self.left[:count], self.left[count:]
+        while len(hand) < count:
+            fresh = self.random.permutation(self.items)
+            held = np.isin(fresh, hand)
+            fresh = np.concatenate([fresh[~held], fresh[held]])
+            missing = count - len(hand)
+            hand, self.left = np.concatenate([hand, fresh[:missing]]), fresh[missing:]
+        return hand
+
+
+def _members(op: str, labels: object) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The classes (K,), sorted, and the positions of the members of each."""
+    values = _vector(op, "labels", labels)
+    if len(values) == 0:
+        _check.refuse(op, "there are no labels")
+    classes, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return classes, np.split(np.argsort(which, kind="stable"), counts.cumsum()[:-1])
+
+
+def _vector(op: str, name: str, labels: object) -> np.ndarray:
+    values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if values.ndim != 1:
+        _check.refuse(op, f"expected {name} of shape (N,), got {values.shape}")
+    if values.dtype.kind not in "iuU" and len(values):
+        raise TypeError(f"{op}: expected {name} to be integers or strings, got {values.dtype}")
+    return values
+
+
+def _batches(op: str, batches: int | None, members: list[np.ndarray], batch_size: int) -> int:
+    by_default = max(1, sum(map(len, members)) // batch_size)
+    return by_default if batches is None else _whole(op, "batches", batches, 1)
+
+
+def _whole(op: str, name: str, value: object, least: int) -> int:
+    number = _check.number(op, name, value)
+    if not isinstance(number, int) or number < least:
+        _check.refuse(op, f"{name} must be a whole number of at least {least}, got {value}")
+    return number
+
+
+def _share(op: str, name: str, value: object) -> float:
+    number = _check.number(op, name, value)
+    if not 0 <= number <= 1:
+        _check.refuse(op, f"{name} must be between 0 and 1, got {value}")
+    return float(number)
