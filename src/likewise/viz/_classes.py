@@ -1,0 +1,40 @@
+"""Classes in plots: labels and names, checked, and a colour for each class."""
+
+from collections.abc import Sequence
+
+import matplotlib
+import numpy as np
+
+from likewise import _check
+from likewise.viz._inputs import to_numpy
+
+MOST_NAMED = 20  # classes that a legend lists, and that a table has room to number
+# Okabe and Ito's, which colour-blind readers tell apart; black is for text.
+EIGHT = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#7F7F7F")
+
+
+def read_labels(op: str, name: str, labels: object, size: int) -> np.ndarray:
+    """Labels (size,), numbers or names."""
+    values = to_numpy(labels)
+    if values.shape != (size,):
+        _check.refuse(op, f"expected {name} of shape ({size},), got {values.shape}")
+    return values
+
+
+def read_names(op: str, names: Sequence[object] | None, found: np.ndarray) -> list[str]:
+    """A name for each class: as given, in the order of the sorted labels, or the label itself."""
+    if names is None:
+        return [f"{label:g}" if isinstance(label, np.floating) else str(label) for label in found]
+    if len(names) != len(found):
+        _check.refuse(op, f"expected a name for each of the {len(found)} classes, got {len(names)}")
+    return [str(to_numpy(name)) for name in names]
+
+
+def class_colors(count: int) -> list:
+    """Eight that are told apart easily, ten or twenty that are told apart, or as many as need be along the rainbow."""
+    if count <= len(EIGHT):
+        return list(EIGHT[:count])
+    if count <= MOST_NAMED:
+        ten_or_twenty = matplotlib.colormaps["tab10" if count <= 10 else "tab20"]
+        return [ten_or_twenty(i) for i in range(count)]
+    return list(matplotlib.colormaps["turbo"](np.linspace(0, 1, count)))
