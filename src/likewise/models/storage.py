@@ -71,6 +71,19 @@ def read_note(path: Path) -> str:
         return (file.metadata() or {}).get("note", "")
 
 
+def read_shapes(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file by name, on the meta device: shapes and types without their numbers."""
+    shapes = {}
+    with _opened(path) as file:
+        for name in file.keys():  # noqa: SIM118, this is no dict
+            part = file.get_slice(name)
+            dtype = DTYPES.get(part.get_dtype())
+            if dtype is None:
+                _check.refuse(str(path), f"{name} holds {part.get_dtype()}, which likewise never writes")
+            shapes[name] = torch.empty(part.get_shape(), dtype=dtype, device="meta")
+    return shapes
+
+
 def read_tensors(path: Path, expected: Mapping[str, Tensor], *, limit: int) -> dict[str, Tensor]:
     """Read the tensors that are expected, refusing others, missing ones, and other shapes before any is loaded.
 

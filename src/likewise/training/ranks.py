@@ -1,0 +1,75 @@
+"""Ranks: rows of a batch, and of its distance matrix, shared out over processes and gathered with their gradients."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+from likewise.data.batch import Batch
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """One process among ``size``: each works on its rows, and all of them see everything that was gathered.
+
+    The loss is then the same number in every process, and so are its derivatives with respect to what was gathered.
+    Going back, these are summed over the processes and handed to the one that computed the rows. Lightning's mean over
+    the processes divides by their number again: the weights move as they would in one process with the whole batch.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    def rows(self, count: int) -> slice:
+        """The rows of this process, of so many in all; the first processes get one more if they do not divide."""
+        each, more = divmod(count, self.size)
+        first = self.rank * each + min(self.rank, more)
+        return slice(first, first + each + (self.rank < more))
+
+    def gather(self, own: Tensor, count: int) -> Tensor:
+        """All rows (count, ...) from this process's own, with gradients."""
+        return own if self.size == 1 else _Gather.apply(own, self, count)
+
+    def gather_encoded(self, own: Batch | Tensor, count: int) -> Batch | Tensor:
+        """All encoded items from this process's own, with gradients."""
+        if self.size == 1:
+            return own
+        if isinstance(own, Tensor):
+            return self.gather(own, count)
+        steps = torch.tensor(own.values.shape[1], device=own.device)
+        distributed.all_reduce(steps, distributed.ReduceOp.MAX)
+        values = torch.nn.functional.pad(own.values, (0, 0, 0, int(steps) - own.values.shape[1]))
+        lengths = self.gather(own.lengths.to(own.device), count)
+        return Batch(self.gather(values, count), lengths.cpu())
+
+    def sum(self, values: list[float], device: torch.device) -> list[float]:
+        """Each number summed over the processes."""
+        if self.size == 1:
+            return values
+        dtype = torch.float32 if device.type == "mps" else torch.float64
+        total = torch.tensor(values, dtype=dtype, device=device)
+        distributed.all_reduce(total)
+        return total.tolist()
+
+
+ALONE = Ranks()
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, ranks: Ranks, count: int) -> Tensor:
+        ctx.ranks, ctx.count = ranks, count
+        most = -(-count // ranks.size)
+        padded = own.new_zeros(most, *own.shape[1:])
+        padded[: len(own)] = own
+        parts = [torch.empty_like(padded) for _ in range(ranks.size)]
+        distributed.all_gather(parts, padded)
+        sizes = [Ranks(rank, ranks.size).rows(count) for rank in range(ranks.size)]
+        return torch.cat([part[: size.stop - size.start] for part, size in zip(parts, sizes, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        total = grad.contiguous().clone()
+        distributed.all_reduce(total)
+        return total[ctx.ranks.rows(ctx.count)], None, None

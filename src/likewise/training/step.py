@@ -1,0 +1,101 @@
+"""Step: a batch, its features and its matrix of distances; what a loss and its terms see."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from likewise import _check
+from likewise.data.batch import Batch
+from likewise.models.metric import Encoded, Metric, take
+from likewise.training.ranks import ALONE, Ranks
+
+
+class Augmented(Protocol):
+    """What an augmentation returns: changed sequences, and how they align with the original ones, if it knows."""
+
+    @property
+    def batch(self) -> Batch:
+        """The augmented sequences, one for each original."""
+        ...
+
+    @property
+    def plans(self) -> object:
+        """Ground-truth alignments (B, Tx, T^), a list of (Tx_b, T^_b), or None."""
+        ...
+
+
+Augment = Callable[[Batch, torch.Generator], Augmented]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of training, as terms of the loss see it. With several processes, everything here is of the whole batch.
+
+    metric: the Metric that is trained. batch, labels: the items and their labels (B,).
+    features: encoded items, with gradients. D: (B, B), their distances; None without a loss.
+    augmented, augmented_features: what the augmentation returned and its items encoded; None without augmentation.
+    epoch: which epoch this is, from 0. total: steps before this one, in all epochs.
+    """
+
+    metric: Metric
+    batch: Batch | Tensor
+    labels: Tensor
+    features: Encoded
+    D: Tensor | None
+    augmented: Augmented | None
+    augmented_features: Encoded | None
+    epoch: int
+    total: int
+
+
+Term = Callable[[Step], Tensor]
+
+
+def take_step(
+    metric: Metric,
+    batch: Batch | Tensor,
+    labels: Tensor,
+    *,
+    augmented: Augmented | None = None,
+    matrix: bool = True,
+    ranks: Ranks = ALONE,
+    epoch: int = 0,
+    total: int = 0,
+) -> Step:
+    """Encode a batch and build its matrix of distances.
+
+    With augmented items, the diagonal of D is (d(x_b, x^_b) + d(x^_b, x_b)) / 2, of original and augmented items. Each
+    process encodes and compares its own rows; distances are computed in float32 or better.
+    """
+    count, rows = len(batch), ranks.rows(len(batch))
+    if count < ranks.size:
+        _check.refuse("fit", f"a batch of {count} items cannot be shared by {ranks.size} processes")
+    if augmented is not None and len(augmented.batch) != count:
+        _check.refuse("fit", f"augment returned {len(augmented.batch)} items for {count}")
+    own = _precise(metric.encode(take(batch, rows)))
+    features = ranks.gather_encoded(own, count)
+    own_other = other = None
+    if augmented is not None:
+        own_other = _precise(metric.encode(take(augmented.batch, rows)))
+        other = ranks.gather_encoded(own_other, count)
+    D = None
+    if matrix:
+        D = metric.distance.matrix(own, features) if ranks.size > 1 else metric.distance.matrix(own)  # (rows, B)
+        if own_other is not None:
+            there = metric.distance(own, own_other)
+            both = there if metric.distance.symmetric else (there + metric.distance(own_other, own)) / 2
+            diagonal = torch.zeros_like(D, dtype=torch.bool)
+            diagonal[:, rows] = torch.eye(len(D), dtype=torch.bool, device=D.device)
+            D = torch.where(diagonal, both[:, None], D)
+        D = ranks.gather(D, count)
+        D = D.float() if D.dtype in (torch.float16, torch.bfloat16) else D
+        labels = labels.to(D.device)
+    return Step(metric, batch, labels, features, D, augmented, other, epoch, total)
+
+
+def _precise(encoded: Encoded) -> Encoded:
+    """Encoded items in float32 at least: an encoder in mixed precision gives halves."""
+    return encoded.to(torch.float32) if encoded.dtype in (torch.float16, torch.bfloat16) else encoded

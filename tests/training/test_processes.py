@@ -1,0 +1,108 @@
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import likewise as lw
+from likewise.training.ranks import Ranks
+from tests.training.problems import metric, problem, spread, train, weights
+
+PROGRAM = """
+import sys, torch, warnings
+warnings.simplefilter("error")
+from tests.training.test_processes import run
+run(sys.argv[1], devices=2)
+"""
+
+
+class Shifted:
+    def __init__(self, batch, generator):
+        noise = torch.randn(batch.values.shape, generator=generator)
+        self.batch, self.plans = lw.Batch(batch.values[:, 1:] + noise[:, 1:], (batch.lengths - 1).clamp(min=1)), None
+
+
+class Pull(torch.nn.Module):
+    """A term with a parameter of its own, and one that no step uses."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(4))
+        self.unused = torch.nn.Parameter(torch.ones(4))
+
+    def forward(self, step):
+        assert len(step.labels) == len(step.features) == len(step.augmented_features) == len(step.D) == 5
+        return (step.features.values[:, 0] * self.weight).std()
+
+
+def run(path, **options):
+    """Asymmetric distance, odd batches, augmentation, a term, clipping: all that is shared out and gathered."""
+    m, pull = metric(distance=lw.DTW(open_end=True), dropout=0.0), Pull()
+    history = train(m, terms=[pull], augment=Shifted, clip=0.5, val=problem(7, seed=1), epochs=3, **options)
+    torch.save(
+        {
+            "weights": weights(m),
+            "pull": pull.weight.detach(),
+            "losses": torch.tensor(history.losses),
+            "scores": torch.tensor([s.map for s in history.scores]),
+        },
+        f"{path}.{os.environ.get('LOCAL_RANK', '')}",
+    )
+
+
+def test_two_processes_equal_one_with_the_same_batches(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    root = Path(__file__).parents[2]
+    processes = []
+    for rank in range(2):
+        place = {
+            "LOCAL_RANK": str(rank),
+            "NODE_RANK": "0",
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+        }
+        environment = os.environ | place | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, str(tmp_path / "two")],
+                env=environment,
+                cwd=root,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+    run(tmp_path / "one")
+    for process in processes:
+        said, _ = process.communicate(timeout=100)
+        assert process.returncode == 0, said
+    one = torch.load(tmp_path / "one.")
+    for rank in range(2):
+        two = torch.load(tmp_path / f"two.{rank}")
+        for name in one:
+            torch.testing.assert_close(
+                two[name], one[name], rtol=1e-5, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}"
+            )
+
+
+@pytest.mark.parametrize("count", [2, 5, 9])
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_rows_are_shared_out(count, size):
+    rows = [list(range(count))[Ranks(rank, size).rows(count)] for rank in range(size)]
+    assert sum(rows, []) == list(range(count))  # noqa: RUF017
+    assert max(map(len, rows)) - min(map(len, rows)) <= 1
+
+
+def test_the_loss_is_no_sum_over_rows():
+    x = problem()[0][:6]
+    labels = problem()[1][:6]
+    D = metric(dropout=0.0).matrix(x)
+    assert not torch.isclose(
+        spread(D, labels), (spread(D[:3], labels[:3], labels) + spread(D[3:], labels[3:], labels)) / 2
+    )

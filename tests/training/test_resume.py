@@ -1,0 +1,266 @@
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from likewise.data.samplers import HardBatch
+from likewise.models import storage
+from likewise.models.metric import Metric
+from likewise.training.checkpoint import CHECKPOINT
+from tests.training.problems import metric, problem, train, weights
+
+OPTIONS = {"epochs": 4, "val": problem(9, seed=1), "checkpoint_every": 3}
+
+
+class CrashError(Exception):
+    """Stands in for a crash."""
+
+
+def crash_at(total):
+    def term(step):
+        if step.total == total:
+            raise CrashError
+        return step.features.values.sum() * 0
+
+    return term
+
+
+def uninterrupted(tmp_path, **options):
+    m = metric()
+    history = train(m, folder=tmp_path / "whole", **OPTIONS | options)
+    return m, history
+
+
+# Killed, for real
+
+PROGRAM = """
+import sys, time
+from tests.training.problems import metric, train, problem
+def slow(step):
+    print(step.total, flush=True)
+    time.sleep(0.05)
+    return step.features.values.sum() * 0
+train(metric(), folder=sys.argv[1], epochs=4, val=problem(9, seed=1), checkpoint_every=3, terms=[slow])
+"""
+
+
+def test_a_killed_process_ends_in_the_same_weights(tmp_path):
+    folder = tmp_path / "killed"
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(folder)], stdout=subprocess.PIPE, text=True, cwd=root
+    )
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if int(line) == 9:  # an epoch has 4 steps: this is the third one's second, after the checkpoint of step 9
+                break
+        time.sleep(0.02)
+    finally:
+        process.send_signal(signal.SIGKILL)
+    assert process.wait(10) == -signal.SIGKILL
+    process.stdout.close()
+    with safe_open(folder / CHECKPOINT, "pt") as file:
+        progress = json.loads(file.metadata()["note"])["progress"]
+    assert (progress["epoch"], progress["step"]) == (2, 1), "in mid-epoch"
+    resumed = metric(seed=7)  # other weights: the checkpoint's count
+    history = train(resumed, folder=folder, resume=True, **OPTIONS)
+    whole, expected = uninterrupted(tmp_path)
+    assert torch.equal(weights(resumed), weights(whole))
+    assert history.losses == expected.losses
+    assert history.scores == expected.scores
+    assert torch.equal(weights(Metric.load(folder)), weights(whole))
+    last, expected_last = parts(folder / CHECKPOINT)[0], parts(tmp_path / "whole" / CHECKPOINT)[0]
+    assert set(last) == set(expected_last)
+    assert all(torch.equal(last[name], expected_last[name]) for name in last), "last weights, moments of Adam"
+    assert (folder / "log.csv").read_text().count("\n") == 5
+
+
+@pytest.mark.parametrize("total", [0, 2, 4, 11, 15])
+def test_resume_after_a_crash_anywhere(tmp_path, total):
+    with pytest.raises(CrashError):
+        train(metric(), folder=tmp_path / "run", terms=[crash_at(total)], **OPTIONS)
+    m = metric(seed=7)
+    history = train(m, folder=tmp_path / "run", resume=True, terms=[crash_at(99)], **OPTIONS)
+    whole, expected = uninterrupted(tmp_path, terms=[crash_at(99)])
+    assert torch.equal(weights(m), weights(whole))
+    assert history.losses == expected.losses
+
+
+def test_resume_after_the_end_and_for_longer(tmp_path):
+    m, history = uninterrupted(tmp_path)
+    again = metric(seed=7)
+    assert train(again, folder=tmp_path / "whole", resume=True, **OPTIONS).losses == history.losses
+    assert torch.equal(weights(again), weights(m))
+    train(again, folder=tmp_path / "whole", resume=True, **OPTIONS | {"epochs": 6})
+    longer = metric()
+    train(longer, folder=tmp_path / "longer", **OPTIONS | {"epochs": 6})
+    assert torch.equal(weights(again), weights(longer))
+
+
+def test_a_schedule_is_taken_up(tmp_path):
+    def halve(optimizer):
+        return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+    with pytest.raises(CrashError):
+        train(metric(), folder=tmp_path / "run", terms=[crash_at(10)], scheduler=halve, **OPTIONS)
+    m = metric(seed=7)
+    train(m, folder=tmp_path / "run", resume=True, scheduler=halve, **OPTIONS)
+    assert torch.equal(weights(m), weights(uninterrupted(tmp_path, scheduler=halve)[0]))
+    assert not torch.equal(weights(m), weights(train_plain(tmp_path)))
+
+
+def train_plain(tmp_path):
+    m = metric()
+    train(m, folder=tmp_path / "plain", **OPTIONS)
+    return m
+
+
+class Counting:
+    """A sampler without set_epoch: its order depends on how often it was iterated, which it keeps."""
+
+    def __init__(self):
+        self.rounds = 0
+
+    def state_dict(self):
+        return {"rounds": self.rounds}
+
+    def load_state_dict(self, state):
+        self.rounds = state["rounds"]
+
+    def set_epoch(self, epoch):
+        self.rounds += 1
+
+    def __iter__(self):
+        order = torch.randperm(24, generator=torch.Generator().manual_seed(self.rounds)).tolist()
+        return iter([order[:8], order[8:16], order[16:]])
+
+
+def test_the_state_of_a_sampler_is_taken_up(tmp_path):
+    options = OPTIONS | {"checkpoint_every": 2}
+    with pytest.raises(CrashError):
+        train(metric(), folder=tmp_path / "run", terms=[crash_at(8)], sampler=Counting(), **options)
+    m, whole = metric(seed=7), metric()
+    train(m, folder=tmp_path / "run", resume=True, sampler=Counting(), **options)
+    train(whole, folder=tmp_path / "whole", sampler=Counting(), **options)
+    assert torch.equal(weights(m), weights(whole))
+
+
+# Folders that are not what they should be
+
+
+def test_an_earlier_run_is_not_overwritten(tmp_path):
+    train(metric(), folder=tmp_path, epochs=1)
+    with pytest.raises(ValueError, match="holds a checkpoint of an earlier run; go on with resume=True"):
+        train(metric(), folder=tmp_path, epochs=1)
+    with pytest.raises(ValueError, match="was made with seed=0, not 1; use that, or another folder"):
+        train(metric(), folder=tmp_path, epochs=1, seed=1, resume=True)
+    with pytest.raises(ValueError, match="fit: resume and checkpoint_every need a folder"):
+        train(metric(), resume=True)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    train(metric(), folder=folder, epochs=2, val=problem(9, seed=1))
+    return folder / CHECKPOINT
+
+
+def parts(path):
+    shapes = storage.read_shapes(path)
+    return storage.read_tensors(path, shapes, limit=1 << 30), json.loads(storage.read_note(path))
+
+
+def change_note(key, value):
+    def change(tensors, note):
+        *path, last = key.split("/")
+        place = note
+        for name in path:
+            place = place[name]
+        place[last] = value
+
+    return change
+
+
+def set_tensor(name, value):
+    return lambda tensors, note: tensors.__setitem__(name, value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensors, note: note.clear(), "no checkpoint of likewise"),
+        (change_note("likewise", 2), "no checkpoint of likewise"),
+        (change_note("settings", 3), "its settings are damaged"),
+        (change_note("progress", []), "its progress is damaged"),
+        (change_note("progress/epoch", -1), "epoch is -1"),
+        (change_note("progress/epoch", "1"), "its epoch is damaged"),
+        (change_note("progress/step", True), "its step is damaged"),
+        (change_note("progress/loss_sum", None), "its loss_sum is damaged"),
+        (change_note("progress/history", {"losses": []}), "its history is damaged"),
+        (change_note("progress/history/losses", [1.0]), "its history is damaged"),
+        (change_note("progress/history/losses", ["x", "y"]), "its losses is damaged"),
+        (change_note("progress/history/scores", 1), "its scores are damaged"),
+        (change_note("progress/history/scores", [{"epoch": 1}]), "its score is damaged"),
+        (change_note("numbers", {"x.y": 1}), "its optimiser is damaged"),
+        (change_note("numbers", {"0.step": [1]}), "its optimiser is damaged"),
+        (change_note("precision", {"scale": "x"}), "its precision is damaged"),
+        (change_note("best", False), "holds .* tensors that the model does not have, 'best"),
+        (lambda tensors, note: tensors.pop("model.metric.encoder.inward.weight"), "lacks 1 of the model's tensors"),
+        (set_tensor("extra", torch.zeros(1)), "tensors that the model does not have, 'extra' among them"),
+        (set_tensor("model.metric.encoder.inward.weight", torch.zeros(3, 3)), r"has shape \(3, 3\)"),
+        (set_tensor("optimizer.x.exp_avg", torch.zeros(1)), "its optimiser is damaged: 'x.exp_avg'"),
+        (set_tensor("optimizer.99.exp_avg", torch.zeros(1)), "holds a state for parameter 99; there are"),
+        (set_tensor("optimizer.0.exp_avg", torch.zeros(1000)), r"exp_avg of parameter 0 has shape \(1000,\)"),
+    ],
+)
+def test_a_hostile_checkpoint_is_refused(made, tmp_path, change, message):
+    tensors, note = parts(made)
+    change(tensors, note)
+    storage.write_tensors(tmp_path / CHECKPOINT, tensors, json.dumps(note))
+    with pytest.raises(ValueError, match=message) as caught:
+        train(metric(), folder=tmp_path, epochs=3, val=problem(9, seed=1), resume=True)
+    assert CHECKPOINT in str(caught.value)
+
+
+@pytest.mark.parametrize("cut", [0, 7, 100, 3000, -1])
+def test_a_cut_checkpoint_is_refused(made, tmp_path, cut):
+    (tmp_path / CHECKPOINT).write_bytes(made.read_bytes()[:cut])
+    with pytest.raises(ValueError, match="damaged, or no safetensors file"):
+        train(metric(), folder=tmp_path, resume=True)
+    (tmp_path / CHECKPOINT).write_bytes(b"\x80\x04cos\nsystem\n.")
+    with pytest.raises(ValueError, match="damaged, or no safetensors file"):
+        train(metric(), folder=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("state", [[1], {"seed": 0}, {"seed": -1, "epoch": 0, "position": 0, "batches": 4}])
+def test_a_hostile_state_of_the_sampler_is_refused(made, tmp_path, state):
+    tensors, note = parts(made)
+    storage.write_tensors(tmp_path / CHECKPOINT, tensors, json.dumps(note | {"sampler": state}))
+    with pytest.raises(ValueError, match="the sampler refuses the state of the checkpoint"):
+        train(metric(), folder=tmp_path, epochs=3, val=problem(9, seed=1), resume=True)
+
+
+def test_a_sampler_that_learns_from_distances_is_taken_up(tmp_path):
+    def hard():
+        return HardBatch(problem()[1], batch_size=4, per_class=2, hardness=1.0)
+
+    with pytest.raises(CrashError):
+        train(metric(), folder=tmp_path / "run", terms=[crash_at(8)], sampler=hard(), **OPTIONS)
+    m, whole = metric(seed=7), metric()
+    resumed = train(m, folder=tmp_path / "run", resume=True, sampler=hard(), **OPTIONS)
+    assert train(whole, folder=tmp_path / "whole", sampler=hard(), **OPTIONS).losses == resumed.losses
+    assert torch.equal(weights(m), weights(whole))
+
+
+def test_a_state_that_is_no_plain_data_is_refused(tmp_path):
+    sampler = Counting()
+    sampler.state_dict = lambda: {"rounds": 1, "seen": {1, 2}}
+    with pytest.raises(TypeError, match="state_dict of the sampler must hold plain numbers"):
+        train(metric(), folder=tmp_path, sampler=sampler)
