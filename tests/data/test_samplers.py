@@ -368,7 +368,7 @@ def test_what_is_learned_is_the_mean_in_both_directions():
 
 
 def test_an_update_counts_from_the_next_epoch_on_and_resumes():
-    sampler, quiet = hard(hardness=1.0), hard(hardness=1.0)
+    sampler, quiet, state = hard(hardness=1.0), hard(hardness=1.0), {}
     for i, (batch, expected) in enumerate(zip(sampler, quiet, strict=True)):
         assert batch == expected
         sampler.update(on_a_line(LABELS), LABELS)

@@ -44,6 +44,17 @@ def test_it_compiles_as_one_graph(loss):
 
 
 @each
+def test_on_another_device_nothing_waits_for_numbers(loss, monkeypatch):
+    # Tensors on "meta" have no numbers: reading any, or mixing devices, raises.
+    monkeypatch.setattr("likewise.losses.pairs._check_finite", lambda op, distances: None)
+    D = torch.empty(6, 6, device="meta", requires_grad=True)
+    for labels in (([0, 0, 1, 1, 2, 2],), (torch.arange(6), torch.arange(6))):
+        value = loss(D, *labels)
+        assert value.device.type == "meta"
+        value.backward()
+
+
+@each
 def test_rows_are_anchors(loss):
     # One row, one anchor: the transpose is another problem, but for losses that read the matrix as a whole.
     D, labels = distances(5, 5), torch.tensor([0, 0, 1, 1, 1])
