@@ -74,7 +74,9 @@ def hit_precision(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Tensor
     Both are NumPy arrays (R,). A rank is how many columns are not further: equal distances have the last one's.
     """
     distances = strip.numpy()
-    members = {label: (columns == label).nonzero()[:, 0].numpy() for label in rows.unique().tolist()}
+    by_label = columns.argsort(stable=True).numpy()
+    ends = columns.bincount(minlength=int(rows.max()) + 1).cumsum(0).tolist()
+    members = [by_label[first:last] for first, last in zip([0, *ends], ends, strict=False)]
     labels, hits = rows.tolist(), relevant.tolist()
     counted = torch.arange(1, len(columns) + 1, dtype=torch.float64).numpy()
 
