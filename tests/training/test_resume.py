@@ -40,7 +40,8 @@ def uninterrupted(tmp_path, **options):
 # Killed, for real
 
 PROGRAM = """
-import sys, time
+import sys, time, torch
+torch.set_num_threads(1)
 from tests.training.problems import metric, train, problem
 def slow(step):
     print(step.total, flush=True)

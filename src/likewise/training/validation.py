@@ -65,7 +65,7 @@ def as_labels(name: str, labels: object, count: int) -> Tensor:
         tensor = torch.as_tensor(labels).cpu()
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"fit: {name} are no array of whole numbers: {error}; number the classes from 0") from None
-    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+    if count and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
         raise TypeError(f"fit: expected {name} to be whole numbers, got {tensor.dtype}")
     if tensor.shape != (count,):
         _check.refuse("fit", f"expected {name} of shape ({count},), got {tuple(tensor.shape)}")
