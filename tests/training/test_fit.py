@@ -387,8 +387,21 @@ def test_a_loss_that_is_not_finite_names_its_place():
     def broken(step):
         return step.features.values.sum() * (torch.nan if step.total == 5 else 0.0)
 
-    with pytest.raises(ValueError, match=r"fit: the loss is nan in epoch 2, step 2; lower lr, clip gradients"):
+    with pytest.raises(ValueError, match=r"fit: in epoch 2, step 2, items \[.*\.\.\.: the loss is nan; lower lr"):
         train(metric(), terms=[broken])
+    with pytest.raises(ValueError, match=r"fit: in epoch 1, step 2, items .*: soft_dtw: x\[\d\] holds"):
+        train(metric(), lr=1e30)
+
+
+def test_a_batch_that_there_is_nothing_to_learn_from():
+    m = metric()
+    before = weights(m)
+    x, y = problem()
+    history = fit(m, x, y, lambda D, labels: torch.tensor(0.0), epochs=2, weight_decay=0, **QUIET)
+    assert history.losses == [0, 0]
+    assert torch.equal(weights(m), before)
+    with pytest.raises(TypeError, match="fit: the loss does not depend on what is trained"):
+        fit(m, x, y, lambda D, labels: D.detach().mean(), **QUIET)
 
 
 @pytest.mark.parametrize(
@@ -422,7 +435,7 @@ def test_a_loss_that_is_not_finite_names_its_place():
         (
             {"augment": lambda batch, generator: types.SimpleNamespace(batch=batch[:2])},
             ValueError,
-            "fit: augment returned 2 items for 5",
+            r"fit: in epoch 1, step 1, .*: augment returned 2 items for 5",
         ),
     ],
 )
@@ -453,7 +466,7 @@ def test_bad_settings_are_refused(options, error, message):
         (
             lambda x, y: fit(metric(), x, ["a"] * 24, spread),
             TypeError,
-            "fit: labels are no array of whole numbers.*number the classes",
+            r"fit: expected labels to be numbers.*numpy\.unique",
         ),
         (lambda x, y: fit(metric(), x, y, None), ValueError, "fit: give a loss, or terms"),
         (

@@ -42,6 +42,8 @@ class FrameMLP(nn.Module):
         """Encode a Batch, or what makes one, to a Batch of the same lengths."""
         batch = as_batch("FrameMLP", x, self.channels)
         count, steps, _ = batch.values.shape
+        if count == 0:
+            return Batch(batch.values.new_empty(0, steps, self.out))
         # From the lengths, which live on the CPU: a mask on a GPU would have to be waited for.
         real = torch.arange(steps) < batch.lengths[:, None]
         if real.all():

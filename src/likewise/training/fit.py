@@ -283,6 +283,7 @@ def _quiet() -> Iterator[None]:
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"lightning\..*")
+        warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
         for logger in loggers:
             logger.setLevel(logging.ERROR)
         try:

@@ -1,8 +1,10 @@
 """Learner: the LightningModule behind ``fit``. Imported when fit is called: it brings Lightning."""
 
+import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,7 +104,8 @@ class Learner(LightningModule):
             self._resumed = None
         else:
             self._write_checkpoint()
-        self.report.start(self.done.epoch)
+        if self.trainer.is_global_zero:
+            self.report.start(self.done.epoch)
         self._clock = time.perf_counter() - self.done.seconds
 
     def transfer_batch_to_device(self, batch: Chosen, device: torch.device, dataloader_idx: int) -> Chosen:
@@ -119,26 +122,23 @@ class Learner(LightningModule):
         if plan.augment is not None:
             generator = torch.Generator().manual_seed(seed_of(plan.seed, done.epoch, done.step))
             augmented = plan.augment(batch, generator)  # type: ignore[arg-type]
-        step = take_step(
-            self.metric,
-            batch,
-            labels,
-            augmented=augmented,
-            matrix=self.loss is not None,
-            ranks=ranks,
-            epoch=done.epoch,
-            total=done.total,
-        )
-        loss = self._value(step)
+        with self._place(chosen):
+            step = take_step(
+                self.metric,
+                batch,
+                labels,
+                augmented=augmented,
+                matrix=self.loss is not None,
+                ranks=ranks,
+                epoch=done.epoch,
+                total=done.total,
+            )
+            loss = self._value(step)
+            value = loss.item()
+            if not math.isfinite(value):
+                raise ValueError(f"the loss is {value}; lower lr, or clip gradients with clip=1.0")
         if step.D is not None:
             plan.batches.update(step.D, labels)
-        value = loss.item()
-        if not torch.isfinite(loss):
-            _check.refuse(
-                "fit",
-                f"the loss is {value} in epoch {done.epoch + 1}, step {done.step + 1}; lower lr, clip gradients with "
-                "clip=1.0, or look at the items of that batch: " + str(chosen.index.tolist()[:8]),
-            )
         done.loss_sum += value
         return loss
 
@@ -180,6 +180,15 @@ class Learner(LightningModule):
         """All parameters and buffers, copied to the CPU."""
         return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors_of(self).items()}
 
+    @contextmanager
+    def _place(self, chosen: Chosen) -> Iterator[None]:
+        """Let errors say in which step they came up: weights that diverge often show in a distance first."""
+        try:
+            yield
+        except ValueError as error:
+            place = f"epoch {self.done.epoch + 1}, step {self.done.step + 1}, items {chosen.index[:4].tolist()}..."
+            raise ValueError(f"fit: in {place}: {error}") from error
+
     def _value(self, step: Step) -> Tensor:
         parts = [term(step) for term in self.terms]
         if self.loss is not None:
@@ -191,6 +200,11 @@ class Learner(LightningModule):
         if not isinstance(total, Tensor) or total.ndim:
             got = f"shape {tuple(total.shape)}" if isinstance(total, Tensor) else type(total).__name__
             raise TypeError(f"fit: expected the loss and its terms to be scalar tensors, got {got}")
+        if not total.requires_grad:
+            if total != 0:
+                raise TypeError("fit: the loss does not depend on what is trained: it carries no gradient")
+            features = step.features.values if isinstance(step.features, Batch) else step.features
+            total = total + 0 * features.sum()  # a batch that there is nothing to learn from
         return total
 
     def _judge(self, score: Score) -> None:

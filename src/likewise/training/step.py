@@ -7,7 +7,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from likewise import _check
 from likewise.data.batch import Batch
 from likewise.models.metric import Encoded, Metric, take
 from likewise.training.ranks import ALONE, Ranks
@@ -72,9 +71,9 @@ def take_step(
     """
     count, rows = len(batch), ranks.rows(len(batch))
     if count < ranks.size:
-        _check.refuse("fit", f"a batch of {count} items cannot be shared by {ranks.size} processes")
+        raise ValueError(f"a batch of {count} items cannot be shared by {ranks.size} processes")
     if augmented is not None and len(augmented.batch) != count:
-        _check.refuse("fit", f"augment returned {len(augmented.batch)} items for {count}")
+        raise ValueError(f"augment returned {len(augmented.batch)} items for {count}")
     own = _precise(metric.encode(take(batch, rows)))
     features = ranks.gather_encoded(own, count)
     own_other = other = None

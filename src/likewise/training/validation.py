@@ -7,6 +7,7 @@ from torch import Tensor
 
 from likewise import _check
 from likewise.data.batch import Batch
+from likewise.evaluation.labels import read_labels
 from likewise.evaluation.retrieval import mean_average_precision, nearest_neighbor_accuracy
 from likewise.models.metric import Metric, as_items, evaluating, take
 from likewise.training.ranks import ALONE, Ranks
@@ -61,12 +62,7 @@ class Validation:
 
 def as_labels(name: str, labels: object, count: int) -> Tensor:
     """Labels (count,) as whole numbers on the CPU."""
-    try:
-        tensor = torch.as_tensor(labels).cpu()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"fit: {name} are no array of whole numbers: {error}; number the classes from 0") from None
-    if count and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
+    tensor = read_labels("fit", name, labels, count)
+    if count and (tensor.is_floating_point() or tensor.dtype == torch.bool):
         raise TypeError(f"fit: expected {name} to be whole numbers, got {tensor.dtype}")
-    if tensor.shape != (count,):
-        _check.refuse("fit", f"expected {name} of shape ({count},), got {tuple(tensor.shape)}")
     return tensor.long()

@@ -1,0 +1,55 @@
+"""SelfSupervised: learn from how augmented sequences align with their originals."""
+
+from torch import Tensor
+
+from likewise import _check
+from likewise.data.batch import Batch
+from likewise.distances.tap import PairNetwork
+from likewise.training.step import Step
+
+
+class SelfSupervised:
+    """A term of ``fit``: the mean over b of d(x, x^) + d(x^, x) + mse(A, P) + mse(A', P'), weighed.
+
+    x^ is the augmented x, P the plan (Lx, Lx^) that made it, A the attention that the distance (a TAP) predicts from x
+    to x^, and A' that from x^ to x. It needs no labels: ``fit(metric, x, None, None, augment=..., terms=[...])``.
+
+    Rows of A sum to 1, but only the columns of P do; so, as the paper notes for neither, A' can meet its goal and A
+    cannot quite.
+
+    Reference: Su & Wen, Temporal alignment prediction (ICLR 2022), equation 10. In its code the weight beside a loss
+    that is summed over the batch is 1 / B.
+
+    Example:
+        >>> from likewise.data.augment import RandomBlurOrMerge
+        >>> from likewise.distances.tap import TAP
+        >>> from likewise.training.fit import fit
+        >>> tap = TAP(4)
+        >>> history = fit(tap, torch.randn(8, 12, 2), None, None, augment=RandomBlurOrMerge(),
+        ...               terms=[SelfSupervised()], epochs=1, verbose=False)
+        >>> len(history.losses)
+        1
+    """
+
+    def __init__(self, weight: float = 1.0) -> None:
+        self.weight = _check.positive("SelfSupervised", "weight", weight)
+
+    def __call__(self, step: Step) -> Tensor:
+        """The term, a scalar."""
+        distance, x, other = step.metric.distance, step.features, step.augmented_features
+        if step.augmented is None or not isinstance(step.augmented.plans, Tensor):
+            _check.refuse("SelfSupervised", "needs fit(augment=...), an augmentation that gives its plans")
+        if not isinstance(distance, PairNetwork) or not isinstance(x, Batch) or not isinstance(other, Batch):
+            kind = type(distance).__name__
+            _check.refuse("SelfSupervised", f"needs a distance with an attention between sequences, as TAP; got {kind}")
+        plans = step.augmented.plans.to(x.values)
+        apart = distance(x, other) + distance(other, x)
+        there = _mean_squares(distance.attention(x, other), plans, x.lengths, other.lengths)
+        back = _mean_squares(distance.attention(other, x), plans.mT, other.lengths, x.lengths)
+        return self.weight * (apart + there + back).mean()
+
+
+def _mean_squares(attention: Tensor, plans: Tensor, x_lengths: Tensor, y_lengths: Tensor) -> Tensor:
+    """Mean squared difference (B,) over the cells of each pair; both are zero in the padding."""
+    cells = (x_lengths * y_lengths).to(attention.device)
+    return (attention - plans[:, : attention.shape[1], : attention.shape[2]]).square().sum((1, 2)) / cells

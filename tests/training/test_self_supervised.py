@@ -1,0 +1,49 @@
+"""SelfSupervised, against the paper's equation 10, one pair at a time."""
+
+import pytest
+import torch
+
+from likewise import DTW, Batch
+from likewise.data.augment import RandomBlurOrMerge
+from likewise.distances.tap import TAP
+from likewise.models.metric import Metric
+from likewise.testing import assert_close
+from likewise.training.fit import fit
+from likewise.training.self_supervised import SelfSupervised
+from likewise.training.step import take_step
+
+
+def test_it_is_the_mean_of_distances_and_squared_errors():
+    torch.manual_seed(0)
+    metric = Metric(None, TAP(4).double())
+    batch = Batch.from_list([torch.randn(n, 2, dtype=torch.float64) for n in (9, 1, 4, 12)])
+    augmented = RandomBlurOrMerge()(batch, torch.Generator().manual_seed(0))
+    step = take_step(metric, batch, torch.arange(4), augmented=augmented)
+    total = 0
+    for b in range(4):
+        x, y = batch[b][None], augmented.batch[b][None]
+        plan = augmented.plans[b, : x.shape[1], : y.shape[1]]
+        total += metric(x, y) + metric(y, x)
+        total += (metric.distance.attention(x, y)[0] - plan).square().mean()
+        total += (metric.distance.attention(y, x)[0] - plan.T).square().mean()
+    assert_close(SelfSupervised(weight=3.0)(step)[None], 3 * total / 4, 1e-10, "equation 10")
+
+
+def test_training_on_it_alone_brings_the_plans_closer():
+    torch.manual_seed(0)
+    tap, x = TAP(8), torch.randn(32, 14, 3).cumsum(1)
+    history = fit(
+        tap, x, None, None, augment=RandomBlurOrMerge(), terms=[SelfSupervised()], epochs=6, batch_size=8, lr=3e-3,
+        verbose=False,
+    )  # fmt: skip
+    assert history.losses[-1] < 0.8 * history.losses[0]
+
+
+def test_what_it_needs_is_refused_by_name():
+    x = torch.randn(4, 6, 2)
+    labels = torch.arange(4)
+    with pytest.raises(ValueError, match=r"SelfSupervised: needs fit\(augment=...\)"):
+        SelfSupervised()(take_step(Metric(None, TAP(2)), Batch(x), labels))
+    augmented = RandomBlurOrMerge()(x)
+    with pytest.raises(ValueError, match=r"SelfSupervised: needs a distance with an attention .*; got DTW"):
+        SelfSupervised()(take_step(Metric(None, DTW()), Batch(x), labels, augmented=augmented))
