@@ -54,7 +54,7 @@ def test_the_contract_of_a_distance(kind):
 
 @pytest.mark.parametrize("kernels", [(5, 5, 3), (7, 7, 5), (5, 5, 5, 3), (3,)])
 def test_every_pair_is_what_the_equations_give(kernels):
-    tap = make(TAP, 6, kernels)
+    tap = make(TAP, 4, kernels)
     x, y = sequences(), sequences(LENGTHS[::-1], seed=1)
     expected = torch.stack([torch.stack([plain(tap, a, b)[1] for b in y]) for a in x])
     assert_close(tap.matrix(x, y), expected, TOLERANCE[torch.float64].value, "matrix")
@@ -103,7 +103,7 @@ def test_without_a_correction_the_order_of_y_does_not_matter():
 
 
 def test_symmetric_is_the_mean_of_both_ways():
-    one, both = make(), make(symmetric=True)
+    one, both = make(TAP, 4), make(TAP, 4, symmetric=True)
     x, y = sequences(), sequences([3, 5, 6], seed=1)
     assert_close(both.matrix(x, y), (one.matrix(x, y) + one.matrix(y, x).T) / 2, 1e-12, "matrix")
     assert_close(both.matrix(x), (one.matrix(x) + one.matrix(x).T) / 2, 1e-12, "own")
@@ -145,7 +145,7 @@ def test_equal_frames_have_a_finite_gradient():
 
 
 def test_recomputing_changes_neither_values_nor_gradients(monkeypatch):
-    tap, x = make(), torch.randn(6, 5, 3, dtype=torch.float64)
+    tap, x = make(TAP, 4), torch.randn(6, 5, 3, dtype=torch.float64)
     runs = []
     for most in (0, 1 << 40):
         monkeypatch.setattr(module, "KEPT_CELLS", most)
@@ -157,7 +157,7 @@ def test_recomputing_changes_neither_values_nor_gradients(monkeypatch):
 
 @pytest.mark.parametrize(("tile", "cells"), [(1, 1 << 18), (2, 1 << 18), (32, 60), (64, 1 << 30)])
 def test_tiles_of_any_size_give_the_same(monkeypatch, tile, cells):
-    tap, x, y = make(), sequences(), sequences([8, 3, 3], seed=1)
+    tap, x, y = make(TAP, 4), sequences(), sequences([8, 3, 3], seed=1)
     expected = tap.matrix(x, y)
     monkeypatch.setattr(module, "TILE", tile)
     monkeypatch.setitem(module.CELLS_AT_ONCE, "cpu", cells)

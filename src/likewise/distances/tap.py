@@ -149,7 +149,8 @@ class TAP(PairNetwork):
 
     No result depends on padding: what lies outside a pair is zero before every convolution, as at its border. On a GPU,
     without gradients, g runs in half precision, and again in float32 should that overflow; D, the softmax and the sum
-    are float32 or better. Weights are used in the precision of the frames. Frames of unit length, as ``FrameMLP`` gives them, suit the losses' constants.
+    are float32 or better. Weights are used in the precision of the frames. Frames of unit length, as ``FrameMLP``
+    gives them, suit the losses' constants.
 
     Reference: Su & Wen, Temporal alignment prediction for supervised representation learning and few-shot sequence
     classification (ICLR 2022). As in its published code, no ReLU follows the last convolution.

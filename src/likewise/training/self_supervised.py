@@ -21,6 +21,7 @@ class SelfSupervised:
     that is summed over the batch is 1 / B.
 
     Example:
+        >>> import torch
         >>> from likewise.data.augment import RandomBlurOrMerge
         >>> from likewise.distances.tap import TAP
         >>> from likewise.training.fit import fit
