@@ -15,7 +15,9 @@ PROGRAM = """
 import sys, torch, warnings
 warnings.simplefilter("error")
 from tests.training.test_processes import run
-run(sys.argv[1], devices=2)
+folder = sys.argv[1] + ".folder"
+run(sys.argv[1], devices=2, folder=folder, epochs=1)
+run(sys.argv[1], devices=2, folder=folder, epochs=3, resume=True)
 """
 
 
@@ -41,7 +43,7 @@ class Pull(torch.nn.Module):
 def run(path, **options):
     """Asymmetric distance, odd batches, augmentation, a term, clipping: all that is shared out and gathered."""
     m, pull = metric(distance=lw.DTW(open_end=True), dropout=0.0).double(), Pull().double()
-    history = train(m, terms=[pull], augment=Shifted, clip=0.5, val=problem(7, seed=1), epochs=3, **options)
+    history = train(m, terms=[pull], augment=Shifted, clip=0.5, val=problem(7, seed=1), **{"epochs": 3} | options)
     torch.save(
         {
             "weights": weights(m),
@@ -82,6 +84,7 @@ def test_two_processes_equal_one_with_the_same_batches(tmp_path):
     for process in processes:
         said, _ = process.communicate(timeout=100)
         assert process.returncode == 0, said
+        assert said == ""
     one = torch.load(tmp_path / "one.")
     for rank in range(2):
         two = torch.load(tmp_path / f"two.{rank}")

@@ -156,9 +156,10 @@ def _train(learner: "Learner", plan: "Plan", resume: bool, options: dict[str, An
     metric, device = learner.metric, _device(learner.metric)
     _prepare_folder(learner, plan, resume)
     learner.train()  # Lightning keeps the mode that a module comes in: eval, if it was loaded
-    left = plan.epochs - learner.done.epoch
+    left, trainer = plan.epochs - learner.done.epoch, None
     if left > 0 and not learner.history.stopped:
-        _run(_trainer(options, plan.folder, left), learner, plan.batches)
+        trainer = _trainer(options, plan.folder, left)
+        _run(trainer, learner, plan.batches)
     if learner.best is not None:
         put_tensors(learner, learner.best)
     if device is not None:
@@ -166,6 +167,8 @@ def _train(learner: "Learner", plan: "Plan", resume: bool, options: dict[str, An
     metric.eval()
     if plan.folder is not None and learner.global_rank == 0:
         metric.save(plan.folder)
+    if trainer is not None:
+        trainer.strategy.barrier()  # no process goes on, to read the folder say, before it is written
     return learner.history
 
 
@@ -192,12 +195,13 @@ def _prepare_folder(learner: "Learner", plan: "Plan", resume: bool) -> None:
 
 def _trainer(options: dict[str, Any], folder: Path | None, epochs: int) -> Any:
     from lightning import Trainer
-    from lightning.pytorch.strategies import DDPStrategy
+
+    from likewise.training.learner import Together
 
     devices = options["devices"]
     several = len(devices) > 1 if isinstance(devices, list) else devices not in (1, "1")
     if several and "strategy" not in options:
-        options["strategy"] = DDPStrategy(find_unused_parameters=True)  # a term may leave some out
+        options["strategy"] = Together()
     logger: Any = False
     if folder is not None and importlib.util.find_spec("tensorboard") is not None:
         from lightning.pytorch.loggers import TensorBoardLogger
@@ -283,7 +287,6 @@ def _quiet() -> Iterator[None]:
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"lightning\..*")
-        warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
         for logger in loggers:
             logger.setLevel(logging.ERROR)
         try:

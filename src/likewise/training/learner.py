@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from lightning import LightningModule
+from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 
 from likewise import _check
@@ -48,6 +49,17 @@ class Plan:
     checkpoint_every: int | None
     seed: int
     settings: dict[str, int] = field(default_factory=dict)
+
+
+class Together(DDPStrategy):
+    """Several processes that start alike and gather what they compute; see Ranks. Nothing is wrapped."""
+
+    def configure_ddp(self) -> None:
+        """Give every process the weights of the first."""
+        assert self.model is not None
+        with torch.no_grad():
+            for tensor in (*self.model.parameters(), *self.model.buffers()):
+                torch.distributed.broadcast(tensor, 0)
 
 
 class Learner(LightningModule):
@@ -141,6 +153,11 @@ class Learner(LightningModule):
             plan.batches.update(step.D, labels)
         done.loss_sum += value
         return loss
+
+    def on_after_backward(self) -> None:
+        """Share the gradients."""
+        if self.ranks.size > 1:
+            self.ranks.average(self.parameters())
 
     def on_train_batch_end(self, outputs: Any, batch: Chosen, batch_idx: int) -> None:
         """Count the step; write a checkpoint where one is due."""

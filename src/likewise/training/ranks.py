@@ -1,10 +1,11 @@
 """Ranks: rows of a batch, and of its distance matrix, shared out over processes and gathered with their gradients."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
 
 from likewise.data.batch import Batch
 
@@ -14,8 +15,9 @@ class Ranks:
     """One process among ``size``: each works on its rows, and all of them see everything that was gathered.
 
     The loss is then the same number in every process, and so are its derivatives with respect to what was gathered.
-    Going back, these are summed over the processes and handed to the one that computed the rows. Lightning's mean over
-    the processes divides by their number again: the weights move as they would in one process with the whole batch.
+    Going back, these are summed over the processes and handed to the one that computed the rows. ``average`` divides by
+    the number of processes again: the weights move as they would in one process with the whole batch. Gradients are
+    averaged after the backward pass, in one piece: parameters that a step leaves out then need no care.
     """
 
     rank: int = 0
@@ -39,9 +41,19 @@ class Ranks:
             return self.gather(own, count)
         steps = torch.tensor(own.values.shape[1], device=own.device)
         distributed.all_reduce(steps, distributed.ReduceOp.MAX)
-        values = torch.nn.functional.pad(own.values, (0, 0, 0, int(steps) - own.values.shape[1]))
+        values = nn.functional.pad(own.values, (0, 0, 0, int(steps) - own.values.shape[1]))
         lengths = self.gather(own.lengths.to(own.device), count)
         return Batch(self.gather(values, count), lengths.cpu())
+
+    def average(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Give every process the mean of all gradients; parameters without one, the same in all, are left alone."""
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        for dtype in {gradient.dtype for gradient in gradients}:
+            some = [gradient for gradient in gradients if gradient.dtype == dtype]
+            whole = torch.cat([gradient.flatten() for gradient in some])
+            distributed.all_reduce(whole)
+            for gradient, mean in zip(some, (whole / self.size).split([g.numel() for g in some]), strict=True):
+                gradient.copy_(mean.reshape(gradient.shape))
 
     def sum(self, values: list[float], device: torch.device) -> list[float]:
         """Each number summed over the processes."""
