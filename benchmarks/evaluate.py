@@ -8,12 +8,12 @@ There, ``evaluate`` computes all of its scores, and the peer only the mean avera
 """
 
 import json
-import resource
 import statistics
 import subprocess
 import sys
 import time
 from importlib import metadata
+from pathlib import Path
 
 import torch
 from measure import Benchmark, check, machine
@@ -91,12 +91,18 @@ def one_measurement(name: str) -> None:
     """In a process of its own: print the result, the seconds, and the growth of the peak in MB."""
     x, labels = vectors(ITEMS, CLASSES)
     RUNS[name](x[:300], labels[:300])  # imports, and a warm start
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_mb()
     start = time.perf_counter()
     found = RUNS[name](x, labels)
     seconds = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(json.dumps({"map": found, "seconds": seconds, "grown_mb": (peak - before) / 1024, "peak_mb": peak / 1024}))
+    peak = peak_mb()
+    print(json.dumps({"map": found, "seconds": seconds, "grown_mb": peak - before, "peak_mb": peak}))
+
+
+def peak_mb() -> float:
+    """The most memory that this process has held. getrusage would count its parent's, before the program began."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(lines["VmHWM"].split()[0]) / 1024
 
 
 def all_pairs(benchmark: Benchmark) -> None:

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from likewise import _check
 
-NUMBERS_A_STRIP = 1 << 20  # distances that are ranked at once: 4 MB of float32
+NUMBERS_A_STRIP = 1 << 20  # distances that are computed and ranked at once: 4 MB of float32
+NUMBERS_OF_A_MATRIX = 1 << 24  # of a ready matrix: longer strips are faster, and may be copied
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def read_matrix(
     if col_labels is None and len(D) < 2:
         _check.refuse(op, "without col_labels, D must hold at least two items")
     labels = Labels.of(op, row_labels, col_labels, (D.shape[0], D.shape[1]))
-    parts = row_slices(*D.shape)
+    parts = row_slices(len(D), D.shape[1], max(1, NUMBERS_OF_A_MATRIX // D.shape[1]))
     return labels, ((part, ready_strip(op, D[part], part.start, labels.own)) for part in parts)
 
 
@@ -77,7 +78,7 @@ def ready_strip(op: str, D: Tensor, first: int, own: bool) -> Tensor:
 
     NaN is what sorting puts last, after infinity: a row's own column is never among its M - 1 others.
     """
-    wrong = D.isnan().any(1)
+    wrong = D.amax(1).isnan()  # NaN wins, and nothing of D's size is made
     if wrong.any():
         _check.refuse(op, f"D holds NaN in row {first + int(wrong.nonzero()[0])}")
     if D.dtype not in (torch.float32, torch.float64):
