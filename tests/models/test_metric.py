@@ -96,6 +96,17 @@ def test_embed_works_in_chunks_in_eval_mode_without_gradients():
     assert m.embed([[[1.0, 2.0, 3.0]], [[1.0, 2.0, 3.0]] * 2]).lengths.tolist() == [1, 2]
 
 
+def test_large_sets_are_encoded_piece_by_piece_without_gradients(monkeypatch):
+    m, sizes = metric(), []
+    m.encoder.register_forward_hook(lambda module, given, out: sizes.append(len(out)))
+    expected = m.matrix(batch())
+    monkeypatch.setattr("likewise.models.metric.CHUNK", 3)
+    with torch.no_grad():
+        torch.testing.assert_close(m.matrix(batch()), expected)
+    m.matrix(batch())
+    assert sizes == [4, 3, 1, 4]
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

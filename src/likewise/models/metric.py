@@ -21,6 +21,7 @@ Items = object
 Encoded = Batch | Tensor
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CHUNK = 256  # items that are encoded at once, without gradients
 MOST_BYTES = 8 << 30  # of the weights in a file, unless the caller allows more
 
 
@@ -57,8 +58,17 @@ class Metric(Distance):
         self.symmetric = distance.symmetric
 
     def encode(self, x: Items) -> Encoded:
-        """Encode items with gradients, in the mode, train or eval, that the encoder is in."""
-        x = self._ready(as_items("Metric", "x", x))
+        """Encode items with gradients, in the mode, train or eval, that the encoder is in.
+
+        Under ``torch.no_grad()`` large sets are encoded piece by piece.
+        """
+        items = as_items("Metric", "x", x)
+        if torch.is_grad_enabled() or len(items) <= CHUNK:
+            return self._encode(items)
+        return self._pieces(items, range(0, len(items), CHUNK), CHUNK)
+
+    def _encode(self, items: Batch | Tensor) -> Encoded:
+        x = self._ready(items)
         if self.encoder is None:
             return x
         encoded = self.encoder(x)
@@ -67,7 +77,7 @@ class Metric(Distance):
             _check.refuse("Metric", f"expected the encoder to give a Batch or a tensor of {len(x)} items, got {got}")
         return encoded
 
-    def embed(self, x: Items, *, chunk: int = 256, progress: bool = False) -> Encoded:
+    def embed(self, x: Items, *, chunk: int = CHUNK, progress: bool = False) -> Encoded:
         """Encode items in eval mode, without gradients, ``chunk`` at a time: a Batch, or vectors (N, D)."""
         x = as_items("Metric.embed", "x", x)
         starts: Iterable[int] = range(0, max(1, len(x)), _check.whole("Metric.embed", "chunk", chunk))
@@ -77,7 +87,10 @@ class Metric(Distance):
 
             starts = track(starts, f"Encoding {len(x):,} items", console=Console(stderr=True))
         with torch.no_grad(), evaluating(self):
-            parts = [self.encode(take(x, slice(start, start + chunk))) for start in starts]
+            return self._pieces(x, starts, chunk)
+
+    def _pieces(self, x: Batch | Tensor, starts: Iterable[int], chunk: int) -> Encoded:
+        parts = [self._encode(take(x, slice(start, start + chunk))) for start in starts]
         if isinstance(parts[0], Batch):
             return parts[0] if len(parts) == 1 else Batch.cat(parts)  # type: ignore[arg-type]
         return torch.cat(parts)  # type: ignore[arg-type]

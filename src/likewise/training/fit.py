@@ -86,7 +86,8 @@ def fit(
     resume: go on from the folder's checkpoint, if there is one. On the CPU the weights end bit for bit as if the run
         had not been interrupted.
     precision, accelerator, devices: as in Lightning: "bf16-mixed", "gpu", 4. With several devices each batch is shared
-        out, and its whole matrix gathered: the result is that of one device with the same batches.
+        out, and its whole matrix gathered: the result is that of one device with the same batches. (Layers that look
+        across a batch, such as batch normalisation, see their device's share only.)
     verbose: a progress bar on a terminal, a line for each validation elsewhere; False for silence.
     trainer: further arguments of lightning.Trainer.
 
@@ -157,14 +158,16 @@ def _train(learner: "Learner", plan: "Plan", resume: bool, options: dict[str, An
     _prepare_folder(learner, plan, resume)
     learner.train()  # Lightning keeps the mode that a module comes in: eval, if it was loaded
     left, trainer = plan.epochs - learner.done.epoch, None
-    if left > 0 and not learner.history.stopped:
-        trainer = _trainer(options, plan.folder, left)
-        _run(trainer, learner, plan.batches)
+    try:
+        if left > 0 and not learner.history.stopped:
+            trainer = _trainer(options, plan.folder, left)
+            _run(trainer, learner, plan.batches)
+    finally:
+        if device is not None:
+            learner.to(device)
+        learner.eval()
     if learner.best is not None:
         put_tensors(learner, learner.best)
-    if device is not None:
-        learner.to(device)
-    metric.eval()
     if plan.folder is not None and learner.global_rank == 0:
         metric.save(plan.folder)
     if trainer is not None:
