@@ -6,9 +6,9 @@ between the knots and minimises
     f(phi) = sum_i w_i |x(phi_i) - y_i|^2 + reg sum_i (slope_i - stretch)^2 Delta_i,
     Delta_i = t_i+1 - t_i,  slope_i = (phi_i+1 - phi_i) / Delta_i,  w the weights of the trapezoid rule,
 
-within lower_i <= phi_i <= upper_i, slope_min_i <= slope_i <= slope_max_i and x's span. Its ends are x's ends, and stretch
-is x's duration by y's; in a subsequence they are free, and stretch is 1. With ``huber``, each residual u beyond it
-counts 2 huber |u| - huber^2 instead of u^2.
+within lower_i <= phi_i <= upper_i, slope_min_i <= slope_i <= slope_max_i and x's span. Its ends are x's ends, and
+stretch is x's duration by y's; in a subsequence they are free, and stretch is 1. With ``huber``, each residual u beyond
+it counts 2 huber |u| - huber^2 instead of u^2.
 
 The solver is a dynamic program on a grid, refined around its solution, and then a polish to first-order optimality.
 Cost: O(m M) for each pass, M nodes of the grid for each knot, and O(n m C) for the losses; the derivative is O(m C).
@@ -57,20 +57,20 @@ def gdtw(
     subsequence: bool = False,
     huber: float = math.inf,
     grid: int | None = None,
-    refinements: int = 3,
+    refinements: int = 2,
 ) -> tuple[Tensor, Tensor]:
     """Values (B,) and warps (B, Ty) of x (B, Tx, C) with y (B, Ty, C), at times (B, Tx) and (B, Ty).
 
-    reg (B,), lower and upper (B, Ty), slope_min (default 0) and slope_max (B, Ty - 1) have derivatives, like x and y; the
-    times have none. grid: nodes for each knot, made odd, by default the steps of x, at least 50. Warps are NaN in the
-    padding.
+    reg (B,), lower and upper (B, Ty), slope_min (default 0) and slope_max (B, Ty - 1) have derivatives, like x and y;
+    the times have none. grid: nodes for each knot, made odd, by default the steps of x, at least 50. Warps are float64,
+    and NaN in the padding.
 
     Example:
         >>> x, times = torch.tensor([[[0.0], [1.0], [4.0]]]), torch.tensor([[0.0, 0.5, 1.0]])
         >>> y, reg = torch.tensor([[[0.0], [2.5], [4.0]]]), torch.tensor([1e-6])
         >>> value, warp = gdtw(x, y, times_x=times, times_y=times, reg=reg)
         >>> warp
-        tensor([[0.0000, 0.7500, 1.0000]])
+        tensor([[0.0000, 0.7500, 1.0000]], dtype=torch.float64)
     """
     _check.pair("gdtw", x, y, x_lengths, y_lengths, paired=True)
     count, knots = y.shape[:2]
@@ -96,19 +96,19 @@ def gdtw(
         grid or 0,
         refinements,
     )
-    return value.to(x.dtype), warp.to(x.dtype)
+    return value.to(x.dtype), warp
 
 
 def _setting(name: str, value: Tensor | None, shape: tuple[int, ...], x: Tensor, absent: float | None) -> Tensor:
     """A float64 tensor of that shape on x's device."""
     if value is None and absent is not None:
         return torch.full(shape, absent, dtype=torch.float64, device=x.device)
-    value = _check.is_tensor("gdtw", name, value)
-    if value.shape != shape:
-        _check.refuse("gdtw", f"expected {name} of shape {tuple(shape)}, got {tuple(value.shape)}")
-    if name.startswith("times") and value.requires_grad:
+    tensor = _check.is_tensor("gdtw", name, value)
+    if tensor.shape != shape:
+        _check.refuse("gdtw", f"expected {name} of shape {tuple(shape)}, got {tuple(tensor.shape)}")
+    if name.startswith("times") and tensor.requires_grad:
         _check.refuse("gdtw", f"there is no derivative with respect to {name}; detach it")
-    return value.to(x.device, torch.float64)
+    return tensor.to(x.device, torch.float64)
 
 
 # The operators. What the kernels say about a pair that cannot be solved, in the order of kernel.h's Fault.
@@ -125,6 +125,7 @@ _FAULTS = (
     "the band of pair {b} is empty at knot {k}: from {lower} to {upper}",
     "no warp of pair {b} keeps to the band and the slopes: none passes knot {k}; widen them",
     "the warp of pair {b} did not settle; give reg or huber another scale",
+    "the value of pair {b} is not finite: its losses overflow",
 )
 
 
@@ -138,17 +139,17 @@ class _Problem:
     work: int  # of one pair, in cells of DTW
 
     @classmethod
-    def of(
-        cls, x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, *given: Any
-    ) -> "_Problem":
+    def of(cls, x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, *given: Any) -> "_Problem":
         *settings, subsequence, huber, nodes, refinements = given
         settings = [setting.detach().contiguous() for setting in settings]
         x, y = x.detach().contiguous(), y.detach().contiguous()
         count, x_steps, channels = x.shape
         y_steps = y.shape[1]
-        x_lengths = cpu._lengths("gdtw", "x_lengths", x_lengths, count, x_steps)
-        y_lengths = cpu._lengths("gdtw", "y_lengths", y_lengths, count, y_steps)
-        tensors = (x, y, x_lengths, y_lengths, *settings)
+        lengths = (
+            cpu._lengths("gdtw", "x_lengths", x_lengths, count, x_steps),
+            cpu._lengths("gdtw", "y_lengths", y_lengths, count, y_steps),
+        )
+        tensors = (x, y, *lengths, *settings)
         native = cpu.native.WarpProblem(
             *(tensor.data_ptr() for tensor in tensors),
             count=count,
@@ -204,7 +205,7 @@ def _solve_cpu(x: Tensor, y: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tenso
     if faults[:, 0].any():
         b = int(faults[:, 0].nonzero()[0])
         problem.refuse(b, *faults[b].tolist())
-    return cpu.finite_values("gdtw", values), warps, holds
+    return values, warps, holds
 
 
 def _grad_cpu(

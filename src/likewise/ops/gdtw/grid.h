@@ -61,7 +61,7 @@ private:
 
 class Grid {
 public:
-    // Writes the best warp of all passes and returns its objective.
+    // Writes the best warp of all passes and returns its objective, which is not finite if the losses overflow.
     double search(const Pair& pair, int64_t nodes, int64_t refinements, double* warp) {
         constexpr double kShrink = 0.125;
         prepare(pair, nodes);
@@ -76,6 +76,7 @@ public:
                 best = value;
                 std::copy(found_.begin(), found_.end(), warp);
             }
+            if (!std::isfinite(best)) return best;
             for (int64_t i = 0; i < pair.m; ++i) {
                 const double half = kShrink / 2 * (high_[i] - low_[i]);
                 low_[i] = std::max(warp[i] - half, pair.lower[i]);

@@ -23,9 +23,12 @@ void gdtw_solve(const WarpProblem& problem, double* values, double* warps, int32
         if (finding.fault == Fault::none) {
             // An odd number, so that the middle of a refined grid is the solution before.
             const int64_t nodes = (problem.nodes > 0 ? problem.nodes : std::max<int64_t>(pair.n, 50)) | 1;
-            grid.search(pair, nodes, problem.refinements, warp);
-            if (!polish.run(pair, warp, hold)) finding.fault = Fault::not_settled;
-            values[b] = pair.objective(warp);
+            if (!std::isfinite(grid.search(pair, nodes, problem.refinements, warp)))
+                finding.fault = Fault::overflow;
+            else if (!polish.run(pair, warp, hold))
+                finding.fault = Fault::not_settled;
+            else
+                values[b] = pair.objective(warp);
         }
         faults[2 * b] = int64_t(finding.fault);
         faults[2 * b + 1] = finding.step;

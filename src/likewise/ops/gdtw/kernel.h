@@ -26,7 +26,7 @@ struct WarpProblem {
 
 // What is wrong with a pair; ops/gdtw/__init__.py has the words.
 enum class Fault : int64_t {
-    none = 0, short_x, short_y, value_x, value_y, times_x, times_y, reg, slope, band, no_warp, not_settled
+    none = 0, short_x, short_y, value_x, value_y, times_x, times_y, reg, slope, band, no_warp, not_settled, overflow
 };
 
 // What holds a knot, and the slope after it. Two numbers a knot: its segment of x, and one of the first four plus one

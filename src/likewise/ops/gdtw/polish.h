@@ -35,7 +35,7 @@ public:
         for (int round = 0; round < kRounds && !settled; ++round) {
             for (int64_t i = 0; i < m; ++i) confine(pair, i, warp[i]);
             pass_forward(pair);
-            pass_backward(pair);
+            pass_backward(pair, warp);
             double moved = 0;
             if (!pair.squared()) moved = search_line(pair, warp);
             std::copy(fresh_.begin(), fresh_.end(), warp);
@@ -227,25 +227,31 @@ private:
     }
 
     // From the last knot, where the derivative is zero, to the first.
-    void pass_backward(const Pair& pair) {
-        double wanted = 0;
+    void pass_backward(const Pair& pair, const double* warp) {
+        double wanted = 0, expected = warp[pair.m - 1], rate = kInfinite;
         for (int64_t i = pair.m - 1; i >= 0; --i) {
-            const double edge = place(pair, i, wanted);
+            if (i == pair.m - 1) hold_[i] = kUntied;
+            wanted = place(pair, i, wanted, expected, rate);
             if (i == 0) break;
             const double low = pair.pull(i - 1, pair.least[i - 1]), high = pair.pull(i - 1, pair.most[i - 1]);
-            hold_[i - 1] = edge < low ? kTiedMin : edge > high ? kTiedMax : kUntied;
-            wanted = edge;
+            hold_[i - 1] = wanted < low ? kTiedMin : wanted > high ? kTiedMax : kUntied;
+            rate = hold_[i - 1] == kUntied ? pair.step[i - 1] / (2 * pair.reg) : 0;
+            expected = fresh_[i];
+            if (hold_[i - 1] == kTiedMin) expected -= pair.least[i - 1];
+            else if (hold_[i - 1] == kTiedMax) expected -= pair.most[i - 1];
+            else expected -= pair.stretch * pair.step[i - 1] + wanted * rate;
         }
     }
 
-    // Puts knot i where V' is as wanted, notes what holds it, and returns the derivative before its loss.
-    double place(const Pair& pair, int64_t i, double wanted) {
+    // Puts knot i where V' is as wanted, notes what holds it, and returns the derivative before its loss. The next knot
+    // says as well where it is expected, which is off by at most rate times an error of wanted. Where V' is
+    // flat this is the better guide, and the only one where it is level.
+    double place(const Pair& pair, int64_t i, double wanted, double expected, double rate) {
         const Point* points = &points_[begin_[i]];
         const int64_t count = begin_[i + 1] - begin_[i];
-        if (i == pair.m - 1) hold_[i] = kUntied;
         excess_[i] = 0;
         const Point &first = points[0], &last = points[count - 1];
-        if (wanted <= first.total || wanted >= last.total) {
+        if (count == 1 || !(wanted >= first.total && wanted <= last.total)) {
             const bool left = wanted <= first.total;
             const Point& end = left ? first : last;
             fresh_[i] = end.at;
@@ -255,11 +261,20 @@ private:
             if (!bound) excess_[i] = wanted - end.total;
             return end.edge;
         }
-        const int64_t k = std::upper_bound(points, points + count, wanted, [](double p, const Point& b) { return p < b.total; }) - points;
+        const auto below = [](double p, const Point& point) { return p < point.total; };
+        int64_t k = std::clamp<int64_t>(std::upper_bound(points, points + count, wanted, below) - points, 1, count - 1);
+        while (k > 1 && points[k - 1].total == wanted && points[k - 1].at > expected) --k;
         const Point &a = points[k - 1], &b = points[k];
-        const double share = (wanted - a.total) / (b.total - a.total);
-        if (a.at == b.at && a.edge == b.edge) hold_[i] |= kConstant;  // on a kink
-        fresh_[i] = a.at == b.at ? a.at : a.at + share * (b.at - a.at);
+        const double room = b.at - a.at, rise = b.total - a.total;
+        double share = rise > 0 ? (wanted - a.total) / rise : 0;
+        fresh_[i] = a.at + share * room;
+        if (room == 0) {
+            fresh_[i] = a.at;
+            if (rise > 0 && a.edge == b.edge) hold_[i] |= kConstant;  // on a kink
+        } else if (rise <= 0 || rise * rate < room) {
+            fresh_[i] = std::clamp(expected, a.at, b.at);
+            share = (fresh_[i] - a.at) / room;
+        }
         return a.edge + share * (b.edge - a.edge);
     }
 

@@ -60,14 +60,14 @@ class Pair:
 
 
 def loss(pair: Pair, warp: Tensor, segments: Tensor | None = None) -> Tensor:
-    """Losses (m,) between x(warp) and y; residuals beyond ``huber`` count linearly."""
+    """Losses (..., m) between x(warp) and y, warp (..., m); residuals beyond ``huber`` count linearly."""
     k = pair.segments(warp) if segments is None else segments
     begin, end = pair.x_times[k], pair.x_times[k + 1]
-    share = ((warp - begin) / (end - begin))[:, None]
+    share = ((warp - begin) / (end - begin))[..., None]
     residual = (1 - share) * pair.x[k] + share * pair.x[k + 1] - pair.y
     small = residual.abs() <= pair.huber
     beyond = 2 * pair.huber * residual.abs() - pair.huber**2 if pair.huber < torch.inf else residual
-    return torch.where(small, residual.square(), beyond).sum(1)
+    return torch.where(small, residual.square(), beyond).sum(-1)
 
 
 def objective(pair: Pair, warp: Tensor, segments: Tensor | None = None) -> Tensor:
@@ -118,7 +118,7 @@ def grid_search(pair: Pair, nodes: int, refinements: int = 3, shrink: float = 0.
 def _best_path(pair: Pair, low: Tensor, high: Tensor, nodes: int) -> Tensor:
     m, ramp = len(low), torch.linspace(0, 1, nodes, dtype=low.dtype)
     grid = low[:, None] + (high - low)[:, None] * ramp  # (m, M)
-    costs = pair.weights[:, None] * torch.stack([loss(pair, column) for column in grid.T], 1)
+    costs = pair.weights[:, None] * loss(pair, grid.T).T
     steps, slack = pair.y_times.diff(), 1e-9 * (pair.x_times[-1] - pair.x_times[0]) / nodes
     value, came_from = costs[0], []
     for i in range(m - 1):
@@ -153,7 +153,7 @@ def polish(pair: Pair, warp: Tensor, most: int = 200) -> tuple[Tensor, Tensor, T
         if pair.huber < torch.inf:  # the curvature changes with the residuals
             warp = _search_line(pair, before, warp, segments)
         moved = _cross_kinks(pair, warp, segments, rows, active[is_kink[active]], multipliers[is_kink[active]])
-        if not moved and (warp - before).abs().max() < 1e-13 * pair.x_times.diff().sum():
+        if not moved and (warp - before).abs().max() < 1e-11 * pair.x_times.diff().sum():
             return warp, segments, rows[active]
     raise RuntimeError("the polish did not end")
 
@@ -198,15 +198,15 @@ def _quadratic_program(
         right = torch.cat([-(hessian @ point + linear), held.new_zeros(len(held))])
         solution = torch.linalg.lstsq(system, right[:, None], driver="gelsd").solution[:, 0]
         step, multipliers = solution[: len(point)], solution[len(point) :]
-        if step.abs().max() < 1e-13 * scale:
+        if step.abs().max() < 1e-11 * scale:
             pulls = (multipliers < -1e-12 * force).nonzero()
             if len(pulls) == 0:
-                return point, torch.tensor(active, dtype=torch.int64), multipliers
+                return point + step, torch.tensor(active, dtype=torch.int64), multipliers
             active.remove(min(active[int(k)] for k in pulls))
             continue
         speed = rows @ step
         room = (limits - rows @ point).clamp(min=0) / speed
-        room[(speed < 1e-12 * step.abs().max())] = torch.inf
+        room[speed < 1e-9 * step.abs().max()] = torch.inf
         room[active] = torch.inf
         point = point + min(1.0, room.min().item()) * step
         if room.min() < 1:

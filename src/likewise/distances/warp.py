@@ -1,0 +1,198 @@
+"""Warp: a differentiable function of time, and the alignment that it gives."""
+
+from collections.abc import Callable
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from likewise import _check
+from likewise.distances.alignment import Alignment
+
+
+class Warp:
+    """Functions of time, linear between knots: phi_b(times[b, i]) = values[b, i], with x(phi(t)) ~ y(t).
+
+    times, values: (B, M), both non-decreasing. lengths: (B,), how many knots are real; what lies beyond is padding, and
+    NaN in what ``GDTW.warp`` returns. Derivatives flow through the values and through the times.
+
+    Example:
+        >>> warp = Warp(torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([[0.0, 4.0, 6.0]]))
+        >>> warp(torch.tensor([0.5, 1.5]))
+        tensor([[2., 5.]])
+        >>> warp.inverse()(torch.tensor([5.0]))
+        tensor([[1.5000]])
+    """
+
+    def __init__(self, times: Tensor, values: Tensor, lengths: Tensor | None = None) -> None:
+        _check.is_tensor("Warp", "times", times)
+        _check.is_tensor("Warp", "values", values)
+        if times.ndim != 2 or times.shape != values.shape:
+            _check.refuse(
+                "Warp",
+                f"expected times and values of one shape (B, M), got {tuple(times.shape)}, {tuple(values.shape)}",
+            )
+        _check.lengths_shape("Warp", "lengths", lengths, len(times))
+        self.times = times
+        self.values = values
+        self.lengths = torch.full((len(times),), times.shape[1]) if lengths is None else lengths
+
+    def __call__(self, times: Tensor) -> Tensor:
+        """Values (B, K) at times (K,) or (B, K); constant before the first knot and after the last."""
+        _check.is_tensor("Warp", "times", times)
+        if times.ndim != 2:
+            times = times.reshape(1, -1).expand(len(self), -1)
+        if len(times) != len(self):
+            _check.refuse("Warp", f"got times for {len(times)} warps, but there are {len(self)}")
+        return interpolate(self.times, self.values, times, self.lengths)
+
+    def inverse(self) -> "Warp":
+        """The function that leads back: y(inverse(s)) ~ x(s). Where the warp is flat, the later time."""
+        return Warp(self.values, self.times, self.lengths)
+
+    def apply(self, x: Tensor, times: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
+        """x (B, T, C), warped: x(phi) at the knots, (B, M, C). times (B, T) are x's, by default evenly from 0 to 1.
+
+        Example:
+            >>> warp = Warp(torch.tensor([[0.0, 1.0]]), torch.tensor([[0.25, 1.0]]))
+            >>> warp.apply(torch.tensor([[[0.0], [4.0]]])).flatten()
+            tensor([1., 4.])
+        """
+        _check.sequences("Warp", "x", x)
+        if times is None:
+            times = even_times(x, lengths).to(self.values.dtype)
+        return interpolate(times, x, fill_padding(self.values, self.lengths), lengths)
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def __repr__(self) -> str:
+        return f"Warp({len(self)} function{'s' * (len(self) != 1)}, {self.times.shape[1]} knots)"
+
+
+def even_times(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Times (B, T) in float64 that run from 0 to 1 over the real steps of each sequence."""
+    steps = torch.arange(x.shape[1], dtype=torch.float64, device=x.device)
+    if lengths is None:
+        return (steps / max(x.shape[1] - 1, 1)).expand(len(x), -1)
+    last = lengths.to(x.device)[:, None] - 1  # (B, 1)
+    return torch.minimum(steps, last) / last.clamp(min=1)
+
+
+def fill_padding(values: Tensor, lengths: Tensor | None) -> Tensor:
+    """values (B, T) or (B, T, C) in which the padding repeats the last real step, so that it cannot harm."""
+    if lengths is None:
+        return values
+    steps = torch.arange(values.shape[1], device=values.device)
+    last = torch.minimum(steps, lengths.to(values.device)[:, None] - 1)  # (B, T)
+    if values.ndim == 3:
+        return values.gather(1, last[..., None].expand(-1, -1, values.shape[2]))
+    return values.gather(1, last)
+
+
+def interpolate(times: Tensor, values: Tensor, at: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """Values (B, K) or (B, K, C) at times ``at`` (B, K), linear between times (B, T); values (B, T) or (B, T, C).
+
+    Constant outside. On a tie, the step to the right.
+
+    Example:
+        >>> interpolate(torch.tensor([[0.0, 1.0]]), torch.tensor([[2.0, 4.0]]), torch.tensor([[0.5, 3.0]]))
+        tensor([[3., 4.]])
+    """
+    times, values = fill_padding(times, lengths), fill_padding(values, lengths)
+    at = at.to(torch.promote_types(times.dtype, at.dtype))
+    right, share = segments(times, at, lengths)
+    if values.ndim == 3:
+        right, share = right[..., None].expand(-1, -1, values.shape[2]), share[..., None]
+    return torch.lerp(values.gather(1, right - 1).to(share.dtype), values.gather(1, right).to(share.dtype), share)
+
+
+def segments(times: Tensor, at: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+    """For each ``at`` (B, K), the step after it in times (B, T) and how far it lies towards it, 0 to 1."""
+    count = times.shape[1] if lengths is None else lengths.to(times.device)[:, None]
+    right = torch.searchsorted(times.detach().to(at.dtype).contiguous(), at.detach().contiguous(), right=True)
+    last = count - 1
+    right = right.clamp(max=last) if isinstance(last, int) else torch.minimum(right, last)
+    right = right.clamp(min=1)
+    begin, end = times.gather(1, right - 1), times.gather(1, right)
+    width = end - begin
+    flat = width <= 0
+    share = torch.where(flat, 1.0, (at - begin) / torch.where(flat, 1.0, width))
+    return right, share.clamp(0, 1)
+
+
+class WarpAlignment(Alignment):
+    """The alignment that a warp gives: frame j of y is matched with x at phi(t_j), between two frames of x.
+
+    curve: the ``Warp``. plan: each column has the shares of those two frames, which sum to 1. path: the frames of x
+    nearest to phi, joined to a monotone path. warp: the frame of y at which the warp passes each frame of x; of a
+    subsequence, frames of x outside it are matched with y's ends.
+
+    Example:
+        >>> from likewise.distances.gdtw import GDTW
+        >>> alignment = GDTW(reg=1e-6).align([[0.0, 1.0, 2.0]], [[0.0, 1.75, 2.0]])
+        >>> alignment.plan
+        tensor([[[1.0000, 0.0000, 0.0000],
+                 [0.0000, 0.2500, 0.0000],
+                 [0.0000, 0.7500, 1.0000]]])
+        >>> alignment.path(0).tolist()
+        [[0, 0], [1, 0], [2, 1], [2, 2]]
+    """
+
+    def __init__(
+        self,
+        solve: Callable[[], tuple[Tensor, Warp]],
+        times_x: Tensor,
+        times_y: Tensor,
+        x_lengths: Tensor,
+        y_lengths: Tensor,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__(lambda: self._solution[0], x_lengths, y_lengths)
+        self._solve = solve
+        self._times_x = fill_padding(times_x, x_lengths)
+        self._times_y = fill_padding(times_y, y_lengths)
+        self._dtype = dtype
+
+    @cached_property
+    def _solution(self) -> tuple[Tensor, Warp]:
+        return self._solve()
+
+    @property
+    def curve(self) -> Warp:
+        """The warp, a function of y's time."""
+        return self._solution[1]
+
+    @cached_property
+    def plan(self) -> Tensor:
+        """(B, Tx, Ty), the shares of x's frames in what each frame of y is matched with."""
+        right, share = segments(self._times_x, self.curve(self._times_y), self.x_lengths)
+        real = self._real(self.y_lengths, right.shape[1])
+        plan = share.new_zeros(len(self), self._times_x.shape[1], right.shape[1])
+        plan = plan.scatter(1, right[:, None], (share * real)[:, None])
+        plan = plan.scatter(1, right[:, None] - 1, ((1 - share) * real)[:, None])
+        return plan.to(self._dtype)
+
+    @cached_property
+    def warp(self) -> Tensor:
+        """(B, Tx), the frame of y at which the warp passes each frame of x."""
+        times = self.curve.inverse()(self._times_x)
+        right, share = segments(self._times_y, times, self.y_lengths)
+        real = self._real(self.x_lengths, right.shape[1])
+        return torch.where(real, right - 1 + share, torch.nan).to(self._dtype)
+
+    def path(self, b: int) -> Tensor:
+        """(K, 2) int64, from y's first frame to its last; each step goes on by one in x, in y or in both."""
+        b = self._item(b)
+        matched = self.curve(self._times_y)[b : b + 1, : int(self.y_lengths[b])].detach()
+        right, share = segments(self._times_x[b : b + 1], matched, self.x_lengths[b : b + 1])
+        frames = (right - 1 + (share > 0.5)).flatten().cummax(0).values.tolist()
+        cells = [(frames[0], 0)]
+        for j, frame in enumerate(frames[1:], 1):
+            cells += [(i, j - 1) for i in range(cells[-1][0] + 1, frame)]
+            cells.append((frame, j))
+        return torch.tensor(cells)
+
+    def _real(self, lengths: Tensor, steps: int) -> Tensor:
+        device = self._times_x.device
+        return torch.arange(steps, device=device) < lengths.to(device)[:, None]

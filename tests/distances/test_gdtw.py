@@ -1,0 +1,334 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from likewise import Batch, testing
+from likewise.distances.gdtw import GDTW
+from likewise.distances.warp import Warp, interpolate
+from likewise.testing import assert_close
+
+
+def walks(*shape, dtype=torch.float64, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).cumsum(1).to(dtype)
+
+
+def related(count, n, m, channels=2, seed=0):
+    """x (B, n, C) and y (B, m, C), which is x at the squares of even times, and noise."""
+    x = walks(count, n, channels, seed=seed)
+    at = torch.linspace(0, 1, m, dtype=torch.float64).square().expand(count, -1)
+    times = torch.linspace(0, 1, n, dtype=torch.float64).expand(count, -1)
+    return x, interpolate(times, x, at) + 0.2 * walks(count, m, channels, seed=seed + 1).diff(
+        dim=1, prepend=x[:, :1] * 0
+    )
+
+
+CONTRACT = [
+    {},
+    {"reg": 1.0, "band": 0.3},
+    {"reg": 0.01, "slope": (0.2, 3.0)},
+    {"subsequence": True},
+    {"subsequence": True, "slope": (0.5, 2.0)},
+    {"knots": 7},
+    {"grid": 31, "refinements": 0},
+    {"huber": 0.5},
+    {"reg": nn.Parameter(torch.tensor(0.2)), "band": nn.Parameter(torch.tensor([0.2, 0.4]))},
+]
+
+
+@pytest.mark.parametrize("options", CONTRACT, ids=str)
+def test_contract(options):
+    # ``check_distance`` for sequences of at least two steps.
+    distance, generator = GDTW(**options), torch.Generator().manual_seed(0)
+    x = testing._sequences([5, 2, 2, 9, 4], 3, generator)
+    y = testing._sequences([3, 6, 2, 2, 8], 3, generator)
+    testing._check_arguments_kept(distance, x, y, True)
+    testing._check_values(distance, x, y)
+    testing._check_padding(distance, x, y, True)
+    testing._check_dtypes(distance, x, y)
+    testing._check_refusals(distance, x, y)
+    testing._check_gradient(distance, x[:2], y[:2])
+    testing._check_alignment(distance, x, y)
+    empty = Batch(torch.empty(0, 4, 3, dtype=torch.float64))
+    assert distance(empty, empty).shape == (0,)
+    assert distance.matrix(empty, y).shape == (0, len(y))
+    assert distance.warp(empty, empty).values.shape[0] == 0
+
+
+# ---- What the warp must be
+
+
+def test_equal_signals_are_not_warped():
+    x = walks(3, 20, 2)
+    distance = GDTW(reg=0.1)
+    assert distance(x, x).abs().max() < 1e-20
+    assert_close(distance.warp(x, x).values, torch.linspace(0, 1, 20).expand(3, -1), 1e-7, "warp")
+
+
+def test_a_large_reg_gives_the_straight_line():
+    x, y = walks(2, 30, 1), walks(2, 20, 1, seed=1)
+    straight = torch.linspace(0, 1, 20, dtype=torch.float64).expand(2, -1)
+    assert_close(GDTW(reg=1e9).warp(x, y).values, straight, 1e-6, "warp")
+    times_x, times_y = torch.linspace(3, 9, 30), torch.linspace(-1, 1, 20)
+    found = GDTW(reg=1e9).warp(x, y, times_x, times_y).values
+    assert_close(found, 3 + 3 * (times_y.double() + 1).expand(2, -1), 1e-6, "with times: x's duration by y's")
+    found = GDTW(reg=1e9, subsequence=True).warp(x, y, times_x, times_y).values
+    assert_close(found.diff(), times_y.double().diff().expand(2, -1), 1e-5, "of a subsequence: slope 1")
+
+
+def test_a_known_warp_is_recovered():
+    time = torch.linspace(0, 1, 200, dtype=torch.float64)
+    signal = lambda t: torch.stack([torch.sin(9 * t), torch.cos(7 * t)], -1)  # noqa: E731
+    phi = (time + 0.08 * torch.sin(2 * math.pi * time))[None]
+    warp = GDTW(reg=1e-6).warp(signal(time)[None], signal(phi))
+    assert (warp.values - phi).abs().max() < 2e-3
+    assert (warp.inverse()(phi[0]) - time).abs().max() < 4e-3
+    assert (warp.apply(signal(time)[None]) - signal(phi)).abs().max() < 1e-3
+
+
+def test_a_subsequence_is_found():
+    time = torch.linspace(0, 5, 251, dtype=torch.float64)
+    x = torch.stack([torch.sin(time**2), time.cos()], -1)[None]
+    y, times_y = x[:, 100:180], time[100:180] - time[100]
+    warp = GDTW(reg=0.01, subsequence=True).warp(x, y, time, times_y)
+    assert_close(warp.values, time[100:180][None], 1e-6, "warp")
+    alignment = GDTW(reg=0.01, subsequence=True).align(x, y, time, times_y)
+    assert alignment.path(0).tolist() == [[100 + k, k] for k in range(80)]
+    assert alignment.value < 1e-10
+
+
+def test_bands_and_slopes_are_kept():
+    x, y = related(4, 40, 30)
+    line = torch.linspace(0, 1, 30, dtype=torch.float64)
+    values = GDTW(reg=1e-3, band=0.05).warp(x, y).values
+    assert ((values - line).abs() <= 0.05 + 1e-12).all()
+    assert ((values - line).abs() > 0.05 - 1e-12).any()
+    widths = torch.tensor([0.02, 0.2, 0.02], dtype=torch.float64)
+    values = GDTW(reg=1e-3, band=widths).warp(x, y).values
+    width = torch.where(line < 0.5, 0.02 + 0.36 * line, 0.38 - 0.36 * line)
+    assert ((values - line).abs() <= width + 1e-9).all()
+    slopes = GDTW(reg=1e-3, slope=(0.5, 2.0)).warp(x, y).values.diff() * 29
+    assert slopes.min() == pytest.approx(0.5, abs=1e-9)
+    assert slopes.max() <= 2 + 1e-9
+    each = torch.tensor([[0.01], [0.1], [0.2], [0.3]])
+    apart = (GDTW(reg=1e-3, band=each).warp(x, y).values - line).abs().amax(1)
+    assert (apart <= each[:, 0] + 1e-6).all()
+
+
+def test_each_pair_has_its_own_reg():
+    x, y = related(3, 12, 10)
+    regs = torch.tensor([0.01, 0.1, 1.0])
+    found = GDTW(reg=regs)(x, y)
+    assert torch.equal(
+        found, torch.stack([GDTW(reg=reg.item())(x[b : b + 1], y[b : b + 1])[0] for b, reg in enumerate(regs)])
+    )
+    with pytest.raises(ValueError, match="GDTW: reg is given for 3 pairs, but there are 9; give one for all"):
+        GDTW(reg=regs).matrix(x, y)
+
+
+def test_knots_are_spread_over_y():
+    x, y = related(2, 40, 33)
+    warp = GDTW(reg=0.01, knots=9).warp(x, y)
+    assert_close(warp.times, torch.linspace(0, 1, 9).expand(2, -1), 1e-7, "knots")
+    assert_close(warp.values, GDTW(reg=0.01).warp(x, y[:, ::4]).values, 1e-12, "y at the knots")
+
+
+def test_float32_agrees_with_float64():
+    x, y = related(5, 50, 40)
+    x, y = x.float(), y.float()
+    for options in ({}, {"subsequence": True, "slope": (0.5, 2.0)}, {"huber": 0.3}):
+        distance = GDTW(reg=0.05, **options)
+        a, b = x.clone().requires_grad_(), x.double().requires_grad_()
+        warps = distance.warp(a, y), distance.warp(b, y.double())
+        assert warps[0].values.dtype == torch.float32
+        assert_close(warps[0].values, warps[1].values, 1e-6, "warp")
+        grads = [torch.autograd.grad((w.values**2).sum(), z)[0] for w, z in zip(warps, (a, b), strict=True)]
+        assert grads[0].dtype == torch.float32
+        assert_close(grads[0], grads[1], 1e-5, "gradient")
+
+
+def test_the_order_of_a_batch_changes_nothing():
+    x, y = related(6, 20, 15)
+    x, y = Batch(x, [20, 3, 9, 2, 20, 11]), Batch(y, [15, 15, 2, 7, 3, 9])
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    whole, mixed = GDTW().warp(x, y), GDTW().warp(x[order], y[order])
+    assert torch.equal(whole.values[order].nan_to_num(-1), mixed.values.nan_to_num(-1))
+    assert whole.values[2, 2:].isnan().all()
+    assert torch.equal(whole.lengths, y.lengths)
+
+
+# ---- Learning
+
+
+def test_everything_can_be_learned():
+    x, y = related(2, 20, 15)
+    reg, band = nn.Parameter(torch.tensor(0.1)), nn.Parameter(torch.tensor([0.1, 0.05, 0.1]))
+    slope = nn.Parameter(torch.tensor(0.6)), nn.Parameter(torch.tensor([2.0, 1.5]))
+    distance = GDTW(reg=reg, band=band, slope=slope)
+    assert {name for name, _ in distance.named_parameters()} == {"reg", "band", "slope_min", "slope_max"}
+    target = torch.linspace(0, 1, 15)
+    for loss in ((distance.warp(x, y).values - target).square().sum(), distance(x, y).sum()):
+        grads = torch.autograd.grad(loss, list(distance.parameters()))
+        assert all(grad.isfinite().all() and grad.abs().sum() > 0 for grad in grads)
+    assert set(distance.state_dict()) == {"reg", "band", "slope_min", "slope_max"}
+
+
+@pytest.mark.parametrize("name", ["reg", "band", "slope_min", "slope_max"])
+def test_gradients_of_the_settings(name):
+    x, y = related(3, 20, 15, seed=4)
+
+    def values(setting):
+        given = {"reg": torch.tensor(0.01), "band": torch.tensor([0.1, 0.05, 0.1])}
+        given |= {"slope_min": torch.tensor(0.6), "slope_max": torch.tensor([2.0, 1.5])} | {name: setting}
+        slope = given.pop("slope_min"), given.pop("slope_max")
+        distance = GDTW(slope=slope, **given)
+        return distance(x, y), distance.warp(x, y).values
+
+    start = {"reg": 0.01, "band": [0.1, 0.05, 0.1], "slope_min": 0.6, "slope_max": [2.0, 1.5]}[name]
+    setting = torch.tensor(start, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(values, setting)
+
+
+def test_the_second_derivative_is_refused():
+    x, y = related(1, 8, 6)
+    x.requires_grad_()
+    (grad,) = torch.autograd.grad(GDTW().warp(x, y).values.square().sum(), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match="gdtw: the second derivative is not implemented"):
+        grad.sum().backward()
+
+
+# ---- The warp and the alignment
+
+
+def test_a_warp_is_a_function():
+    times = torch.tensor([[0.0, 1.0, 3.0], [0.0, 2.0, 9.0]])
+    values = torch.tensor([[0.0, 0.0, 4.0], [1.0, 5.0, 9.0]], requires_grad=True)
+    warp = Warp(times, values, torch.tensor([3, 2]))
+    assert warp(torch.tensor([-1.0, 0.5, 2.0, 8.0])).tolist() == [[0, 0, 2, 4], [1, 2, 5, 5]]
+    assert warp(torch.tensor([[2.0], [1.0]])).tolist() == [[2.0], [3.0]]
+    assert warp.inverse()(torch.tensor([0.0, 2.0])).tolist() == [[1, 2], [0, 0.5]]  # the flat part's end
+    warp(torch.tensor([2.0])).sum().backward()
+    assert values.grad is not None
+    assert values.grad.tolist() == [[0, 0.5, 0.5], [0, 1, 0]]
+    assert repr(warp) == "Warp(2 functions, 3 knots)"
+    with pytest.raises(ValueError, match="got times for 3 warps, but there are 2"):
+        warp(torch.zeros(3, 1))
+    with pytest.raises(ValueError, match=r"one shape \(B, M\), got \(2, 3\), \(2, 2\)"):
+        Warp(times, values[:, :2])
+
+
+def test_the_inverse_is_differentiable():
+    values = torch.tensor([[0.0, 0.3, 0.7, 1.0]], dtype=torch.float64, requires_grad=True)
+    times = torch.linspace(0, 1, 4, dtype=torch.float64)[None]
+    at = torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda v: Warp(times, v).inverse()(at), values)
+
+
+def test_the_plan_is_the_derivative_of_the_cost():
+    # |x(phi) - y|^2 is linear in the costs between frames, less a term without y: w times the plan is its derivative.
+    x, y = related(2, 9, 7)
+    alignment = GDTW(reg=0.1).align(x, y)
+    weights = torch.full((7,), 1 / 6, dtype=torch.float64)
+    weights[[0, -1]] /= 2
+    inside = y.clone().requires_grad_()
+    (grad,) = torch.autograd.grad(GDTW(reg=0.1)(x, inside).sum(), inside)
+    matched = torch.einsum("bij,bic->bjc", alignment.plan, x)
+    assert_close(grad, 2 * weights[:, None] * (y - matched), 1e-10, "gradient")
+    assert_close(alignment.plan.sum(1), torch.ones(2, 7), 1e-12, "columns of the plan")
+
+
+def test_the_alignments_warp_is_in_frames_of_y():
+    x = torch.linspace(0, 1, 5, dtype=torch.float64)[None, :, None]
+    y = x[:, ::2]
+    warp = GDTW(reg=1e-3).align(x, y).warp
+    assert_close(warp, torch.tensor([[0, 0.5, 1, 1.5, 2]]), 1e-9, "warp")
+
+
+# ---- Settings
+
+
+def test_repr():
+    assert repr(GDTW()) == "GDTW(reg=0.1)"
+    distance = GDTW(nn.Parameter(torch.tensor(0.1)), band=0.2, slope=(0.5, 2), subsequence=True, huber=1)
+    assert repr(distance) == (
+        "GDTW(reg='learned', band=0.2, slope_min=0.5, slope_max=2.0, subsequence=True, huber=1.0)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"reg": 0}, ValueError, "reg must be positive and finite, got 0"),
+        ({"reg": -1.0}, ValueError, "reg must be positive and finite, got -1.0"),
+        ({"reg": "1"}, TypeError, "expected reg to be a number, got str"),
+        ({"reg": torch.ones(2, 2)}, ValueError, r"expected reg of shape \(\) or \(B,\), got \(2, 2\)"),
+        ({"band": -0.1}, ValueError, "band must not be negative, got -0.1"),
+        ({"band": torch.ones(1, 1, 1)}, ValueError, r"expected band of shape \(\), \(K,\) or \(B, K\)"),
+        ({"slope": 2.0}, ValueError, r"expected slope to be a pair \(least, greatest\), got 2.0"),
+        ({"slope": (-1.0, 2.0)}, ValueError, "slope_min must not be negative, got -1.0"),
+        ({"knots": 1}, ValueError, "knots must be a whole number, at least 2, got 1"),
+        ({"grid": 0.5}, ValueError, "grid must be a whole number, at least 3, got 0.5"),
+        ({"huber": 0}, ValueError, "huber must be positive and finite, got 0"),
+    ],
+)
+def test_bad_settings_are_refused(options, error, message):
+    with pytest.raises(error, match=f"GDTW: {message}"):
+        GDTW(**options)
+
+
+def at(*times):
+    return torch.tensor(times, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("options", "times", "message"),
+    [
+        ({"reg": torch.tensor([0.1, -1.0])}, {}, "gdtw: reg must be positive and finite, got -1 for pair 1"),
+        ({"slope": (0.0, 0.5)}, {}, "gdtw: no warp of pair 0 keeps to the band and the slopes: none passes knot"),
+        ({"slope": (2.0, 1.0)}, {}, r"gdtw: slopes must be 0 <= min <= max, got \(2, 1\) after knot 0 of pair 0"),
+        ({"band": torch.tensor([[0.1], [-0.1]])}, {}, "gdtw: the band of pair 1 is empty at knot 0: from 0.1 to -0.1"),
+        ({}, {"times_x": at(0, 2, 1, 3)}, r"gdtw: times_x\[0\] must be finite and increasing, but step 2 is 1"),
+        ({}, {"times_y": at(0, 1, 1)}, r"gdtw: times_y\[0\] must be finite and increasing, but step 2 is 1"),
+        ({"knots": 5}, {"times_y": at(0, 1, 1)}, r"gdtw: times_y\[0\] must be finite and increasing, but step 2 is 1"),
+        ({}, {"times_y": at(0, math.nan, 1)}, r"gdtw: times_y\[0\] must be finite and increasing, but step 1 is nan"),
+        ({}, {"times_x": at(0, 1, 2)}, r"GDTW: expected times_x of shape \(2, 4\), got \(2, 3\)"),
+        ({}, {"times_x": [at(0, 1, 2, 3), at(0, 1)]}, r"GDTW: expected times_x\[1\] of shape \(4,\), got \(2,\)"),
+        (
+            {},
+            {"times_y": at(0, 1, 2).requires_grad_()},
+            "gdtw: there is no derivative with respect to times_y; detach it",
+        ),
+    ],
+    ids=str,
+)
+def test_what_admits_no_warp_is_refused(options, times, message):
+    x, y = walks(2, 4, 1), walks(2, 3, 1, seed=1)
+    with pytest.raises(ValueError, match=message):
+        GDTW(**options).warp(x, y, **times)
+
+
+def test_short_sequences_and_nan_are_refused():
+    x, y = Batch(walks(2, 4, 1), [4, 1]), Batch(walks(2, 3, 1), [2, 3])
+    for options in ({}, {"knots": 4}):
+        with pytest.raises(ValueError, match=r"gdtw: x\[1\] has 1 step; a warp needs at least two"):
+            GDTW(**options)(x, y)
+        with pytest.raises(ValueError, match=r"gdtw: y\[1\] has 1 step; a warp needs at least two"):
+            GDTW(**options)(y, x)
+        broken = y.values.clone()
+        broken[1, 2, 0] = math.nan
+        with pytest.raises(ValueError, match=r"gdtw: y\[1\] holds nan at step 2, channel 0"):
+            GDTW(**options)(y, Batch(broken, y.lengths))
+
+
+def test_times_in_every_form():
+    x, y = walks(2, 4, 1), walks(2, 3, 1, seed=1)
+    times = at(0, 1, 3, 4)
+    expected = GDTW()(x, y, times, at(0, 1, 2))
+    for given in (times.numpy(), times.tolist(), times.expand(2, -1), [times, times], np.stack([times, times])):
+        assert torch.equal(GDTW()(x, y, given, at(0, 1, 2)), expected)
+    short = Batch(x, [4, 2])
+    ragged = GDTW().warp(short, y, [times, at(0, 5)], at(0, 1, 2)).values
+    padded = torch.stack([times, at(0, 5, math.nan, math.nan)])
+    assert torch.equal(GDTW().warp(short, y, padded, at(0, 1, 2)).values, ragged)
