@@ -12,6 +12,7 @@ from likewise import _check
 from likewise.distances.alignment import PlanAlignment
 from likewise.distances.distance import Distance, Sequences, describe, full_lengths
 from likewise.ops.ground import at_least_float32, zero_padding
+from likewise.ops.tap import fused_distances, fused_pairs
 
 TILE = 32  # sequences on a side of a tile of pairs, at most: neighbours in length, so that little is padding
 CELLS_AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 22}  # cells of a tile; a cell takes some hundred bytes
@@ -190,6 +191,37 @@ class TAP(PairNetwork):
             if found.isfinite().all():
                 return found
         return self._convolved(D, time, inside)
+
+    def _all_directed(self, x: Tensor, y: Tensor, n: Tensor, m: Tensor) -> Tensor:
+        """Distances (N, M) from x, of lengths n, to y, of lengths m."""
+        if self._may_be_fused():
+            found = fused_distances(x, y, n, m, *self._weights_and_biases())
+            if found is not None and found.isfinite().all():
+                return found
+        return super()._all_directed(x, y, n, m)
+
+    def _directed(
+        self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None, *, checked: bool = False
+    ) -> Tensor:
+        """<T, D> of every pair, at least float32, from x to y."""
+        if x.is_cuda and not checked and self._may_be_fused():
+            _check.finite(self.name, "x", x, x_lengths)
+            _check.finite(self.name, "y", y, y_lengths)
+            checked = True
+            n, m = full_lengths(x, x_lengths), full_lengths(y, y_lengths)
+            found = fused_pairs(x, y, n, m, *self._weights_and_biases())
+            if found is not None and found.isfinite().all():
+                return found
+        return super()._directed(x, y, x_lengths, y_lengths, checked=checked)
+
+    def _may_be_fused(self) -> bool:
+        """Whether the kernels compute what this class does: a subclass may have other scores."""
+        own = type(self).scores is TAP.scores and type(self).correction is TAP.correction
+        return own and not torch.is_grad_enabled()
+
+    def _weights_and_biases(self) -> tuple[list[Tensor], list[Tensor]]:
+        convolutions = [c for c in self.convolutions if isinstance(c, nn.Conv2d)]
+        return [c.weight for c in convolutions], [c.bias for c in convolutions if c.bias is not None]
 
     def _convolved(self, D: Tensor, time: Tensor, inside: Tensor | None) -> Tensor:
         mask = None if inside is None else inside[:, None].to(D.dtype)

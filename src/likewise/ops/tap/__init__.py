@@ -1,0 +1,48 @@
+"""Distances of TAP without gradients, fast on a GPU: convolutions, masks and softmax in a few Triton kernels."""
+
+import importlib
+
+import torch
+from torch import Tensor
+
+WIDEST = 128  # channels between convolutions: more would not fit a multiprocessor's memory
+LARGEST_KERNEL = 15
+MOST_CELLS = 1 << 30  # of one pair, with room for its border: cells are counted in 32 bits
+
+
+def fused_distances(
+    x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: list[Tensor], biases: list[Tensor]
+) -> Tensor | None:
+    """Distances (N, M), float32, from x (N, Tx, C) of lengths n to y (M, Ty, C) of lengths m, or None.
+
+    The convolutions run in float16: where that overflows, the distance is NaN. None where there is no kernel for them:
+    not on a GPU, float64, too wide a network. Memory: about a gigabyte.
+    """
+    return _run("tap_distances", x, y, n, m, weights, biases)
+
+
+def fused_pairs(
+    x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: list[Tensor], biases: list[Tensor]
+) -> Tensor | None:
+    """Distances (B,), float32, of pairs, or None, as ``fused_distances`` has them."""
+    return _run("tap_pairs", x, y, n, m, weights, biases)
+
+
+def _run(
+    function: str, x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: list[Tensor], biases: list[Tensor]
+) -> Tensor | None:
+    if not x.is_cuda or x.dtype == torch.float64 or not len(x) or not len(y) or not x.shape[2]:
+        return None
+    if torch.version.hip or torch.cuda.get_device_capability(x.device) < (8, 0):
+        return None
+    widest, largest = max(w.shape[1] for w in weights), max(w.shape[2] for w in weights)
+    if widest > WIDEST or largest > LARGEST_KERNEL:
+        return None
+    if (int(n.max()) + largest) * (int(m.max()) + largest) > MOST_CELLS:
+        return None
+    try:
+        module = importlib.import_module("likewise.ops.tap.gpu")
+    except ImportError:  # no Triton
+        return None
+    with torch.cuda.device(x.device):
+        return getattr(module, function)(x, y, n, m, weights, biases)

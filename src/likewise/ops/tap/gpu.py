@@ -1,0 +1,341 @@
+"""TAP's distances on a GPU, without gradients: convolutions in float16 with float32 sums, all else in float32.
+
+Pairs lie one after another in one long line of cells, (x_steps + halo) rows of (y_steps + halo) cells for each, where
+halo is half the largest kernel. The halo is zero, and so is what lies before the first pair, so that a kernel's tap is
+the same step along the line for every cell: nothing is masked while a convolution sums. Four kernels:
+
+``distances``: D, and D and time in float16. D is -1 outside of a pair, which tells the other kernels what to leave out.
+``first`` and ``middle``: a convolution with its bias, ReLU and mask, a product of matrices for each row of its kernel
+    or for each tap. The last of them does not store its result h (cells, width), but its products with each tap of the
+    last convolution, (taps, cells).
+``attend``: adds up these products to g, and gives the sum of softmax(-(D + g)) D over a block of rows.
+
+Where float16 overflows, NaN is stored: unlike an infinity, it survives every ReLU and reaches the distance.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from likewise.ops.gpu.common import launch
+from likewise.ops.ground import at_least_float32, zero_padding
+from likewise.ops.tap import tiles as plan
+from likewise.ops.tap.network import LARGEST_HALF as LARGEST
+from likewise.ops.tap.network import Network, power_of_two
+from likewise.ops.tap.tiles import Tile
+
+# To be tuned on the machine at hand; powers of two.
+SCRATCH_BYTES = 1 << 30  # for all that is kept of the pairs at work
+DISTANCE_BLOCK, DISTANCE_WARPS = 256, 4  # cells of a program
+FIRST_BLOCK, FIRST_WARPS = 128, 4
+MIDDLE_BLOCK, MIDDLE_WARPS = 128, 4
+MIDDLE_STAGES = 4  # taps whose cells are loaded ahead
+MIDDLE_CACHE = ".ca"  # neighbouring taps read almost the same cells: keep them near; ".cg" does not
+WIDE_STAGES = 2  # the same, of more than 64 channels
+ATTEND_CELLS, ATTEND_WARPS = 1024, 4
+ATTEND_COLUMNS = 128  # at most; longer rows are read in several steps
+FEW_CHANNELS = 64  # frames of more are compared by a product of matrices
+
+LARGEST_HALF = tl.constexpr(LARGEST)
+LOWEST = tl.constexpr(-1e30)
+
+
+@triton.jit(do_not_specialize=["channels", "x_frames", "y_frames"])
+def distances_kernel(x, y, x_lengths, y_lengths, given, tile, distances, inputs, channels, x_frames, y_frames,
+                     HALO: tl.constexpr, GIVEN: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    """x (items, channels, x_frames) and y alike, or their distances (rows, x_steps, columns, y_steps)."""
+    first_x = tl.load(tile)
+    first_y = tl.load(tile + 1)
+    pairs = tl.load(tile + 2).to(tl.int32)
+    columns = tl.load(tile + 3).to(tl.int32)
+    diagonal = tl.load(tile + 4)
+    x_steps = tl.load(tile + 5).to(tl.int32)
+    y_steps = tl.load(tile + 6).to(tl.int32)
+    stride = y_steps + HALO
+    each = (x_steps + HALO) * stride
+    cell = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    pair = cell // each
+    i = (cell - pair * each) // stride
+    j = cell - pair * each - i * stride
+    row = pair // columns
+    column = pair - row * columns
+    item_x = first_x + row
+    item_y = first_y + column + row * diagonal
+    here = pair < pairs
+    n = tl.load(x_lengths + item_x, mask=here, other=0).to(tl.int32)
+    m = tl.load(y_lengths + item_y, mask=here, other=0).to(tl.int32)
+    inside = (i < n) & (j < m)
+    if GIVEN:
+        at = (row.to(tl.int64) * x_steps + i) * columns + column
+        D = tl.load(given + at * y_steps + j, mask=inside, other=0.0)
+    else:
+        x_at = x + item_x * channels * x_frames + i
+        y_at = y + item_y * channels * y_frames + j
+        total = tl.zeros((BLOCK,), tl.float32)
+        for c in range(channels):
+            x_here = tl.load(x_at + c * x_frames, mask=inside, other=0.0)
+            y_here = tl.load(y_at + c * y_frames, mask=inside, other=0.0)
+            total += (x_here - y_here) * (x_here - y_here)
+        D = tl.sqrt_rn(total)
+    time = tl.abs((i + 1).to(tl.float32) / tl.maximum(n, 1) - (j + 1).to(tl.float32) / tl.maximum(m, 1))
+    tl.store(distances + cell, tl.where(inside, D, -1.0))
+    half_at = inputs + 2 * cell.to(tl.int64)
+    half = tl.where(D > LARGEST_HALF, float("nan"), D)
+    tl.store(half_at, tl.where(inside, half, 0.0).to(tl.float16))
+    tl.store(half_at + 1, tl.where(inside, time, 0.0).to(tl.float16))
+
+
+@triton.jit
+def finish(total, distances, bias, last, out, start, plane, TAPS: tl.constexpr, TAPS_PADDED: tl.constexpr,
+           WIDTH: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    """Bias, ReLU and mask; then store it, or, with TAPS, its products with the taps of the last convolution."""
+    cell = tl.arange(0, BLOCK)
+    channel = tl.arange(0, WIDTH)
+    total += tl.load(bias + channel)[None, :]
+    inside = tl.load(distances + start + cell) >= 0
+    h = tl.where(total <= 0, 0.0, total)
+    h = tl.where(total > LARGEST_HALF, float("nan"), h)
+    h = tl.where(inside[:, None], h, 0.0).to(tl.float16)
+    if TAPS > 0:
+        tap = tl.arange(0, TAPS_PADDED)
+        w = tl.load(last + channel[:, None] * TAPS_PADDED + tap[None, :])
+        at = out + start + tap[None, :] * plane.to(tl.int64) + cell[:, None]
+        tl.store(at, tl.dot(h, w), mask=(tap < TAPS)[None, :])
+    else:
+        tl.store(out + start * WIDTH + cell[:, None] * WIDTH + channel[None, :], h)
+
+
+@triton.jit(do_not_specialize=["stride", "plane"])
+def first_kernel(inputs, distances, weights, bias, last, out, stride, plane, K: tl.constexpr, WINDOW: tl.constexpr,
+                 WIDTH: tl.constexpr, TAPS: tl.constexpr, TAPS_PADDED: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+    """The K cells of a kernel's row, two numbers each, lie side by side: its row is one product. WINDOW >= 2 K."""
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    cell = tl.arange(0, BLOCK)
+    channel = tl.arange(0, WIDTH)
+    window = tl.arange(0, WINDOW)
+    at = inputs + 2 * (start - (K // 2) * stride - K // 2) + 2 * cell[:, None] + window[None, :]
+    w_at = weights + window[:, None] * WIDTH + channel[None, :]
+    total = tl.zeros((BLOCK, WIDTH), tl.float32)
+    for row in tl.static_range(K):
+        h = tl.load(at + 2 * row * stride)
+        total = tl.dot(h, tl.load(w_at + row * WINDOW * WIDTH), total)
+    finish(total, distances, bias, last, out, start, plane, TAPS, TAPS_PADDED, WIDTH, BLOCK)
+
+
+@triton.jit(do_not_specialize=["stride", "plane"])
+def middle_kernel(hidden, distances, weights, bias, last, out, stride, plane, K: tl.constexpr, STAGES: tl.constexpr,
+                  CACHE: tl.constexpr, WIDTH: tl.constexpr, TAPS: tl.constexpr, TAPS_PADDED: tl.constexpr,
+                  BLOCK: tl.constexpr):  # fmt: skip
+    """Every tap of a kernel is the product of the cells, some steps along the line, and a matrix."""
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    cell = tl.arange(0, BLOCK)
+    channel = tl.arange(0, WIDTH)
+    at = hidden + (start - (K // 2) * stride - K // 2) * WIDTH + cell[:, None] * WIDTH + channel[None, :]
+    w_at = weights + channel[:, None] * WIDTH + channel[None, :]
+    total = tl.zeros((BLOCK, WIDTH), tl.float32)
+    for tap in tl.range(0, K * K, num_stages=STAGES):
+        h = tl.load(at + ((tap // K) * stride + tap % K) * WIDTH, cache_modifier=CACHE)
+        w = tl.load(w_at + tap * WIDTH * WIDTH, cache_modifier=CACHE)
+        total = tl.dot(h, w, total)
+    finish(total, distances, bias, last, out, start, plane, TAPS, TAPS_PADDED, WIDTH, BLOCK)
+
+
+@triton.jit(do_not_specialize=["plane"])
+def attend_kernel(distances, products, bias, tile, sums, plane, HALO: tl.constexpr, K: tl.constexpr,
+                  ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # fmt: skip
+    """Sums (pairs, blocks of rows) of softmax(-(D + g)) D."""
+    x_steps = tl.load(tile + 5).to(tl.int32)
+    y_steps = tl.load(tile + 6).to(tl.int32)
+    stride = y_steps + HALO
+    pair = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    before_pair = pair * (x_steps + HALO) * stride
+    distances += before_pair
+    products += before_pair
+    plane = plane.to(tl.int64)
+    constant = tl.load(bias)
+    # A softmax over columns that come in blocks: what was summed shrinks when a larger score turns up.
+    largest = tl.full((ROWS,), LOWEST, tl.float32)
+    shares = tl.zeros((ROWS,), tl.float32)
+    weighted = tl.zeros((ROWS,), tl.float32)
+    real = tl.zeros((ROWS,), tl.int32)
+    for first in range(0, y_steps, COLUMNS):
+        column = first + tl.arange(0, COLUMNS)
+        here = (row < x_steps)[:, None] & (column < y_steps)[None, :]
+        cell = row[:, None] * stride + column[None, :]
+        D = tl.load(distances + cell, mask=here, other=-1.0)
+        inside = D >= 0
+        g = tl.zeros((ROWS, COLUMNS), tl.float32) + constant
+        for tap in tl.static_range(K * K):
+            shift = (tap // K - K // 2) * stride + tap % K - K // 2
+            g += tl.load(products + (tap * plane + shift) + cell, mask=inside, other=0.0)
+        score = tl.where(inside, -(D + g), LOWEST)
+        before = largest
+        largest = tl.maximum(largest, tl.max(score, 1))
+        share = tl.where(inside, tl.exp(score - largest[:, None]), 0.0)
+        shrunk = tl.exp(before - largest)
+        shares = shares * shrunk + tl.sum(share, 1)
+        weighted = weighted * shrunk + tl.sum(tl.where(inside, share * D, 0.0), 1)
+        real = tl.maximum(real, tl.max(inside.to(tl.int32), 1))
+    found = tl.where(real > 0, weighted / tl.where(real > 0, shares, 1.0), 0.0)
+    tl.store(sums + pair * tl.num_programs(1) + tl.program_id(1), tl.sum(found, 0))
+
+
+def tap_distances(x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
+    """Distances (N, M), float32, from x (N, Tx, C) of lengths n to y (M, Ty, C) of lengths m; NaN on overflow.
+
+    weights (out, in, K, K) and biases (out,) of the convolutions. Memory: SCRATCH_BYTES, or what one pair takes.
+    """
+    network = Network.of(weights, biases)
+    n, order_x = n.cpu().sort()
+    m, order_y = m.cpu().sort()
+    tiles = plan.all_pairs(n, m, network.halo, SCRATCH_BYTES // network.bytes_per_cell)
+    order_x, order_y = order_x.to(x.device), order_y.to(x.device)
+    work = Work.of(x[order_x], y[order_y], n, m, network, tiles)
+    found = torch.empty(len(x), len(y), device=x.device)
+    for k, tile in enumerate(tiles):
+        rows = slice(tile.first_x, tile.first_x + tile.rows)
+        found[rows, tile.first_y : tile.first_y + tile.columns] = work.run(k).view(tile.rows, tile.columns)
+    return (found / work.n[:, None])[order_x.argsort()][:, order_y.argsort()]
+
+
+def tap_pairs(x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
+    """Distances (B,), float32, from x (B, Tx, C) of lengths n to y (B, Ty, C) of lengths m; NaN on overflow."""
+    network = Network.of(weights, biases)
+    n, order = n.cpu().sort()
+    m = m.cpu()[order]
+    tiles = plan.paired(n, m, network.halo, SCRATCH_BYTES // network.bytes_per_cell)
+    order = order.to(x.device)
+    work = Work.of(x[order], y[order], n, m, network, tiles)
+    return (torch.cat([work.run(k) for k in range(len(tiles))]) / work.n)[order.argsort()]
+
+
+@dataclass(frozen=True)
+class Work:
+    """Sequences in the order of the tiles, and scratch that the tiles use in turn."""
+
+    x: Tensor  # (N, C, Tx); of many channels (N, Tx, C), zero in the padding
+    y: Tensor
+    n: Tensor
+    m: Tensor
+    network: Network
+    tiles: list[Tile]
+    numbers: Tensor  # (tiles, 8)
+    distances: Tensor  # (cells,)
+    inputs: Tensor  # (cells, 2)
+    hidden: list[Tensor]  # (cells, width)
+    products: Tensor  # (taps, cells)
+    plane: int  # from one tap's products to the next
+    far: bool  # many channels
+
+    @classmethod
+    def of(cls, x: Tensor, y: Tensor, n: Tensor, m: Tensor, network: Network, tiles: list[Tile]) -> "Work":
+        """Allocate what the largest tile needs, with a margin of zeros before it and after it."""
+        halo, width, device = network.halo, network.width, x.device
+        n_there, m_there = n.to(device), m.to(device)
+        x, y = at_least_float32(x[:, : n.max()]), at_least_float32(y[:, : m.max()])
+        far = x.shape[2] > FEW_CHANNELS
+        if not far:
+            x, y = x.mT.contiguous(), y.mT.contiguous()
+        else:
+            x, y = zero_padding(x, n_there), zero_padding(y, m_there)
+        block = max(DISTANCE_BLOCK, FIRST_BLOCK, MIDDLE_BLOCK)
+        cells = -(-max(tile.cells(halo) for tile in tiles) // block) * block
+        # The first convolution's windows are wider than its kernel, by less than the 16 cells of the widest.
+        margin = -(-(halo * (int(m.max()) + halo + 1) + 16) // 16) * 16
+        plane = cells + 2 * margin
+        half = torch.float16
+        return cls(
+            x,
+            y,
+            n_there,
+            m_there,
+            network,
+            tiles,
+            torch.tensor([tile.numbers() for tile in tiles]).to(device),
+            torch.full((plane,), -1.0, device=device)[margin:],
+            torch.zeros(plane, 2, dtype=half, device=device)[margin:],
+            [torch.zeros(plane, width, dtype=half, device=device)[margin:] for _ in range(network.hidden)],
+            torch.zeros(network.taps, plane, device=device)[:, margin:],
+            plane,
+            far,
+        )
+
+    def run(self, k: int) -> Tensor:
+        """Sums (pairs,) of softmax(-(D + g)) D, of tile k."""
+        tile = self.tiles[k]
+        self._compare(tile, self.numbers[k])
+        self._convolve(tile)
+        columns = min(ATTEND_COLUMNS, power_of_two(self.m_steps))
+        rows = ATTEND_CELLS // columns
+        sums = torch.empty(tile.pairs, -(-tile.x_steps // rows), device=self.x.device)
+        launch(
+            attend_kernel,
+            tuple(sums.shape),
+            (self.distances, self.products, self.network.biases[-1], self.numbers[k], sums),
+            (self.plane,),
+            ATTEND_WARPS,
+            HALO=self.network.halo,
+            K=self.network.sides[-1],
+            ROWS=rows,
+            COLUMNS=columns,
+        )
+        return sums.sum(1)
+
+    @property
+    def m_steps(self) -> int:
+        """Frames of the longest y: one kernel for all tiles."""
+        return max(tile.y_steps for tile in self.tiles)
+
+    def _compare(self, tile: Tile, numbers: Tensor) -> None:
+        """D and time."""
+        given = _far(self.x, self.y, tile) if self.far else None
+        launch(
+            distances_kernel,
+            (-(-tile.cells(self.network.halo) // DISTANCE_BLOCK),),
+            (self.x, self.y, self.n, self.m, self.x if given is None else given, numbers, self.distances, self.inputs),
+            (self.x.shape[1], self.x.shape[2], self.y.shape[2]),
+            DISTANCE_WARPS,
+            HALO=self.network.halo,
+            GIVEN=given is not None,
+            BLOCK=DISTANCE_BLOCK,
+        )
+
+    def _convolve(self, tile: Tile) -> None:
+        """All convolutions but the last, and the products of what they give with its taps."""
+        network, stride = self.network, tile.y_steps + self.network.halo
+        cells, layers = tile.cells(network.halo), len(network.sides) - 1
+        at = self.inputs
+        for layer in range(layers):
+            ends = layer == layers - 1
+            out = self.products if ends else self.hidden[layer % 2]
+            taps = network.taps if ends else 0
+            common = {"WIDTH": network.width, "TAPS": taps, "TAPS_PADDED": network.weights[-1].shape[1]}
+            tensors = (at, self.distances, network.weights[layer], network.biases[layer], network.weights[-1], out)
+            if layer == 0:
+                kernel, block, warps = first_kernel, FIRST_BLOCK, FIRST_WARPS
+                own = {"K": network.sides[0], "WINDOW": network.weights[0].shape[1]}
+            else:
+                kernel, block, warps = middle_kernel, MIDDLE_BLOCK, MIDDLE_WARPS
+                stages = WIDE_STAGES if network.width > 64 else MIDDLE_STAGES
+                own = {"K": network.sides[layer], "STAGES": stages, "CACHE": MIDDLE_CACHE}
+            grid = (-(-cells // block),)
+            launch(kernel, grid, tensors, (stride, self.plane), warps, **own, **common, BLOCK=block)
+            at = out
+
+
+def _far(x: Tensor, y: Tensor, tile: Tile) -> Tensor:
+    """Distances (rows, x_steps, columns, y_steps), from float64: the squares nearly cancel where frames are close."""
+    x = x[tile.first_x : tile.first_x + tile.rows, : tile.x_steps].double()
+    if tile.diagonal:
+        y = y[tile.first_y : tile.first_y + tile.rows, : tile.y_steps].double()
+        squares = x.square().sum(2)[:, :, None] + y.square().sum(2)[:, None]
+    else:
+        x = x.flatten(0, 1)
+        y = y[tile.first_y : tile.first_y + tile.columns, : tile.y_steps].double().flatten(0, 1)
+        squares = x.square().sum(1)[:, None] + y.square().sum(1)
+    apart = squares - 2 * x @ y.mT
+    return torch.where(apart > 1e-14 * squares, apart, 0).sqrt().float()
