@@ -4,6 +4,8 @@
 //
 // The minimum is the lower envelope of parabolas of one width, so a row costs O(nodes), not O(nodes^2).
 #pragma once
+#include <memory>
+
 #include "pair.h"
 
 namespace likewise {
@@ -14,49 +16,37 @@ namespace {
 // cross once, and beyond that the later one is lower, so that a queue of those that still matter is enough.
 class Envelope {
 public:
-    void reserve(int64_t nodes) {
-        center_.resize(nodes);
-        height_.resize(nodes);
-        start_.resize(nodes);
-        index_.resize(nodes);
-    }
-    // spacing: between the centres of neighbouring indices; inverse[d] = 1 / d.
-    void reset(double curvature, double spacing, const double* inverse) {
-        curvature_ = curvature;
-        factor_ = 1 / (2 * curvature * spacing);
-        inverse_ = inverse;
-        front_ = size_ = 0;
-    }
-    void insert(int32_t index, double center, double height) {
+    struct Parabola {
+        double center, height, start;  // start: from where on it is the lowest
+        int64_t index;
+    };
+    // room: for all that are inserted; spacing: between the centres of neighbouring indices; inverse[d] = 1 / d.
+    Envelope(Parabola* room, double curvature, double spacing, const double* inverse)
+        : front_(room), end_(room), inverse_(inverse), curvature_(curvature), factor_(1 / (2 * curvature * spacing)) {}
+
+    void insert(int64_t index, double center, double height) {
         double start = -kInfinite;
-        while (size_ > front_) {
-            const int64_t back = size_ - 1;
-            const int32_t apart = std::abs(index - index_[back]);
-            start = 0.5 * (center + center_[back]) + (height - height_[back]) * factor_ * inverse_[apart];
-            if (back == front_ || start > start_[back]) break;
-            --size_;
+        while (end_ > front_) {
+            const Parabola& back = end_[-1];
+            start = 0.5 * (center + back.center) + (height - back.height) * factor_ * inverse_[std::abs(index - back.index)];
+            if (end_ - 1 == front_ || start > back.start) break;
+            --end_;
         }
-        center_[size_] = center;
-        height_[size_] = height;
-        start_[size_] = start;
-        index_[size_] = index;
-        ++size_;
+        *end_++ = {center, height, start, index};
     }
-    bool empty() const { return size_ == front_; }
+    bool empty() const { return end_ == front_; }
     // The least at y, and whose it is.
     double read(double y, int32_t& index) {
-        while (front_ + 1 < size_ && start_[front_ + 1] <= y) ++front_;
-        const double distance = y - center_[front_];
-        index = index_[front_];
-        return curvature_ * distance * distance + height_[front_];
+        while (front_ + 1 < end_ && front_[1].start <= y) ++front_;
+        const double distance = y - front_->center;
+        index = int32_t(front_->index);
+        return curvature_ * distance * distance + front_->height;
     }
 
 private:
-    std::vector<double> center_, height_, start_;
-    std::vector<int32_t> index_;
-    const double* inverse_ = nullptr;
-    double curvature_ = 0, factor_ = 0;
-    int64_t front_ = 0, size_ = 0;
+    Parabola *front_, *end_;
+    const double* inverse_;
+    double curvature_, factor_;
 };
 
 class Grid {
@@ -110,9 +100,16 @@ private:
         next_.resize(nodes);
         first_.resize(nodes);
         last_.resize(nodes);
-        from_.resize(pair.m * nodes);
-        left_.reserve(nodes);
-        right_.reserve(nodes);
+        segment_.resize(nodes);
+        share_.resize(nodes);
+        sag_.resize(nodes);
+        located_ = {};
+        windows_count_ = 0;
+        if (from_room_ < pair.m * nodes) {
+            from_room_ = pair.m * nodes;
+            from_.reset(new int32_t[from_room_]);
+        }
+        parabolas_.resize(nodes);
         if (int64_t(inverse_.size()) < nodes + 1) {
             inverse_.resize(nodes + 1);
             for (int64_t d = 1; d <= nodes; ++d) inverse_[d] = 1.0 / d;
@@ -139,25 +136,40 @@ private:
 
     // Weighted losses of a row, written or added.
     void add_losses(const Pair& pair, int64_t i, const Row& row, std::vector<double>& values, bool add) {
-        const int64_t first = pair.segment_of(row.at(0)), last = pair.segment_of(row.at(row.count - 1));
-        if (pair.squared()) measure_row(pair, i, first, last + 1);
         const double weight = pair.weight[i];
-        if (!add) std::fill(values.begin(), values.begin() + row.count, 0.0);
         double* out = values.data();
-        int64_t j = 0;
-        for (int64_t k = first; k <= last; ++k) {
+        if (!add) std::fill(out, out + row.count, 0.0);
+        locate(pair, row);
+        if (!pair.squared()) {
+            for (int64_t j = 0; j < row.count; ++j) out[j] += weight * pair.loss(i, segment_[j], row.at(j)).value;
+            return;
+        }
+        // |x(p) - y|^2 between two frames, from its values there and the square of the way between them.
+        measure_row(pair, i, segment_[0], segment_[row.count - 1] + 1);
+        const double *squares = squares_.data(), *share = share_.data(), *sag = sag_.data();
+        const int32_t* segment = segment_.data();
+        for (int64_t j = 0; j < row.count; ++j) {
+            const double here = squares[segment[j]], there = squares[segment[j] + 1];
+            out[j] += weight * (here + share[j] * (there - here) - sag[j]);
+        }
+    }
+
+    // Where the nodes of a row lie in x. Without slope limits and bands all rows of the first pass are the same.
+    void locate(const Pair& pair, const Row& row) {
+        if (row.low == located_.low && row.spacing == located_.spacing && row.count == located_.count) return;
+        located_ = row;
+        const int64_t first = pair.segment_of(row.at(0)), last = pair.segment_of(row.at(row.count - 1));
+        const double inverse = 1 / row.spacing;
+        for (int64_t j = 0, k = first; k <= last; ++k) {
             int64_t end = row.count;
-            if (k < last) end = std::clamp<int64_t>(int64_t((pair.s[k + 1] - row.low) / row.spacing) + 1, j, row.count);
-            if (!pair.squared()) {
-                for (; j < end; ++j) out[j] += weight * pair.loss(i, k, row.at(j)).value;
-                continue;
-            }
-            // |x(p) - y|^2 between two frames, from its values there and the square of the way between them.
+            if (k < last) end = std::clamp<int64_t>(int64_t((pair.s[k + 1] - row.low) * inverse) + 1, j, row.count);
             const double begin = (row.low - pair.s[k]) * pair.inverse_width[k], pace = row.spacing * pair.inverse_width[k];
-            const double here = squares_[k], rise = squares_[k + 1] - here, climb = pair.climb[k];
+            const double climb = pair.climb[k];
             for (; j < end; ++j) {
                 const double share = begin + j * pace;
-                out[j] += weight * (here + share * (rise - (1 - share) * climb));
+                segment_[j] = int32_t(k);
+                share_[j] = share;
+                sag_[j] = share * (1 - share) * climb;
             }
         }
     }
@@ -177,33 +189,35 @@ private:
     // they only join. Each half is an envelope, the left one read backwards.
     void advance(const Pair& pair, int64_t i, const Row& here, const Row& there) {
         const double curvature = pair.reg / pair.step[i], shift = pair.stretch * pair.step[i];
+        const double* value = value_.data();
+        double* next = next_.data();
         int32_t* from = &from_[(i + 1) * nodes_];
         set_windows(pair, i, here, there);
         for (int64_t k = 0; k < there.count;) {
             if (first_[k] > last_[k]) {
-                next_[k] = kInfinite;
+                next[k] = kInfinite;
                 from[k++] = 0;
                 continue;
             }
             const int64_t pivot = last_[k];
             int64_t end = k + 1;
             while (end < there.count && first_[end] <= pivot && first_[end] <= last_[end]) ++end;
-            left_.reset(curvature, here.spacing, inverse_.data());
+            Envelope left(parabolas_.data(), curvature, here.spacing, inverse_.data());
             for (int64_t r = end - 1, j = pivot; r >= k; --r) {
                 for (; j >= first_[r]; --j)
-                    if (value_[j] < kInfinite) left_.insert(j, -(here.at(j) + shift), value_[j]);
+                    if (value[j] < kInfinite) left.insert(j, -(here.at(j) + shift), value[j]);
                 from[r] = 0;
-                next_[r] = left_.empty() ? kInfinite : left_.read(-there.at(r), from[r]);
+                next[r] = left.empty() ? kInfinite : left.read(-there.at(r), from[r]);
             }
-            right_.reset(curvature, here.spacing, inverse_.data());
+            Envelope right(parabolas_.data(), curvature, here.spacing, inverse_.data());
             for (int64_t r = k, j = pivot + 1; r < end; ++r) {
                 for (; j <= last_[r]; ++j)
-                    if (value_[j] < kInfinite) right_.insert(j, here.at(j) + shift, value_[j]);
-                if (right_.empty()) continue;
+                    if (value[j] < kInfinite) right.insert(j, here.at(j) + shift, value[j]);
+                if (right.empty()) continue;
                 int32_t index;
-                const double value = right_.read(there.at(r), index);
-                if (value < next_[r]) {
-                    next_[r] = value;
+                const double least = right.read(there.at(r), index);
+                if (least < next[r]) {
+                    next[r] = least;
                     from[r] = index;
                 }
             }
@@ -212,6 +226,11 @@ private:
     }
 
     void set_windows(const Pair& pair, int64_t i, const Row& here, const Row& there) {
+        // Often the same as before: nothing but the grids and the limits matters.
+        const double key[] = {here.low, here.spacing, there.low, there.spacing, pair.least[i], pair.most[i]};
+        if (windows_count_ == there.count && std::equal(key, key + 6, windows_key_)) return;
+        std::copy(key, key + 6, windows_key_);
+        windows_count_ = there.count;
         if (here.count == 1) {  // every value of the next envelope can be reached from it
             std::fill(first_.begin(), first_.begin() + there.count, 0);
             std::fill(last_.begin(), last_.begin() + there.count, 0);
@@ -230,9 +249,13 @@ private:
     }
 
     int64_t nodes_ = 0;
-    std::vector<double> low_, high_, found_, frames_, squares_, value_, next_, inverse_;
-    std::vector<int32_t> first_, last_, from_;
-    Envelope left_, right_;
+    Row located_;
+    double windows_key_[6] = {};
+    int64_t windows_count_ = 0, from_room_ = 0;
+    std::vector<double> low_, high_, found_, frames_, squares_, share_, sag_, value_, next_, inverse_;
+    std::vector<int32_t> segment_, first_, last_;
+    std::unique_ptr<int32_t[]> from_;  // (m, nodes), where each node was best reached from
+    std::vector<Envelope::Parabola> parabolas_;
 };
 
 }  // namespace

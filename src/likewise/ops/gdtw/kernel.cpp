@@ -29,6 +29,7 @@ void gdtw_solve(const WarpProblem& problem, double* values, double* warps, int32
                 finding.fault = Fault::not_settled;
             else
                 values[b] = pair.objective(warp);
+            for (int64_t i = 0; i < pair.m; ++i) warp[i] += pair.origin;
         }
         faults[2 * b] = int64_t(finding.fault);
         faults[2 * b + 1] = finding.step;
@@ -44,12 +45,13 @@ public:
     void run(const WarpProblem& problem, const double* warps, const int32_t* holds, const WarpGradients& out, int64_t b) {
         if (pair_.read(problem, b).fault != Fault::none) return;
         const int64_t m = pair_.m;
-        warp_ = warps + b * problem.y_steps;
+        warp_.assign(warps + b * problem.y_steps, warps + b * problem.y_steps + m);
+        for (double& time : warp_) time -= pair_.origin;
         holds_ = holds + 2 * b * problem.y_steps;
         value_grad_ = out.value[b];
         response_.resize(m);
         rest_.resize(m);
-        reduced_.build(pair_, warp_, holds_);
+        reduced_.build(pair_, warp_.data(), holds_);
         const double* warp_grad = out.warp + b * problem.y_steps;
         reduced_.solve(pair_, warp_grad, response_.data());
         reduced_.rest(pair_, warp_grad, response_.data(), rest_.data());
@@ -64,8 +66,7 @@ public:
 private:
     Pair pair_;
     Reduced reduced_;
-    std::vector<double> response_, rest_, x_grad_;
-    const double* warp_ = nullptr;
+    std::vector<double> warp_, response_, rest_, x_grad_;
     const int32_t* holds_ = nullptr;
     double value_grad_ = 0;
 

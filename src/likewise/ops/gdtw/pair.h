@@ -24,7 +24,8 @@ class Pair {
 public:
     int64_t n = 0, m = 0, channels = 0;
     double reg = 0, stretch = 1, huber = kInfinite, span = 0;  // span: x's duration
-    const double* s = nullptr;                                 // times of x
+    double origin = 0;                                         // where x begins; inside, its times begin at 0
+    std::vector<double> s;                                     // times of x
     const double* t = nullptr;                                 // the knots
     std::vector<double> x, y;                                  // (n, C), (m, C)
     std::vector<double> width, inverse_width, climb;           // segments (n-1,): duration, its inverse, |x_k+1 - x_k|^2
@@ -38,17 +39,19 @@ public:
         channels = problem.channels;
         huber = problem.huber;
         reg = problem.reg[b];
-        s = problem.x_times + b * problem.x_steps;
+        s.assign(problem.x_times + b * problem.x_steps, problem.x_times + b * problem.x_steps + n);
         t = problem.y_times + b * problem.y_steps;
         if (n < 2) return {Fault::short_x, 0};
         if (m < 2) return {Fault::short_y, 0};
         if (int64_t at = copy(problem.x, b * problem.x_steps, n, problem.float64, x); at >= 0) return {Fault::value_x, at};
         if (int64_t at = copy(problem.y, b * problem.y_steps, m, problem.float64, y); at >= 0) return {Fault::value_y, at};
-        if (int64_t at = not_increasing(s, n); at >= 0) return {Fault::times_x, at};
+        if (int64_t at = not_increasing(s.data(), n); at >= 0) return {Fault::times_x, at};
         if (int64_t at = not_increasing(t, m); at >= 0) return {Fault::times_y, at};
         if (!(reg > 0 && reg < kInfinite)) return {Fault::reg, 0};
+        origin = s[0];
+        for (double& time : s) time -= origin;
         measure();
-        span = s[n - 1] - s[0];
+        span = s[n - 1];
         stretch = problem.subsequence ? 1 : span / (t[m - 1] - t[0]);
         return limit(problem, b);
     }
@@ -58,7 +61,7 @@ public:
 
     // The segment that holds a time; on a tie the one to the right.
     int64_t segment_of(double time) const {
-        const int64_t k = std::upper_bound(s, s + n, time) - s - 1;
+        const int64_t k = std::upper_bound(s.begin(), s.end(), time) - s.begin() - 1;
         return std::clamp<int64_t>(k, 0, last_segment());
     }
 
@@ -116,7 +119,7 @@ public:
             low[i] = std::max(low[i], low[i + 1] - most[i]);
             high[i] = std::min(high[i], high[i + 1] - least[i]);
         }
-        const double slack = 1e-12 * (span + std::fabs(s[0]));
+        const double slack = 1e-12 * (span + std::fabs(origin));
         for (int64_t i = 0; i < m; ++i) {
             if (low[i] > high[i] + slack) return i;
             if (low[i] > high[i]) low[i] = high[i];
@@ -179,7 +182,8 @@ private:
         lower_hold.resize(m);
         upper_hold.resize(m);
         for (int64_t i = 0; i < m; ++i) {
-            const double low = problem.lower[b * problem.y_steps + i], high = problem.upper[b * problem.y_steps + i];
+            const double low = problem.lower[b * problem.y_steps + i] - origin;
+            const double high = problem.upper[b * problem.y_steps + i] - origin;
             if (!(low <= high)) return {Fault::band, i};
             lower[i] = std::max(low, s[0]);
             upper[i] = std::min(high, s[n - 1]);

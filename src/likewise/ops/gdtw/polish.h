@@ -32,6 +32,7 @@ public:
         }
         bool settled = false;
         double best = kInfinite;
+        int idle = 0;
         for (int round = 0; round < kRounds && !settled; ++round) {
             for (int64_t i = 0; i < m; ++i) confine(pair, i, warp[i]);
             pass_forward(pair);
@@ -41,18 +42,18 @@ public:
             std::copy(fresh_.begin(), fresh_.end(), warp);
             const bool crossed = moved <= 1e-10 * pair.span && cross(pair);  // a model tells nothing from afar
             settled = !crossed && moved <= 1e-13 * pair.span;
-            if (!crossed) continue;
-            // Crossing never raises the objective. Where multipliers are not unique it may not lower it either.
-            const double value = pair.objective(warp);
-            if (value >= best * (1 - 1e-15) && round > 20) break;
+            // No round raises the objective. Where multipliers are not unique, or steps drown in rounding, it stays.
+            const double value = settled ? 0 : pair.objective(warp);
+            idle = value < best * (1 - 1e-15) ? 0 : idle + 1;
             best = std::min(best, value);
+            if (idle > 5) settled = true;
         }
         for (int64_t i = 0; i < m; ++i) {
             holds[2 * i] = int32_t(pair.segment_of(warp[i]));
             holds[2 * i + 1] = hold_[i];
         }
         for (int k = 0; k < 2; ++k) refine(pair, warp, holds);
-        return settled || pair.squared();
+        return settled;
     }
 
 private:
