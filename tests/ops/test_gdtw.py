@@ -314,6 +314,13 @@ def test_long_signals_are_stationary():
                 begin = i
 
 
+def test_a_coarse_grid_is_refined_until_it_is_as_fine_as_x():
+    for options in ({"reg": 1.0}, {"reg": 1.0, "huber": 0.5}, {"slope": (0.5, 2.0)}):
+        pair = random_pair(0, n=600, m=500, channels=2, **options)
+        fine, coarse = solve(pair)[0], solve(pair, nodes=21, refinements=0)[0]
+        assert coarse <= 1.2 * fine
+
+
 def test_the_number_of_threads_changes_nothing():
     given, named = batch_of([random_pair(seed, n=60, m=50) for seed in range(9)])
     before = torch.get_num_threads()

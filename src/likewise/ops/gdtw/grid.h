@@ -51,6 +51,8 @@ private:
 
 class Grid {
 public:
+    static constexpr int64_t kMostPasses = 40;
+
     // Writes the best warp of all passes and returns its objective, which is not finite if the losses overflow.
     double search(const Pair& pair, int64_t nodes, int64_t refinements, double* warp) {
         constexpr double kShrink = 0.125;
@@ -58,17 +60,31 @@ public:
         low_ = pair.lower;
         high_ = pair.upper;
         double best = kInfinite;
-        for (int64_t pass = 0; pass <= refinements; ++pass) {
+        // A grid that is coarser than x must be refined at any rate: the polish would take long to cross its segments.
+        const double coarse = 2 * (nodes - 1) * pair.span / (pair.n - 1);
+        double share = 1;  // of the first grid's width
+        wide_ = low_;
+        for (int64_t pass = 0, level = 0; pass < kMostPasses; ++pass) {
             pair.envelope(low_, high_);
+            if (pass == 0)
+                for (int64_t i = 0; i < pair.m; ++i) wide_[i] = high_[i] - low_[i];
             run(pair);
             const double value = pair.objective(found_.data());
-            if (value < best) {
+            const bool better = value < best;
+            if (better) {
                 best = value;
                 std::copy(found_.begin(), found_.end(), warp);
             }
             if (!std::isfinite(best)) return best;
+            // A solution at the rim of its grid may lie beyond: the next grid is centred there, and as wide.
+            if (!(better && level > 0 && touches_rim(pair))) {
+                const double widest = share * *std::max_element(wide_.begin(), wide_.end());
+                if (level >= refinements && widest <= coarse) break;
+                ++level;
+                share *= kShrink;
+            }
             for (int64_t i = 0; i < pair.m; ++i) {
-                const double half = kShrink / 2 * (high_[i] - low_[i]);
+                const double half = share * wide_[i] / 2;
                 low_[i] = std::max(warp[i] - half, pair.lower[i]);
                 high_[i] = std::min(warp[i] + half, pair.upper[i]);
             }
@@ -77,6 +93,15 @@ public:
     }
 
 private:
+    bool touches_rim(const Pair& pair) const {
+        for (int64_t i = 0; i < pair.m; ++i) {
+            const double near = 1.5 * (high_[i] - low_[i]) / (nodes_ - 1);
+            if (found_[i] < low_[i] + near && low_[i] > pair.lower[i]) return true;
+            if (found_[i] > high_[i] - near && high_[i] < pair.upper[i]) return true;
+        }
+        return false;
+    }
+
     struct Row {  // the values of one knot: low + j spacing
         double low = 0, spacing = 0;
         int64_t count = 0;
@@ -252,7 +277,7 @@ private:
     Row located_;
     double windows_key_[6] = {};
     int64_t windows_count_ = 0, from_room_ = 0;
-    std::vector<double> low_, high_, found_, frames_, squares_, share_, sag_, value_, next_, inverse_;
+    std::vector<double> low_, high_, wide_, found_, frames_, squares_, share_, sag_, value_, next_, inverse_;
     std::vector<int32_t> segment_, first_, last_;
     std::unique_ptr<int32_t[]> from_;  // (m, nodes), where each node was best reached from
     std::vector<Envelope::Parabola> parabolas_;

@@ -33,7 +33,8 @@ public:
         bool settled = false;
         double best = kInfinite;
         int idle = 0;
-        for (int round = 0; round < kRounds && !settled; ++round) {
+        const int64_t rounds = 200 + 2 * pair.n;  // each takes a knot two segments on at most, if all goes well
+        for (int64_t round = 0; round < rounds && !settled; ++round) {
             for (int64_t i = 0; i < m; ++i) confine(pair, i, warp[i]);
             pass_forward(pair);
             pass_backward(pair, warp);
@@ -57,8 +58,6 @@ public:
     }
 
 private:
-    static constexpr int kRounds = 200;
-
     struct Piece {  // of a knot's loss: its weighted derivative rises from left at begin to right at end
         double begin, end, left, right;
     };
@@ -79,7 +78,7 @@ private:
     std::vector<Stretch> stretch_;
     std::vector<Point> points_, moved_, kept_;
     std::vector<Cut> cut_;
-    std::vector<double> fresh_, excess_, force_, response_, trial_;
+    std::vector<double> fresh_, excess_, response_, trial_;
     std::vector<int32_t> hold_;
     Reduced reduced_;
 
@@ -300,7 +299,6 @@ private:
     // Huber's curvature changes along the way: goes as far as the objective, which is convex there, falls.
     double search_line(const Pair& pair, const double* warp) {
         const int64_t m = pair.m;
-        force_.resize(m);
         double farthest = 0;
         for (int64_t i = 0; i < m; ++i) farthest = std::max(farthest, std::fabs(fresh_[i] - warp[i]));
         const auto rises = [&](double share) {

@@ -102,16 +102,23 @@ def grid_search(pair: Pair, nodes: int, refinements: int = 3, shrink: float = 0.
     V_i(k) = w_i L_i(k) + min_j V_{i-1}(j) + edge(j, k), Bellman's recursion with all pairs (j, k) written out.
     """
     bounds = lower, upper = pair.bounds()
-    best, best_value = None, torch.inf
-    for _ in range(refinements + 1):
-        low, high = envelope(pair, lower, upper)
-        found = _best_path(pair, low, high, nodes)
-        value = objective(pair, found).item()
-        if best is None or value < best_value:
-            best, best_value = found, value
-        half = shrink / 2 * (high - low)
-        lower, upper = torch.maximum(best - half, bounds[0]), torch.minimum(best + half, bounds[1])
-    assert best is not None
+    low, high = envelope(pair, lower, upper)
+    width, best = high - low, _best_path(pair, low, high, nodes)
+    value = objective(pair, best)
+    for level in range(1, refinements + 1):
+        half = shrink**level * width / 2
+        while True:
+            lower, upper = torch.maximum(best - half, bounds[0]), torch.minimum(best + half, bounds[1])
+            low, high = envelope(pair, lower, upper)
+            found = _best_path(pair, low, high, nodes)
+            if objective(pair, found) >= value:
+                break
+            best, value = found, objective(pair, found)
+            # A solution at the rim of its grid may lie beyond: the next grid is centred there, and as wide.
+            near = 1.5 * (high - low) / (nodes - 1)
+            rim = ((found < low + near) & (low > bounds[0])) | ((found > high - near) & (high < bounds[1]))
+            if not rim.any():
+                break
     return best
 
 
