@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 WIDEST = 128  # channels between convolutions: more would not fit a multiprocessor's memory
-LARGEST_KERNEL = 15
+WIDE, WIDE_BYTES = 64, 132 << 10  # more channels than that need so much of it, which only large GPUs have
+LARGEST_KERNEL = 9  # the taps of the last convolution are written out in its kernel
 MOST_CELLS = 1 << 30  # of one pair, with room for its border: cells are counted in 32 bits
 
 
@@ -36,7 +37,8 @@ def _run(
     if torch.version.hip or torch.cuda.get_device_capability(x.device) < (8, 0):
         return None
     widest, largest = max(w.shape[1] for w in weights), max(w.shape[2] for w in weights)
-    if widest > WIDEST or largest > LARGEST_KERNEL:
+    room = torch.cuda.get_device_properties(x.device).shared_memory_per_block_optin
+    if widest > WIDEST or largest > LARGEST_KERNEL or (widest > WIDE and room < WIDE_BYTES):
         return None
     if (int(n.max()) + largest) * (int(m.max()) + largest) > MOST_CELLS:
         return None

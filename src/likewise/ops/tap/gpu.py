@@ -269,7 +269,8 @@ class Work:
         tile = self.tiles[k]
         self._compare(tile, self.numbers[k])
         self._convolve(tile)
-        columns = min(ATTEND_COLUMNS, power_of_two(self.m_steps))
+        # As many columns for every tile, so that one kernel serves them all.
+        columns = min(ATTEND_COLUMNS, power_of_two(self.y.shape[1 if self.far else 2]))
         rows = ATTEND_CELLS // columns
         sums = torch.empty(tile.pairs, -(-tile.x_steps // rows), device=self.x.device)
         launch(
@@ -284,11 +285,6 @@ class Work:
             COLUMNS=columns,
         )
         return sums.sum(1)
-
-    @property
-    def m_steps(self) -> int:
-        """Frames of the longest y: one kernel for all tiles."""
-        return max(tile.y_steps for tile in self.tiles)
 
     def _compare(self, tile: Tile, numbers: Tensor) -> None:
         """D and time."""
