@@ -315,7 +315,7 @@ def test_long_signals_are_stationary():
 
 
 def test_a_coarse_grid_is_refined_until_it_is_as_fine_as_x():
-    for options in ({"reg": 1.0}, {"reg": 1.0, "huber": 0.5}, {"slope": (0.5, 2.0)}):
+    for options in ({"reg": 1.0}, {"reg": 1.0, "huber": 0.5}, {"subsequence": True}):
         pair = random_pair(0, n=600, m=500, channels=2, **options)
         fine, coarse = solve(pair)[0], solve(pair, nodes=21, refinements=0)[0]
         assert coarse <= 1.2 * fine
