@@ -224,27 +224,28 @@ private:
                 from[k++] = 0;
                 continue;
             }
-            const int64_t pivot = last_[k];
-            int64_t end = k + 1;
+            const bool leave = first_[there.count - 1] > first_[k];  // otherwise one envelope is enough
+            const int64_t pivot = leave ? last_[k] : first_[k] - 1;
+            int64_t end = leave ? k + 1 : there.count;
             while (end < there.count && first_[end] <= pivot && first_[end] <= last_[end]) ++end;
-            Envelope left(parabolas_.data(), curvature, here.spacing, inverse_.data());
-            for (int64_t r = end - 1, j = pivot; r >= k; --r) {
-                for (; j >= first_[r]; --j)
-                    if (value[j] < kInfinite) left.insert(j, -(here.at(j) + shift), value[j]);
-                from[r] = 0;
-                next[r] = left.empty() ? kInfinite : left.read(-there.at(r), from[r]);
+            if (leave) {
+                Envelope left(parabolas_.data(), curvature, here.spacing, inverse_.data());
+                for (int64_t r = end - 1, j = pivot; r >= k; --r) {
+                    for (; j >= first_[r]; --j)
+                        if (value[j] < kInfinite) left.insert(j, -(here.at(j) + shift), value[j]);
+                    from[r] = 0;
+                    next[r] = left.empty() ? kInfinite : left.read(-there.at(r), from[r]);
+                }
             }
             Envelope right(parabolas_.data(), curvature, here.spacing, inverse_.data());
             for (int64_t r = k, j = pivot + 1; r < end; ++r) {
                 for (; j <= last_[r]; ++j)
                     if (value[j] < kInfinite) right.insert(j, here.at(j) + shift, value[j]);
-                if (right.empty()) continue;
-                int32_t index;
-                const double least = right.read(there.at(r), index);
-                if (least < next[r]) {
-                    next[r] = least;
-                    from[r] = index;
-                }
+                int32_t index = 0;
+                const double least = right.empty() ? kInfinite : right.read(there.at(r), index);
+                if (leave && next[r] <= least) continue;
+                next[r] = least;
+                from[r] = index;
             }
             k = end;
         }
