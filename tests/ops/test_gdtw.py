@@ -1,5 +1,6 @@
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -312,6 +313,18 @@ def test_long_signals_are_stationary():
                 if not held[begin:i].any():
                     assert abs(gradient[begin:i].sum()) < 1e-10 * max(1, gradient.abs().max())
                 begin = i
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_shifted_times_shift_the_warp(options):
+    pair = random_pair(5, **options)
+    value, warp, holds = solve(pair)
+    shift = 1e5
+    times = {"x_times": pair.x_times + shift, "y_times": pair.y_times - shift}
+    found = solve(replace(pair, **times, lower=pair.lower + shift, upper=pair.upper + shift))
+    assert_close(found[0], value, 1e-8, "value")
+    assert_close(found[1] - shift, warp, 1e-8, "warp")
+    assert torch.equal(found[2][:, 1], holds[:, 1])
 
 
 def test_a_coarse_grid_is_refined_until_it_is_as_fine_as_x():

@@ -51,11 +51,10 @@ private:
 
 class Grid {
 public:
-    static constexpr int64_t kMostPasses = 40;
-
     // Writes the best warp of all passes and returns its objective, which is not finite if the losses overflow.
     double search(const Pair& pair, int64_t nodes, int64_t refinements, double* warp) {
         constexpr double kShrink = 0.125;
+        constexpr int64_t kMostPasses = 40;
         prepare(pair, nodes);
         low_ = pair.lower;
         high_ = pair.upper;

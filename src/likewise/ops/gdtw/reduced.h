@@ -66,8 +66,7 @@ public:
             diagonal_[g] = sum;
             right_[g] = pushed;
         }
-        slides &= total <= 1e-13 * stiffness || groups == 1;
-        if (slides && groups == 1 && total > 0) slides = false;
+        slides &= total <= 1e-13 * stiffness;
         if (slides)
             for (int64_t g = 0; g < groups; ++g) right_[g] -= mean * (begin[g + 1] - begin[g]);
         for (int64_t g = 0; g < groups; ++g) {
