@@ -81,6 +81,7 @@ public:
                 if (level >= refinements && widest <= coarse) break;
                 ++level;
                 share *= kShrink;
+                nodes_ = std::min(nodes, std::max<int64_t>(nodes / 2, 50) | 1);  // half is as good, with the polish
             }
             for (int64_t i = 0; i < pair.m; ++i) {
                 const double half = share * wide_[i] / 2;
@@ -266,11 +267,15 @@ private:
         const double inverse = 1 / here.spacing, pace = there.spacing * inverse, most = double(here.count - 1);
         const double low = (there.low - pair.most[i] - here.low) * inverse - kSlack;
         const double high = (there.low - pair.least[i] - here.low) * inverse + kSlack;
-        for (int64_t k = 0; k < there.count; ++k) {
-            const double begin = low + k * pace, end = high + k * pace;
-            first_[k] = begin <= 0 ? 0 : begin > most ? int32_t(here.count) : int32_t(std::ceil(begin));
-            last_[k] = end < 0 ? -1 : end >= most ? int32_t(here.count - 1) : int32_t(end);
+        int32_t *first = first_.data(), *last = last_.data();
+        for (int64_t k = 0; k < there.count; ++k)
+            last[k] = int32_t(std::floor(std::min(std::max(high + k * pace, -1.0), most)));
+        if (pair.most[i] == kInfinite) {
+            std::fill(first, first + there.count, 0);
+            return;
         }
+        for (int64_t k = 0; k < there.count; ++k)
+            first[k] = int32_t(std::ceil(std::min(std::max(low + k * pace, 0.0), most + 1)));
     }
 
     int64_t nodes_ = 0;

@@ -99,12 +99,14 @@ def envelope(pair: Pair, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
 def grid_search(pair: Pair, nodes: int, refinements: int = 3, shrink: float = 0.125) -> Tensor:
     """The best warp (m,) on a grid of ``nodes`` values for each knot, refined around the solution; best pass kept.
 
+    Refined grids have half as many nodes, at least 51.
+
     V_i(k) = w_i L_i(k) + min_j V_{i-1}(j) + edge(j, k), Bellman's recursion with all pairs (j, k) written out.
     """
     bounds = lower, upper = pair.bounds()
     low, high = envelope(pair, lower, upper)
     width, best = high - low, _best_path(pair, low, high, nodes)
-    value = objective(pair, best)
+    value, nodes = objective(pair, best), min(nodes, max(nodes // 2, 50) | 1)
     for level in range(1, refinements + 1):
         half = shrink**level * width / 2
         while True:
