@@ -10,7 +10,9 @@ within lower_i <= phi_i <= upper_i, slope_min_i <= slope_i <= slope_max_i and x'
 stretch is x's duration by y's; in a subsequence they are free, and stretch is 1. With ``huber``, each residual u beyond
 it counts 2 huber |u| - huber^2 instead of u^2.
 
-The solver is a dynamic program on a grid, refined around its solution, and then a polish to first-order optimality.
+The solver is a dynamic program on a grid, refined around its solution, and then a polish to first-order optimality: a
+local minimum, in the basin that the grid found best. Refined grids have half the nodes, and move with a solution at
+their rim.
 Cost: O(m M) for each pass, M nodes of the grid for each knot, and O(n m C) for the losses; the derivative is O(m C).
 Memory: O(m M) bytes for each pair at work. Everything is computed in float64, whatever the input.
 
