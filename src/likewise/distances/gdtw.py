@@ -43,7 +43,7 @@ class GDTW(Distance):
     the objective at the solution, the warp's those of the optimality conditions. They are right also where a knot
     sits on a frame of x, as it does in every other warp; ``likewise.ops.gdtw`` says how this departs from the paper.
     Warps are at least float32. Memory: O(knots grid) bytes for each pair at work. On the CPU.
-    Reference: Deriso & Boyd (2022), doi:10.1007/s11081-022-09740-z; Xu et al. (2023), arXiv:2303.10778 (DecDTW).
+    Reference: Deriso & Boyd (2019), arXiv:1905.12893; Xu et al. (2023), arXiv:2303.10778 (DecDTW).
 
     Example:
         >>> distance = GDTW(reg=1e-4)

@@ -23,7 +23,7 @@ reduced to full rank by merging knots that move together; the derivatives with r
 Where x is flat under a warp that nothing holds, the warp slides freely: its derivative leaves the sliding out.
 Where constraints are active without need the derivative is one of several; limits that say nothing new get none.
 
-Reference: Xu, Garg, Milford & Gould (2023), arXiv:2303.10778; Deriso & Boyd (2022), doi:10.1007/s11081-022-09740-z.
+Reference: Xu, Garg, Milford & Gould (2023), arXiv:2303.10778; Deriso & Boyd (2019), arXiv:1905.12893.
 """
 
 import math
