@@ -12,10 +12,12 @@ from likewise import _check
 from likewise.distances.alignment import PlanAlignment
 from likewise.distances.distance import Distance, Sequences, describe, full_lengths
 from likewise.ops.ground import at_least_float32, zero_padding
+from likewise.ops.pair_convolution import Cells, convolve
 from likewise.ops.tap import fused_distances, fused_pairs
 
-TILE = 32  # sequences on a side of a tile of pairs, at most: neighbours in length, so that little is padding
-CELLS_AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 22}  # cells of a tile; a cell takes some hundred bytes
+# Sequences on a side of a tile of pairs, at most: neighbours in length, so that little is padding.
+TILE = {"cpu": 32, "cuda": 64}
+CELLS_AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 25}  # cells of a tile; a cell takes some hundred bytes
 KEPT_CELLS = 1 << 25  # beyond, what the backward pass needs is computed again rather than kept
 
 
@@ -60,13 +62,14 @@ class PairNetwork(Distance):
             distances = (distances + (distances if own else self._all_directed(y, x, m, n)).T) / 2
         return distances.to(x.dtype)
 
-    def attention(self, x: Sequences, y: Sequences) -> Tensor:
-        """A (B, Tx, Ty), whose rows sum to 1: how much of frame i of x[b] is matched with frame j of y[b].
+    def attention(self, x: Sequences, y: Sequences) -> tuple[Tensor, Tensor]:
+        """A (B, Tx, Ty) and the distances (B,) that it gives from x to y.
 
-        Zero in the padding.
+        Rows of A sum to 1: how much of frame i of x[b] is matched with frame j of y[b]. Zero in the padding.
         """
         x, y, x_lengths, y_lengths = self._pair(x, y, paired=True)
-        return self._attended(x, y, x_lengths, y_lengths)[0]
+        A, D = self._attended(x, y, x_lengths, y_lengths)
+        return A, (A * D).sum((1, 2)) / full_lengths(x, x_lengths)
 
     def align(self, x: Sequences, y: Sequences) -> PlanAlignment:
         """The predicted alignment T of every pair, whose rows sum to 1 / Lx; of a symmetric one, from x to y."""
@@ -84,8 +87,8 @@ class PairNetwork(Distance):
         if not len(x) or not len(y):
             return x.new_empty(len(x), len(y))
         again = torch.is_grad_enabled() and int(n.sum()) * int(m.sum()) > KEPT_CELLS
-        most = CELLS_AT_ONCE.get(x.device.type, CELLS_AT_ONCE["cpu"])
-        rows, columns = list(_tiles(n, int(m.max()), most)), list(_tiles(m, int(n.max()), most))
+        limits = [of.get(x.device.type, of["cpu"]) for of in (TILE, CELLS_AT_ONCE)]
+        rows, columns = list(_tiles(n, int(m.max()), *limits)), list(_tiles(m, int(n.max()), *limits))
         strips = [torch.cat([self._tile(x, y, n, m, i, j, again=again) for j in columns], 1) for i in rows]
         back_i, back_j = (torch.cat(parts).argsort().to(x.device) for parts in (rows, columns))
         return torch.cat(strips)[back_i][:, back_j]
@@ -224,16 +227,33 @@ class TAP(PairNetwork):
         return [c.weight for c in convolutions], [c.bias for c in convolutions if c.bias is not None]
 
     def _convolved(self, D: Tensor, time: Tensor, inside: Tensor | None) -> Tensor:
-        mask = None if inside is None else inside[:, None].to(D.dtype)
-        h = torch.stack([D, time], 1)  # (B, 2, Tx, Ty)
         if D.is_cuda:
-            h = functional.pad(h, (0, 0, 0, 0, 0, 6)).contiguous(memory_format=torch.channels_last)
-        for k, convolution in enumerate(self.convolutions):
+            return self._packed(D, time, inside)
+        mask = None if inside is None else inside[:, None].to(D.dtype)
+        h = torch.stack([D, time], 1).contiguous(memory_format=torch.channels_last)  # (B, 2, Tx, Ty)
+        for k, (weight, bias) in enumerate(self._weights(D.dtype)):
             if k > 0:
                 h = h.relu()
-                h = h if mask is None else h * mask.to(h.dtype)
-            h = _convolve(h, convolution)
+                h = h if mask is None else h * mask
+            h = functional.conv2d(h, weight, bias, padding=weight.shape[2] // 2)
         return h[:, 0]
+
+    def _packed(self, D: Tensor, time: Tensor, inside: Tensor | None) -> Tensor:
+        """The same on a GPU, of the real cells alone."""
+        dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else D.dtype
+        weights, biases = zip(*self._weights(dtype), strict=True)
+        h = torch.stack([D, time], -1).to(dtype).flatten(0, 2)  # (all cells, 2)
+        if inside is None:
+            n, m = (torch.full(D.shape[:1], steps, device=D.device) for steps in D.shape[1:])
+            return convolve(h, weights, biases, Cells.of(n, m)).reshape(D.shape).to(D.dtype)
+        real = inside.flatten().nonzero()[:, 0]
+        cells = Cells.of(inside.any(2).sum(1), inside.any(1).sum(1))
+        correction = convolve(h.index_select(0, real), weights, biases, cells)[:, 0]
+        return D.new_zeros(D.numel()).index_copy(0, real, correction.to(D.dtype)).reshape(D.shape)
+
+    def _weights(self, dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
+        for convolution in self.convolutions:
+            yield convolution.weight.to(dtype), convolution.bias.to(dtype)  # type: ignore[union-attr, operator]
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""
@@ -290,31 +310,16 @@ class RowAlignment(PlanAlignment):
         return PlanAlignment(lambda: rows, lambda: rows[None], torch.tensor([n]), torch.tensor([m])).path(0)
 
 
-def _tiles(lengths: Tensor, others: int, most: int) -> Iterator[Tensor]:
-    """Indices in the order of lengths, in parts of at most TILE, fewer if they are long."""
+def _tiles(lengths: Tensor, others: int, side: int, most: int) -> Iterator[Tensor]:
+    """Indices in the order of lengths, in parts of at most ``side``, fewer if they are long."""
     order = lengths.argsort()
     first = 0
     while first < len(order):
-        size = TILE
+        size = side
         while size > 1 and size * size * int(lengths[order[first : first + size][-1]]) * others > most:
             size //= 2
         yield order[first : first + size]
         first += size
-
-
-def _convolve(h: Tensor, convolution: nn.Module) -> Tensor:
-    """The convolution of h, whose channels may be followed by some that are zero.
-
-    On a GPU, channels come in eights, as its matrix units want them.
-    """
-    assert isinstance(convolution, nn.Conv2d)
-    assert convolution.bias is not None
-    weight, bias = convolution.weight.to(h.dtype), convolution.bias.to(h.dtype)
-    if h.is_cuda:
-        more = -len(weight) % 8
-        weight = functional.pad(weight, (0, 0, 0, 0, 0, h.shape[1] - weight.shape[1], 0, more))
-        bias = functional.pad(bias, (0, more))
-    return functional.conv2d(h, weight, bias, padding=weight.shape[2] // 2)
 
 
 class _Distances(torch.autograd.Function):

@@ -44,10 +44,11 @@ class SelfSupervised:
             kind = type(distance).__name__
             _check.refuse("SelfSupervised", f"needs a distance with an attention between sequences, as TAP; got {kind}")
         plans = step.augmented.plans.to(x.values)
-        apart = distance(x, other) + distance(other, x)
-        there = _mean_squares(distance.attention(x, other), plans, x.lengths, other.lengths)
-        back = _mean_squares(distance.attention(other, x), plans.mT, other.lengths, x.lengths)
-        return self.weight * (apart + there + back).mean()
+        there, apart = distance.attention(x, other)
+        back, apart_back = distance.attention(other, x)
+        wrong = _mean_squares(there, plans, x.lengths, other.lengths)
+        wrong_back = _mean_squares(back, plans.mT, other.lengths, x.lengths)
+        return self.weight * (apart + apart_back + wrong + wrong_back).mean()
 
 
 def _mean_squares(attention: Tensor, plans: Tensor, x_lengths: Tensor, y_lengths: Tensor) -> Tensor:

@@ -1,0 +1,58 @@
+"""Convolutions over the cells of pairs, (Lx, Ly) each, that are stored one after another without any padding.
+
+Pairs differ in size, so that most of a padded batch may be padding; and what lies outside a pair is zero for every
+convolution, as at the border of an image, so that padding would have to be set to zero before each of them. Packed, a
+batch has neither. On a GPU: elsewhere PyTorch's own convolution of the padded batch does.
+"""
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from likewise.ops.pair_convolution import reference
+
+__all__ = ["Cells", "convolve"]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Where the cells of each pair are: those of pair b from ``first[b]`` on, row by row, n[b] rows of m[b] cells.
+
+    Example:
+        >>> import torch
+        >>> cells = Cells.of(torch.tensor([2, 3]), torch.tensor([4, 1]))
+        >>> cells.first, cells.count
+        (tensor([0, 8]), 11)
+    """
+
+    n: Tensor  # (B,) int64
+    m: Tensor  # (B,) int64
+    first: Tensor  # (B,) int64
+    count: int
+
+    @classmethod
+    def of(cls, n: Tensor, m: Tensor) -> "Cells":
+        """Cells of pairs of n[b] and m[b] frames."""
+        n, m = n.contiguous(), m.contiguous()
+        sizes = n * m
+        ends = sizes.cumsum(0)
+        return cls(n, m, ends - sizes, int(ends[-1]) if len(ends) else 0)
+
+
+def convolve(h: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], cells: Cells) -> Tensor:
+    """A stack of convolutions of every pair, with ReLUs between them: h (cells, in) -> (cells, out).
+
+    Weights are (out, in, k, k), k odd. In the precision of h; float16 and bfloat16 are summed in float32, float32 is
+    TensorFloat-32 where ``torch.backends.cudnn.allow_tf32`` says so. Differentiable once.
+
+    Example:
+        >>> import torch
+        >>> cells = Cells.of(torch.tensor([1]), torch.tensor([3]))
+        >>> convolve(torch.tensor([[1.0], [2.0], [4.0]]), [torch.ones(1, 1, 3, 3)], [torch.zeros(1)], cells).T
+        tensor([[3., 7., 6.]])
+    """
+    if not h.is_cuda:
+        return reference.convolve(h, weights, biases, cells.n, cells.m, cells.first)
+    return importlib.import_module("likewise.ops.pair_convolution.gpu").convolve(h, weights, biases, cells)
