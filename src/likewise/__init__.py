@@ -17,10 +17,21 @@ from likewise.distances.cosine import Cosine
 from likewise.distances.distance import Distance
 from likewise.distances.dtw import DTW
 from likewise.distances.euclidean import Euclidean
+from likewise.distances.gdtw import GDTW
 from likewise.distances.soft_dtw import SoftDTW, SoftDTWDivergence
 from likewise.distances.tap import TAP, TransformerTAP
+from likewise.distances.warp import Warp, WarpAlignment
+from likewise.evaluation.classification import confusion_matrix, macro_f1
+from likewise.evaluation.clustering import clustering_agreement, normalized_mutual_information
+from likewise.evaluation.curves import PrecisionRecall, precision_recall_curve
 from likewise.evaluation.evaluate import evaluate, evaluate_matrix
-from likewise.evaluation.retrieval import mean_average_precision, nearest_neighbor_accuracy
+from likewise.evaluation.retrieval import (
+    mean_average_precision,
+    mean_average_precision_at_r,
+    nearest_neighbor_accuracy,
+    nearest_neighbor_vote,
+    recall_at_k,
+)
 from likewise.evaluation.scores import Scores
 from likewise.models.frame_mlp import FrameMLP
 from likewise.models.gru_encoder import GRUEncoder
@@ -40,6 +51,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DTW",
+    "GDTW",
     "TAP",
     "TCN",
     "Alignment",
@@ -60,6 +72,7 @@ __all__ = [
     "Metric",
     "MetricLearner",
     "NearestNeighbors",
+    "PrecisionRecall",
     "RandomBlur",
     "RandomBlurOrMerge",
     "RandomMerge",
@@ -71,16 +84,26 @@ __all__ = [
     "SoftDTWDivergence",
     "Step",
     "TransformerTAP",
+    "Warp",
+    "WarpAlignment",
+    "clustering_agreement",
+    "confusion_matrix",
     "evaluate",
     "evaluate_matrix",
     "fit",
     "losses",
+    "macro_f1",
     "mean_average_precision",
+    "mean_average_precision_at_r",
     "nearest_neighbor_accuracy",
+    "nearest_neighbor_vote",
+    "normalized_mutual_information",
+    "precision_recall_curve",
     "read_arabic_digits",
     "read_har",
     "read_npz",
     "read_ts",
+    "recall_at_k",
     "write_npz",
     "write_ts",
 ]

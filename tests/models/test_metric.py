@@ -150,6 +150,8 @@ DISTANCES = [
     lw.Euclidean(),
     lw.Euclidean(squared=True),
     lw.Cosine(),
+    lw.TAP(4, (3, 5), symmetric=True),
+    lw.TransformerTAP(3, 5, weight=2.0),
 ]
 
 
@@ -161,6 +163,12 @@ def test_distances_come_back(distance, tmp_path):
     assert repr(loaded) == repr(m)
     assert not loaded.training
     assert torch.equal(loaded.matrix(batch()), m.matrix(batch()))
+
+
+def test_a_continuous_distance_comes_back(tmp_path):
+    m, x = Metric(None, lw.GDTW(0.3, band=0.4, slope=(0.1, 5.0), huber=2.0)), torch.randn(3, 6, 2)
+    m.save(tmp_path)
+    assert torch.equal(Metric.load(tmp_path).matrix(x), m.matrix(x))
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ class GDTW(Distance):
         huber: float | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(slope, tuple) or len(slope) != 2:
+        if not isinstance(slope, (tuple, list)) or len(slope) != 2:
             _check.refuse("GDTW", f"expected slope to be a pair (least, greatest), got {slope!r}")
         if not isinstance(reg, Tensor):
             reg = _check.positive("GDTW", "reg", reg)
@@ -82,6 +82,19 @@ class GDTW(Distance):
         self.grid = _whole("grid", grid, least=3)
         self.refinements = _whole("refinements", refinements, least=0)
         self.huber = None if huber is None else _check.positive("GDTW", "huber", huber)
+
+    def config(self) -> dict[str, object]:
+        """The constructor's arguments."""
+        return {
+            "reg": self.reg,
+            "band": self.band,
+            "slope": [self.slope_min, self.slope_max],
+            "subsequence": self.subsequence,
+            "knots": self.knots,
+            "grid": self.grid,
+            "refinements": self.refinements,
+            "huber": self.huber,
+        }
 
     def forward(self, x: Sequences, y: Sequences, times_x: Times = None, times_y: Times = None) -> Tensor:
         """Costs (B,) between x[b] and y[b]; times as in ``warp``."""

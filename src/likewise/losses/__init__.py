@@ -1,4 +1,14 @@
-"""Losses of a matrix of distances: ``loss(D, row_labels, col_labels=None)``."""
+"""Losses of a matrix of distances: ``loss(D, row_labels, col_labels=None)``.
+
+A loss never sees how D (N, M) was made. Rows are anchors. Without col_labels, columns are the rows themselves, and the
+diagonal is no pair; with them every cell counts.
+
+Example:
+    >>> import torch
+    >>> D = torch.tensor([[0.0, 0.2, 0.9], [0.2, 0.0, 0.4], [0.9, 0.4, 0.0]])
+    >>> Contrastive(margin=0.5)(D, torch.tensor([0, 0, 1]))
+    tensor(0.0158)
+"""
 
 from likewise.losses.binomial_deviance import BinomialDeviance
 from likewise.losses.contrastive import Contrastive

@@ -37,6 +37,14 @@ class Step:
     features: encoded items, with gradients. D: (B, B), their distances; None without a loss.
     augmented, augmented_features: what the augmentation returned and its items encoded; None without augmentation.
     epoch: which epoch this is, from 0. total: steps before this one, in all epochs.
+
+    Example:
+        >>> from likewise import Euclidean
+        >>> def keep_small(step):  # a term of fit(..., terms=[keep_small])
+        ...     return step.features.values.square().mean()
+        >>> step = take_step(Metric(None, Euclidean()), Batch(torch.ones(3, 4, 2)), torch.tensor([0, 0, 1]))
+        >>> keep_small(step), step.D.shape
+        (tensor(1.), torch.Size([3, 3]))
     """
 
     metric: Metric

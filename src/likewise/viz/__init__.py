@@ -10,6 +10,7 @@ from likewise.viz.embeddings import embedding_map
 from likewise.viz.features import feature_map
 from likewise.viz.retrieval import distance_histogram, precision_recall
 from likewise.viz.series import three_way, two_way
+from likewise.viz.warp import plot_warp
 
 __all__ = [
     "confusion",
@@ -18,6 +19,7 @@ __all__ = [
     "embedding_map",
     "feature_map",
     "path",
+    "plot_warp",
     "precision_recall",
     "three_way",
     "two_way",
