@@ -29,7 +29,7 @@ test: setup  ## all tests, doctests included
 check: setup  ## lint, formatting and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 format: setup
 	$(BIN)/ruff check --fix
@@ -38,6 +38,8 @@ format: setup
 bench: setup  ## against peers, in the same run; rows go to benchmarks/results
 	$(BIN)/python benchmarks/dtw.py
 	$(BIN)/python benchmarks/soft_dtw.py
+	$(BIN)/python benchmarks/gdtw.py
+	$(BIN)/python benchmarks/evaluate.py
 
 clean:
 	rm -rf $(VENV) build

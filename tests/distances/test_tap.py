@@ -185,6 +185,11 @@ def test_bad_settings_are_refused(settings, message):
         TAP(**settings)
 
 
+def test_frames_of_other_channels_are_refused():
+    with pytest.raises(ValueError, match="TransformerTAP: expected frames of 3 channels, got 2"):
+        TransformerTAP(3)(torch.zeros(1, 4, 2), torch.zeros(1, 4, 2))
+
+
 def test_a_frame_that_is_not_finite_is_refused():
     x = torch.zeros(2, 4, 1)
     x[1, 2] = torch.nan

@@ -151,7 +151,7 @@ DISTANCES = [
     lw.Euclidean(squared=True),
     lw.Cosine(),
     lw.TAP(4, (3, 5), symmetric=True),
-    lw.TransformerTAP(3, 5, weight=2.0),
+    lw.TransformerTAP(4, 5, weight=2.0),
 ]
 
 

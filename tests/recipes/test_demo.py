@@ -4,20 +4,22 @@ from importlib.util import find_spec
 import pytest
 from typer.testing import CliRunner
 
+import likewise as lw
 from likewise import cli
 from likewise.recipes import demo
 
 pytestmark = pytest.mark.skipif(find_spec("aeon") is None, reason="JapaneseVowels comes with aeon")
 
 
-def test_it_recognises_speakers(tmp_path, capsys):
+def test_it_recognises_speakers(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(demo, "EPOCHS", 4)
     out = tmp_path / "some" / "where"
     demo.main(out)
     *table, last = capsys.readouterr().out.strip().splitlines()
     result = json.loads(last)
     assert (result["recipe"], result["data"]) == ("demo", "JapaneseVowels")
     assert (result["references"], result["queries"]) == (270, 370)
-    assert result["scores"].keys() == demo.DISTANCES.keys()
+    assert list(result["scores"]) == [*demo.DISTANCES, "TAP, learned"]
     assert result["seconds"] > sum(score["seconds"] for score in result["scores"].values())
     for name, score in result["scores"].items():
         assert any(name in line and f"{score['accuracy']:.1%}" in line for line in table)
@@ -25,15 +27,18 @@ def test_it_recognises_speakers(tmp_path, capsys):
     assert result["scores"]["Euclidean"]["accuracy"] == pytest.approx(341 / 370)
     assert result["scores"]["DTW"]["accuracy"] == pytest.approx(351 / 370)
     assert result["scores"]["DTW"]["map"] > result["scores"]["Euclidean"]["map"]
+    assert result["scores"]["TAP, learned"]["map"] > 0.9 > result["scores"]["DTW"]["map"]
+    assert isinstance(lw.Metric.load(result["metric"]).distance, lw.TAP)
     assert result["picture"] == str(out / "alignment.png")
     assert (out / "alignment.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
 def test_json_is_all_that_is_printed(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "DISTANCES", {"DTW": demo.DISTANCES["DTW"]})
+    monkeypatch.setattr(demo, "EPOCHS", 1)
     result = CliRunner().invoke(cli.app, ["demo", "--out", str(tmp_path), "--json"])
     assert result.exit_code == 0
-    assert list(json.loads(result.stdout)["scores"]) == ["DTW"]
+    assert list(json.loads(result.stdout)["scores"]) == ["DTW", "TAP, learned"]
     assert (tmp_path / "alignment.png").exists()
 
 

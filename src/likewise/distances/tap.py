@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from likewise import _check
 from likewise.distances.alignment import PlanAlignment
 from likewise.distances.distance import Distance, Sequences, describe, full_lengths
+from likewise.ops.dtw import dtw_cost_path
 from likewise.ops.ground import at_least_float32, zero_padding
 from likewise.ops.pair_convolution import Cells, convolve
 from likewise.ops.tap import fused_distances, fused_pairs
@@ -290,6 +291,8 @@ class TransformerTAP(PairNetwork):
 
     def scores(self, x: Tensor, y: Tensor, D: Tensor, time: Tensor, inside: Tensor | None) -> Tensor:
         """-(||q_i - k_j|| / sqrt(d) + weight time(i, j)), (B, Tx, Ty)."""
+        if x.shape[2] != self.channels:
+            _check.refuse(self.name, f"expected frames of {self.channels} channels, got {x.shape[2]}")
         q, k = (functional.linear(t, w.weight.to(t.dtype)) for t, w in ((x, self.query), (y, self.key)))
         apart: Tensor = _Distances.apply(q.to(D.dtype), k.to(D.dtype))  # type: ignore[assignment]
         return -(apart / self.projected**0.5 + self.weight * time)
@@ -303,11 +306,12 @@ class RowAlignment(PlanAlignment):
     """A soft alignment in which every frame of x shares out the same, 1 / Lx, among the frames of y."""
 
     def path(self, b: int) -> Tensor:
-        """(K, 2) int64, the monotone path of item b along the cells that get most of their row."""
+        """(K, 2) int64, the monotone path of item b whose cells fall least short of the largest of their row."""
         b = self._item(b)
         n, m = int(self.x_lengths[b]), int(self.y_lengths[b])
-        rows = self.plan[b, :n, :m].detach() * n
-        return PlanAlignment(lambda: rows, lambda: rows[None], torch.tensor([n]), torch.tensor([m])).path(0)
+        rows = self.plan[b, :n, :m].detach().float() * n
+        path, steps = dtw_cost_path((rows.amax(1, keepdim=True) - rows)[None])
+        return path[0, : int(steps[0])]
 
 
 def _tiles(lengths: Tensor, others: int, side: int, most: int) -> Iterator[Tensor]:

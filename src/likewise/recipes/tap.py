@@ -367,10 +367,10 @@ def print_table(data: str, lines: list[dict]) -> None:
             str(len(same)),
             spread([line["map"] for line in same], "{:.3f}"),
             spread([100 * line["accuracy"] for line in same], "{:.2f}"),
-            spread([100 * line["knn"].get("5", float("nan")) for line in same], "{:.2f}"),
-            spread([100 * line["knn"].get("30", float("nan")) for line in same], "{:.2f}"),
-            spread([line.get("seconds_an_epoch", 0.0) for line in same], "{:.2f}"),
-            f"{statistics.mean(line.get('pairs_a_second', 0.0) for line in same):,.0f}",
+            spread([100 * line["knn"]["5"] for line in same if "5" in line["knn"]], "{:.2f}"),
+            spread([100 * line["knn"]["30"] for line in same if "30" in line["knn"]], "{:.2f}"),
+            spread([line["seconds_an_epoch"] for line in same if "seconds_an_epoch" in line], "{:.2f}"),
+            spread([line["pairs_a_second"] for line in same if "pairs_a_second" in line], "{:,.0f}"),
         )
     Console(file=sys.stdout).print(table)
 
@@ -383,7 +383,9 @@ def line_name(line: dict) -> str:
 
 
 def spread(values: list[float], form: str) -> str:
-    """Mean, and standard deviation where there are several."""
+    """Mean, and standard deviation where there are several; nothing of nothing."""
+    if not values:
+        return ""
     mean = form.format(statistics.mean(values))
     return mean if len(values) < 2 else f"{mean} ± {form.format(statistics.stdev(values))}"
 

@@ -59,7 +59,7 @@ def density(
         origin="lower",
         aspect="auto",
         vmin=0 if cost is None else None,
-        vmax=1 if cost is None else None,
+        vmax=max(values.max(initial=0.0), 1e-9) if cost is None else None,  # a plan's rows may share a fraction
         extent=(-0.5, x_steps - 0.5, -0.5, y_steps - 0.5),
     )
     ax.figure.colorbar(image, ax=ax, label="share matched" if cost is None else "cost")
