@@ -187,7 +187,7 @@ def test_float32_and_float64_meet(a, tmp_path):
     np.testing.assert_array_equal(found["distances"], expected)
 
 
-@pytest.mark.parametrize("name", ["dtw", "soft-dtw"])
+@pytest.mark.parametrize("name", ["dtw", "soft-dtw", "gdtw"])
 def test_align_prints_value_and_path(a, b, name):
     found = answer("align", a, b, "--item-a", 2, "--item-b", 1, "-d", name)
     x, y = lw.read_npz(a).sequences[2], lw.read_ts(b).sequences[1]
@@ -197,6 +197,13 @@ def test_align_prints_value_and_path(a, b, name):
     assert found["items"] == [2, 1]
     assert found["lengths"] == [len(x), len(y)] == [7, 6]
     assert found["plot"] is None
+
+
+def test_gdtw_takes_its_own_options(a, b):
+    found = answer("distance", a, b, "-d", "gdtw", "--reg", 0.5, "--band", 0.5)
+    expected = lw.GDTW(0.5, band=0.5).matrix(lw.read_npz(a).sequences, lw.read_ts(b).sequences)
+    np.testing.assert_array_equal(found["distances"], expected)
+    assert "dtw has no option --reg" in refusal(2, "distance", a, "-d", "dtw", "--reg", 1)
 
 
 def test_align_prints_the_length_of_the_path(a, b):

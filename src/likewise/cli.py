@@ -13,9 +13,7 @@ import sys
 import time
 from enum import StrEnum
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Annotated, Any
 
 import numpy as np
@@ -39,6 +37,7 @@ class DistanceName(StrEnum):
     DTW = "dtw"
     SOFT_DTW = "soft-dtw"
     SOFT_DTW_DIVERGENCE = "soft-dtw-divergence"
+    GDTW = "gdtw"
     EUCLIDEAN = "euclidean"
     COSINE = "cosine"
 
@@ -47,6 +46,7 @@ DISTANCES: dict[str, type[lw.Distance]] = {
     DistanceName.DTW: lw.DTW,
     DistanceName.SOFT_DTW: lw.SoftDTW,
     DistanceName.SOFT_DTW_DIVERGENCE: lw.SoftDTWDivergence,
+    DistanceName.GDTW: lw.GDTW,
     DistanceName.EUCLIDEAN: lw.Euclidean,
     DistanceName.COSINE: lw.Cosine,
 }
@@ -57,6 +57,7 @@ class AlignerName(StrEnum):
 
     DTW = "dtw"
     SOFT_DTW = "soft-dtw"
+    GDTW = "gdtw"
 
 
 class Ground(StrEnum):
@@ -137,6 +138,10 @@ Gamma = Annotated[
     float | None,
     typer.Option(help="How soft soft-DTW is, in the unit of the ground cost; 1 by default.", show_default=False),
 ]
+Reg = Annotated[
+    float | None,
+    typer.Option(help="What GDTW's slopes cost, lambda; 0.1 by default.", show_default=False),
+]
 GroundCost = Annotated[
     Ground | None, typer.Option(help="Cost between two frames; sqeuclidean by default.", show_default=False)
 ]
@@ -145,7 +150,11 @@ Normalize = Annotated[
 ]
 Subsequence = Annotated[
     bool | None,
-    typer.Option("--subsequence", help="Match all of A's sequence to a stretch of B's.", show_default=False),
+    typer.Option(
+        "--subsequence",
+        help="Match all of A's sequence to a stretch of B's; with gdtw, all of B's to a stretch of A's.",
+        show_default=False,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
@@ -177,6 +186,7 @@ def distance(
     ] = None,
     band: Band = None,
     gamma: Gamma = None,
+    reg: Reg = None,
     ground: GroundCost = None,
     normalize: Normalize = None,
     subsequence: Subsequence = None,
@@ -190,7 +200,14 @@ def distance(
     replaced once the new one is complete. --json describes the matrix and, without -o and up to 10,000 numbers, holds
     it: otherwise its "distances" is null.
     """
-    options = {"band": band, "gamma": gamma, "ground": ground, "normalize": normalize, "subsequence": subsequence}
+    options = {
+        "band": band,
+        "gamma": gamma,
+        "reg": reg,
+        "ground": ground,
+        "normalize": normalize,
+        "subsequence": subsequence,
+    }
     chosen, options = _build(distance, options)
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
         raise ValueError(f"{output}: {'is a folder' if output.is_dir() else 'its folder does not exist'}")
@@ -229,6 +246,7 @@ def align(
     kind: Annotated[Kind, typer.Option(help="What --plot draws.")] = Kind.TWO_WAY,
     band: Band = None,
     gamma: Gamma = None,
+    reg: Reg = None,
     ground: GroundCost = None,
     normalize: Normalize = None,
     subsequence: Subsequence = None,
@@ -240,7 +258,14 @@ def align(
 
     --json prints the path as well: pairs (step of A, step of B), from 0.
     """
-    options = {"band": band, "gamma": gamma, "ground": ground, "normalize": normalize, "subsequence": subsequence}
+    options = {
+        "band": band,
+        "gamma": gamma,
+        "reg": reg,
+        "ground": ground,
+        "normalize": normalize,
+        "subsequence": subsequence,
+    }
     chosen, options = _build(distance, options)
     first, second = _read_both(a, b, split_a, split_b)
     x, y = _select(first, item_a, a), _select(first if second is None else second, item_b, b)
@@ -366,14 +391,16 @@ def _environment() -> dict[str, Any]:
         triton = metadata.version("triton")
     except metadata.PackageNotFoundError:
         triton = None
-    names = [name for _, name, is_folder in iter_modules(ops.__path__) if is_folder]
+    # By their files: importing the GPU modules needs Triton.
+    folders = sorted(
+        {path.parent for part in ("reference", "gpu") for path in Path(ops.__path__[0]).glob(f"*/{part}.py")}
+    )
     kernels = {
-        name: {
-            "cpu": any(function.startswith(f"{name}_") for function in dir(native)),
-            "gpu": triton is not None and find_spec(f"likewise.ops.{name}.gpu") is not None,
+        folder.name: {
+            "cpu": any(function.startswith(f"{folder.name}_") for function in dir(native)),
+            "gpu": triton is not None and (folder / "gpu.py").is_file(),
         }
-        for name in names
-        if find_spec(f"likewise.ops.{name}.reference") is not None
+        for folder in folders
     }
     return {
         "likewise": lw.__version__,

@@ -1,6 +1,7 @@
 """TAP: a distance whose alignment is predicted by a small network."""
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -19,7 +20,9 @@ from likewise.ops.tap import fused_distances, fused_pairs
 # Sequences on a side of a tile of pairs, at most: neighbours in length, so that little is padding.
 TILE = {"cpu": 32, "cuda": 64}
 CELLS_AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 25}  # cells of a tile; a cell takes some hundred bytes
-KEPT_CELLS = 1 << 25  # beyond, what the backward pass needs is computed again rather than kept
+# Beyond so many cells, what the backward pass needs is computed again rather than kept: 500 or 200 bytes a cell.
+KEPT_CELLS = {"cpu": 1 << 22, "cuda": 1 << 25}
+WIDEST = 128  # channels that the kernels for packed pairs take
 
 
 class PairNetwork(Distance):
@@ -87,8 +90,9 @@ class PairNetwork(Distance):
         """Distances (N, M) from x, of lengths n, to y, of lengths m."""
         if not len(x) or not len(y):
             return x.new_empty(len(x), len(y))
-        again = torch.is_grad_enabled() and int(n.sum()) * int(m.sum()) > KEPT_CELLS
-        limits = [of.get(x.device.type, of["cpu"]) for of in (TILE, CELLS_AT_ONCE)]
+        kind = "cuda" if x.is_cuda else "cpu"
+        again = torch.is_grad_enabled() and int(n.sum()) * int(m.sum()) > KEPT_CELLS[kind]
+        limits = TILE[kind], CELLS_AT_ONCE[kind]
         rows, columns = list(_tiles(n, int(m.max()), *limits)), list(_tiles(m, int(n.max()), *limits))
         strips = [torch.cat([self._tile(x, y, n, m, i, j, again=again) for j in columns], 1) for i in rows]
         back_i, back_j = (torch.cat(parts).argsort().to(x.device) for parts in (rows, columns))
@@ -199,7 +203,7 @@ class TAP(PairNetwork):
     def _all_directed(self, x: Tensor, y: Tensor, n: Tensor, m: Tensor) -> Tensor:
         """Distances (N, M) from x, of lengths n, to y, of lengths m."""
         if self._may_be_fused():
-            found = fused_distances(x, y, n, m, *self._weights_and_biases())
+            found = fused_distances(x, y, n, m, *self._weights(torch.float32))
             if found is not None and found.isfinite().all():
                 return found
         return super()._all_directed(x, y, n, m)
@@ -213,7 +217,7 @@ class TAP(PairNetwork):
             _check.finite(self.name, "y", y, y_lengths)
             checked = True
             n, m = full_lengths(x, x_lengths), full_lengths(y, y_lengths)
-            found = fused_pairs(x, y, n, m, *self._weights_and_biases())
+            found = fused_pairs(x, y, n, m, *self._weights(torch.float32))
             if found is not None and found.isfinite().all():
                 return found
         return super()._directed(x, y, x_lengths, y_lengths, checked=checked)
@@ -223,16 +227,12 @@ class TAP(PairNetwork):
         own = type(self).scores is TAP.scores and type(self).correction is TAP.correction
         return own and not torch.is_grad_enabled()
 
-    def _weights_and_biases(self) -> tuple[list[Tensor], list[Tensor]]:
-        convolutions = [c for c in self.convolutions if isinstance(c, nn.Conv2d)]
-        return [c.weight for c in convolutions], [c.bias for c in convolutions if c.bias is not None]
-
     def _convolved(self, D: Tensor, time: Tensor, inside: Tensor | None) -> Tensor:
-        if D.is_cuda:
+        if D.is_cuda and D.dtype != torch.float64 and self.width <= WIDEST and find_spec("triton") is not None:
             return self._packed(D, time, inside)
         mask = None if inside is None else inside[:, None].to(D.dtype)
         h = torch.stack([D, time], 1).contiguous(memory_format=torch.channels_last)  # (B, 2, Tx, Ty)
-        for k, (weight, bias) in enumerate(self._weights(D.dtype)):
+        for k, (weight, bias) in enumerate(zip(*self._weights(D.dtype), strict=True)):
             if k > 0:
                 h = h.relu()
                 h = h if mask is None else h * mask
@@ -240,9 +240,9 @@ class TAP(PairNetwork):
         return h[:, 0]
 
     def _packed(self, D: Tensor, time: Tensor, inside: Tensor | None) -> Tensor:
-        """The same on a GPU, of the real cells alone."""
+        """The same by kernels that see the real cells alone."""
         dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else D.dtype
-        weights, biases = zip(*self._weights(dtype), strict=True)
+        weights, biases = self._weights(dtype)
         h = torch.stack([D, time], -1).to(dtype).flatten(0, 2)  # (all cells, 2)
         if inside is None:
             n, m = (torch.full(D.shape[:1], steps, device=D.device) for steps in D.shape[1:])
@@ -252,9 +252,10 @@ class TAP(PairNetwork):
         correction = convolve(h.index_select(0, real), weights, biases, cells)[:, 0]
         return D.new_zeros(D.numel()).index_copy(0, real, correction.to(D.dtype)).reshape(D.shape)
 
-    def _weights(self, dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
-        for convolution in self.convolutions:
-            yield convolution.weight.to(dtype), convolution.bias.to(dtype)  # type: ignore[union-attr, operator]
+    def _weights(self, dtype: torch.dtype) -> tuple[list[Tensor], list[Tensor]]:
+        """Weights and biases of the convolutions."""
+        layers = [c for c in self.convolutions if isinstance(c, nn.Conv2d)]
+        return [c.weight.to(dtype) for c in layers], [c.bias.to(dtype) for c in layers if c.bias is not None]
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""
