@@ -33,6 +33,7 @@ from likewise.evaluation.retrieval import (
     recall_at_k,
 )
 from likewise.evaluation.scores import Scores
+from likewise.evaluation.warps import position_error, share_below, time_deviation, time_error, trajectory_error
 from likewise.models.frame_mlp import FrameMLP
 from likewise.models.gru_encoder import GRUEncoder
 from likewise.models.metric import Metric
@@ -98,12 +99,17 @@ __all__ = [
     "nearest_neighbor_accuracy",
     "nearest_neighbor_vote",
     "normalized_mutual_information",
+    "position_error",
     "precision_recall_curve",
     "read_arabic_digits",
     "read_har",
     "read_npz",
     "read_ts",
     "recall_at_k",
+    "share_below",
+    "time_deviation",
+    "time_error",
+    "trajectory_error",
     "write_npz",
     "write_ts",
 ]
