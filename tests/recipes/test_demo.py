@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(find_spec("aeon") is None, reason="JapaneseVowel
 
 
 def test_it_recognises_speakers(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(demo, "EPOCHS", 4)
+    monkeypatch.setattr(demo, "EPOCHS", 2)
     out = tmp_path / "some" / "where"
     demo.main(out)
     *table, last = capsys.readouterr().out.strip().splitlines()
@@ -27,7 +27,7 @@ def test_it_recognises_speakers(tmp_path, capsys, monkeypatch):
     assert result["scores"]["Euclidean"]["accuracy"] == pytest.approx(341 / 370)
     assert result["scores"]["DTW"]["accuracy"] == pytest.approx(351 / 370)
     assert result["scores"]["DTW"]["map"] > result["scores"]["Euclidean"]["map"]
-    assert result["scores"]["TAP, learned"]["map"] > 0.9 > result["scores"]["DTW"]["map"]
+    assert result["scores"]["TAP, learned"]["map"] > result["scores"]["DTW"]["map"] + 0.05
     assert isinstance(lw.Metric.load(result["metric"]).distance, lw.TAP)
     assert result["picture"] == str(out / "alignment.png")
     assert (out / "alignment.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")

@@ -372,7 +372,7 @@ def print_table(data: str, lines: list[dict]) -> None:
             spread([line["seconds_an_epoch"] for line in same if "seconds_an_epoch" in line], "{:.2f}"),
             spread([line["pairs_a_second"] for line in same if "pairs_a_second" in line], "{:,.0f}"),
         )
-    Console(file=sys.stdout).print(table)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
 def line_name(line: dict) -> str:
