@@ -280,17 +280,19 @@ private:
             for (int l = 0; l < W<T>; ++l)
                 if (n[l] > done) until = min(until, n[l]);
             const T* x_strip = x + done * problem_.channels * (kShared ? 1 : W<T>);
-            const bool whole = until - done >= kRows;
-            const auto sweep = [&](auto window, auto count) {
-                strip<kShared, kEuclidean, kOneChannel, decltype(count)::value>(step, window, x_strip, y, n, m, widest, done);
+            const auto sweep = [&](auto count) {
+                constexpr int R = decltype(count)::value;
+                const auto through = [&](auto window) {
+                    strip<kShared, kEuclidean, kOneChannel, R>(step, window, x_strip, y, n, m, widest, done);
+                };
+                if (apart) through(LaneWindow<T, R>());
+                else through(SharedWindow<T, R>());
+                done += R;
             };
-            const std::integral_constant<int, kRows> several;
-            const std::integral_constant<int, 1> one;
-            if (apart && whole) sweep(LaneWindow<T, kRows>(), several);
-            else if (apart) sweep(LaneWindow<T, 1>(), one);
-            else if (whole) sweep(SharedWindow<T, kRows>(), several);
-            else sweep(SharedWindow<T, 1>(), one);
-            done += whole ? kRows : 1;
+            // A single row takes as long as several: its cells wait for each other.
+            if (until - done >= kRows) sweep(std::integral_constant<int, kRows>());
+            else if (until - done >= kRows / 2) sweep(std::integral_constant<int, kRows / 2>());
+            else sweep(std::integral_constant<int, 1>());
             for (int l = 0; l < W<T>; ++l)
                 if (n[l] == done) ended(l, row_.get());
         }
