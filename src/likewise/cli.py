@@ -200,15 +200,9 @@ def distance(
     replaced once the new one is complete. --json describes the matrix and, without -o and up to 10,000 numbers, holds
     it: otherwise its "distances" is null.
     """
-    options = {
-        "band": band,
-        "gamma": gamma,
-        "reg": reg,
-        "ground": ground,
-        "normalize": normalize,
-        "subsequence": subsequence,
-    }
-    chosen, options = _build(distance, options)
+    chosen, options = _build(
+        distance, band=band, gamma=gamma, reg=reg, ground=ground, normalize=normalize, subsequence=subsequence
+    )
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
         raise ValueError(f"{output}: {'is a folder' if output.is_dir() else 'its folder does not exist'}")
     x, y = _read_both(a, b, split_a, split_b)
@@ -258,15 +252,9 @@ def align(
 
     --json prints the path as well: pairs (step of A, step of B), from 0.
     """
-    options = {
-        "band": band,
-        "gamma": gamma,
-        "reg": reg,
-        "ground": ground,
-        "normalize": normalize,
-        "subsequence": subsequence,
-    }
-    chosen, options = _build(distance, options)
+    chosen, options = _build(
+        distance, band=band, gamma=gamma, reg=reg, ground=ground, normalize=normalize, subsequence=subsequence
+    )
     first, second = _read_both(a, b, split_a, split_b)
     x, y = _select(first, item_a, a), _select(first if second is None else second, item_b, b)
     alignment = chosen.align(x, y)
@@ -317,7 +305,7 @@ def demo(
     run_demo(out, as_json)
 
 
-def _build(name: StrEnum, given: dict[str, Any]) -> tuple[lw.Distance, dict[str, Any]]:
+def _build(name: StrEnum, **given: Any) -> tuple[lw.Distance, dict[str, Any]]:
     """The distance, and the options that were given for it."""
     kind = DISTANCES[name]
     options = {key: str(value) if isinstance(value, StrEnum) else value for key, value in given.items()}

@@ -152,9 +152,9 @@ def test_labels_and_states_that_do_not_fit_are_refused(make):
         sampler.load_state_dict({name: value for name, value in state.items() if name not in ("epoch", "seed")})
     with pytest.raises(ValueError, match=f"the state is of 99 batches an epoch, this has {len(sampler)}"):
         sampler.load_state_dict(state | {"batches": 99})
-    with pytest.raises(ValueError, match="position must be a whole number of at least 0, got -1"):
+    with pytest.raises(ValueError, match="position must be a whole number of 0 or more, got -1"):
         sampler.load_state_dict(state | {"position": -1})
-    with pytest.raises(ValueError, match=r"epoch must be a whole number of at least 0, got 0\.5"):
+    with pytest.raises(ValueError, match=r"epoch must be a whole number of 0 or more, got 0\.5"):
         sampler.set_epoch(0.5)
 
 
@@ -162,10 +162,10 @@ def test_labels_and_states_that_do_not_fit_are_refused(make):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"seed": -1}, ValueError, "seed must be a whole number of at least 0, got -1"),
+        ({"seed": -1}, ValueError, "seed must be a whole number of 0 or more, got -1"),
         ({"seed": "0"}, TypeError, "expected seed to be a number, got str"),
         ({"rank": 2, "world_size": 2}, ValueError, "rank 2 is none of the 2 processes, which count from 0"),
-        ({"world_size": 0}, ValueError, "world_size must be a whole number of at least 1, got 0"),
+        ({"world_size": 0}, ValueError, "world_size must be a whole number of 1 or more, got 0"),
         ({"world_size": 3}, ValueError, "batch_size 8 must be a multiple of world_size 3"),
     ],
 )
@@ -223,7 +223,7 @@ def test_shuffled_refuses_a_batch_that_leaves_a_process_without_items():
     assert [len(batch) for batch in Shuffled(7, 4, rank=1, world_size=2)] == [2, 2]
     with pytest.raises(ValueError, match="3 items are less than one batch of 4, which drop_last leaves out"):
         Shuffled(3, 4, drop_last=True)
-    with pytest.raises(ValueError, match="size must be a whole number of at least 1, got 0"):
+    with pytest.raises(ValueError, match="size must be a whole number of 1 or more, got 0"):
         Shuffled(0, 4)
 
 
@@ -292,8 +292,8 @@ def test_small_classes_are_refused_or_repeated():
     [
         ({"batch_size": 9, "per_class": 2}, "batch_size 9 must be a multiple of per_class 2"),
         ({"batch_size": 28, "per_class": 4}, "a batch needs 7 classes, and there are 6"),
-        ({"batch_size": 8, "per_class": 0}, "per_class must be a whole number of at least 1, got 0"),
-        ({"batch_size": 8, "per_class": 2, "batches": 0}, "batches must be a whole number of at least 1, got 0"),
+        ({"batch_size": 8, "per_class": 0}, "per_class must be a whole number of 1 or more, got 0"),
+        ({"batch_size": 8, "per_class": 2, "batches": 0}, "batches must be a whole number of 1 or more, got 0"),
     ],
 )
 def test_batches_that_cannot_be_are_refused(options, message):

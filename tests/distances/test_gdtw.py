@@ -268,8 +268,8 @@ def test_repr():
         ({"band": torch.ones(1, 1, 1)}, ValueError, r"expected band of shape \(\), \(K,\) or \(B, K\)"),
         ({"slope": 2.0}, ValueError, r"expected slope to be a pair \(least, greatest\), got 2.0"),
         ({"slope": (-1.0, 2.0)}, ValueError, "slope_min must not be negative, got -1.0"),
-        ({"knots": 1}, ValueError, "knots must be a whole number, at least 2, got 1"),
-        ({"grid": 0.5}, ValueError, "grid must be a whole number, at least 3, got 0.5"),
+        ({"knots": 1}, ValueError, "knots must be a whole number of 2 or more, got 1"),
+        ({"grid": 0.5}, ValueError, "grid must be a whole number of 3 or more, got 0.5"),
         ({"huber": 0}, ValueError, "huber must be positive and finite, got 0"),
     ],
 )

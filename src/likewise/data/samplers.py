@@ -38,10 +38,10 @@ class BatchSampler(Sampler[list[int]]):
     batches: int
 
     def __init__(self, batch_size: int, *, seed: int, rank: int, world_size: int) -> None:
-        self.batch_size = _whole(self.name, "batch_size", batch_size, 1)
-        self.seed = _whole(self.name, "seed", seed, 0)
-        self.world_size = _whole(self.name, "world_size", world_size, 1)
-        self.rank = _whole(self.name, "rank", rank, 0)
+        self.batch_size = _check.whole(self.name, "batch_size", batch_size)
+        self.seed = _check.whole(self.name, "seed", seed, least=0)
+        self.world_size = _check.whole(self.name, "world_size", world_size)
+        self.rank = _check.whole(self.name, "rank", rank, least=0)
         if self.rank >= self.world_size:
             _check.refuse(self.name, f"rank {rank} is none of the {world_size} processes, which count from 0")
         if self.batch_size % self.world_size:
@@ -79,7 +79,7 @@ class BatchSampler(Sampler[list[int]]):
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration this epoch. A state that was loaded in the middle of it is kept."""
-        epoch = _whole(self.name, "epoch", epoch, 0)
+        epoch = _check.whole(self.name, "epoch", epoch, least=0)
         if self._begun or epoch != self.epoch:
             self.epoch, self.position, self._begun = epoch, 0, False
 
@@ -89,7 +89,7 @@ class BatchSampler(Sampler[list[int]]):
         position: how many batches of this epoch are done, if the sampler cannot know: a DataLoader with workers reads
             ahead of the training.
         """
-        position = self.position if position is None else _whole(self.name, "position", position, 0)
+        position = self.position if position is None else _check.whole(self.name, "position", position, least=0)
         return {"seed": self.seed, "epoch": self.epoch, "position": position, "batches": len(self)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -99,9 +99,9 @@ class BatchSampler(Sampler[list[int]]):
             _check.refuse(self.name, f"the state lacks {', '.join(sorted(missing))}")
         if state["batches"] != len(self):
             _check.refuse(self.name, f"the state is of {state['batches']} batches an epoch, this has {len(self)}")
-        self.seed = _whole(self.name, "seed", state["seed"], 0)
-        self.epoch = _whole(self.name, "epoch", state["epoch"], 0)
-        self.position = _whole(self.name, "position", state["position"], 0)
+        self.seed = _check.whole(self.name, "seed", state["seed"], least=0)
+        self.epoch = _check.whole(self.name, "epoch", state["epoch"], least=0)
+        self.position = _check.whole(self.name, "position", state["position"], least=0)
         self._begun = False
 
 
@@ -128,7 +128,7 @@ class Shuffled(BatchSampler):
         world_size: int = 1,
     ) -> None:
         super().__init__(batch_size, seed=seed, rank=rank, world_size=world_size)
-        self.size = _whole(self.name, "size", size, 1)
+        self.size = _check.whole(self.name, "size", size)
         whole, rest = divmod(self.size, self.batch_size)
         if drop_last and whole == 0:
             _check.refuse(
@@ -213,7 +213,7 @@ class MPerClass(BatchSampler):
         world_size: int = 1,
     ) -> None:
         super().__init__(batch_size, seed=seed, rank=rank, world_size=world_size)
-        self.per_class = _whole(self.name, "per_class", per_class, 1)
+        self.per_class = _check.whole(self.name, "per_class", per_class)
         if self.batch_size % self.per_class:
             _check.refuse(self.name, f"batch_size {batch_size} must be a multiple of per_class {per_class}")
         self.classes, self._members = _members(self.name, labels)
@@ -383,14 +383,7 @@ def _vector(op: str, name: str, labels: object) -> np.ndarray:
 
 def _batches(op: str, batches: int | None, members: list[np.ndarray], batch_size: int) -> int:
     by_default = max(1, sum(map(len, members)) // batch_size)
-    return by_default if batches is None else _whole(op, "batches", batches, 1)
-
-
-def _whole(op: str, name: str, value: object, least: int) -> int:
-    number = _check.number(op, name, value)
-    if not isinstance(number, int) or number < least:
-        _check.refuse(op, f"{name} must be a whole number of at least {least}, got {value}")
-    return number
+    return by_default if batches is None else _check.whole(op, "batches", batches)
 
 
 def _share(op: str, name: str, value: object) -> float:

@@ -78,9 +78,9 @@ class GDTW(Distance):
         self._keep("slope_min", slope[0])
         self._keep("slope_max", slope[1])
         self.subsequence = subsequence
-        self.knots = _whole("knots", knots, least=2)
-        self.grid = _whole("grid", grid, least=3)
-        self.refinements = _whole("refinements", refinements, least=0)
+        self.knots = None if knots is None else _check.whole("GDTW", "knots", knots, least=2)
+        self.grid = None if grid is None else _check.whole("GDTW", "grid", grid, least=3)
+        self.refinements = _check.whole("GDTW", "refinements", refinements, least=0)
         self.huber = None if huber is None else _check.positive("GDTW", "huber", huber)
 
     def config(self) -> dict[str, object]:
@@ -283,11 +283,3 @@ def _check_before_resampling(y: Tensor, lengths: Tensor | None, times: Tensor) -
         b, k = wrong[0].tolist()
         found = times[b, k + 1].item()
         _check.refuse("gdtw", f"times_y[{b}] must be finite and increasing, but step {k + 1} is {found:g}")
-
-
-def _whole(name: str, value: int | None, least: int) -> int | None:
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        _check.refuse("GDTW", f"{name} must be a whole number, at least {least}, got {value!r}")
-    return value

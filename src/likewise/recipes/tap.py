@@ -35,6 +35,7 @@ from rich.table import Table
 from torch import Tensor
 
 import likewise as lw
+from likewise.training.self_supervised import mean_squares
 
 NEIGHBORS = (1, 3, 5, 7, 15, 30)
 LONGEST = 128  # frames of a skeleton sequence; of longer ones, every second, third, ... frame is kept
@@ -246,9 +247,7 @@ def alignment_error(metric: lw.Metric, x: lw.Batch, *, rounds: int = 5) -> float
         for _ in range(rounds):
             augmented = augment(part, generator)
             attention, _ = tap.attention(encoded, metric.embed(augmented.batch))  # type: ignore[operator]
-            cells = (part.lengths * augmented.batch.lengths).to(attention.device)
-            wrong = attention - augmented.plans[:, : attention.shape[1], : attention.shape[2]]
-            errors.append(wrong.square().sum((1, 2)) / cells)
+            errors.append(mean_squares(attention, augmented.plans, part.lengths, augmented.batch.lengths))
     return float(torch.cat(errors).mean())
 
 

@@ -14,8 +14,7 @@ class SelfSupervised:
     x^ is the augmented x, P the plan (Lx, Lx^) that made it, A the attention that the distance (a TAP) predicts from x
     to x^, and A' that from x^ to x. It needs no labels: ``fit(metric, x, None, None, augment=..., terms=[...])``.
 
-    Rows of A sum to 1, but only the columns of P do; so, as the paper notes for neither, A' can meet its goal and A
-    cannot quite.
+    Rows of A and of A' sum to 1, and so do those of P', but not those of P: A' can meet its goal, A cannot quite.
 
     Reference: Su & Wen, Temporal alignment prediction (ICLR 2022), equation 10. In its code the weight beside a loss
     that is summed over the batch is 1 / B.
@@ -46,12 +45,12 @@ class SelfSupervised:
         plans = step.augmented.plans.to(x.values)
         there, apart = distance.attention(x, other)
         back, apart_back = distance.attention(other, x)
-        wrong = _mean_squares(there, plans, x.lengths, other.lengths)
-        wrong_back = _mean_squares(back, plans.mT, other.lengths, x.lengths)
+        wrong = mean_squares(there, plans, x.lengths, other.lengths)
+        wrong_back = mean_squares(back, plans.mT, other.lengths, x.lengths)
         return self.weight * (apart + apart_back + wrong + wrong_back).mean()
 
 
-def _mean_squares(attention: Tensor, plans: Tensor, x_lengths: Tensor, y_lengths: Tensor) -> Tensor:
+def mean_squares(attention: Tensor, plans: Tensor, x_lengths: Tensor, y_lengths: Tensor) -> Tensor:
     """Mean squared difference (B,) over the cells of each pair; both are zero in the padding."""
     cells = (x_lengths * y_lengths).to(attention.device)
     return (attention - plans[:, : attention.shape[1], : attention.shape[2]]).square().sum((1, 2)) / cells

@@ -132,10 +132,12 @@ class _Convolutions(torch.autograd.Function):
         count = len(ctx.saved_tensors) // 2
         layers, weights = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
         grad = functional.pad(grad, (0, _padded(grad.shape[1]) - grad.shape[1])).contiguous()
-        to_weights, to_biases = [], []
+        to_weights: list[Tensor | None] = []
+        to_biases: list[Tensor | None] = []
         for k in reversed(range(count)):
             weight = weights[k]
-            to_weights.append(_weight_gradient(layers[k], grad, weight, ctx.blocks))
+            wanted = ctx.needs_input_grad[3 + k]
+            to_weights.append(_weight_gradient(layers[k], grad, weight, ctx.blocks) if wanted else None)
             to_biases.append(grad.sum(0, dtype=torch.float32)[: len(weight)].to(weight.dtype))
             if k > 0 or ctx.needs_input_grad[0]:  # every tap the other way
                 turned = weight.flip(2, 3).transpose(0, 1)
