@@ -12,6 +12,8 @@ from likewise.models.tcn import TCN
 ENCODERS = {
     "FrameMLP": lambda: FrameMLP(3, hidden=8),
     "FrameMLP plain": lambda: FrameMLP(3, hidden=8, out=5, normalize=False),
+    "FrameMLP deep": lambda: FrameMLP(3, hidden=8, out=5, depth=3, batch_norm=True).eval(),
+    "FrameMLP linear": lambda: FrameMLP(3, out=5, depth=0, normalize=False),
     "GRU": lambda: GRUEncoder(3, 4, layers=2),
     "GRU both ways": lambda: GRUEncoder(3, 4, bidirectional=True, normalize=True),
     "GRU steps": lambda: GRUEncoder(3, 4, bidirectional=True, steps=True, normalize=True),
@@ -109,6 +111,25 @@ def test_frame_mlp_has_the_layers_of_the_paper():
     ]
 
 
+def test_batch_norm_stands_before_each_layer_and_counts_real_frames_only():
+    encoder, batch = FrameMLP(3, hidden=8, depth=3, batch_norm=True).double(), sequences(fill=torch.nan)
+    kinds = [type(layer).__name__ for layer in encoder.layers]
+    assert kinds == ["BatchNorm1d", "Linear", "ReLU"] * 3 + ["BatchNorm1d", "Linear"]
+    encoder(batch)
+    frames = torch.cat(batch.to_list())
+    torch.testing.assert_close(encoder.layers[0].running_mean, 0.1 * frames.mean(0))
+    full = torch.randn(4, 6, 3, dtype=torch.float64)
+    encoder.eval()
+    torch.testing.assert_close(encoder(full)[1], encoder(full[1:2])[0])
+
+
+def test_without_hidden_layers_it_is_a_linear_map():
+    encoder, batch = made("FrameMLP linear"), sequences()
+    weight, bias = encoder.layers[0].weight, encoder.layers[0].bias
+    for found, item in zip(encoder(batch), batch, strict=True):
+        torch.testing.assert_close(found, item @ weight.T + bias)
+
+
 def test_frames_of_zeros_stay_zero_and_have_finite_gradients():
     encoder = FrameMLP(2, hidden=4)
     for parameter in encoder.parameters():
@@ -176,6 +197,7 @@ def test_small_cnn():
         (lambda: FrameMLP(0), "FrameMLP: channels must be a whole number of 1 or more, got 0"),
         (lambda: FrameMLP(2.5), "FrameMLP: channels must be a whole number of 1 or more, got 2.5"),
         (lambda: FrameMLP(2, hidden=-1), "FrameMLP: hidden must be"),
+        (lambda: FrameMLP(2, depth=-1), "FrameMLP: depth must be a whole number from 0 to 64, got -1"),
         (lambda: GRUEncoder(2, layers=100), "GRUEncoder: layers must be a whole number from 1 to 64, got 100"),
         (lambda: GRUEncoder(2, dropout=0.5), "GRUEncoder: dropout acts between layers"),
         (lambda: GRUEncoder(2, layers=2, dropout=1), "GRUEncoder: dropout must be at least 0 and less than 1, got 1"),

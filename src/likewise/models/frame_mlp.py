@@ -1,5 +1,7 @@
 """FrameMLP: the same small network for every frame."""
 
+import itertools
+
 import torch
 from torch import Tensor, nn
 
@@ -7,14 +9,18 @@ from likewise import _check
 from likewise.data.batch import Batch
 from likewise.models._sequences import as_batch, unit
 
+MOST_LAYERS = 64
+
 
 class FrameMLP(nn.Module):
     """Linear - ReLU - Linear - ReLU - Linear, frame by frame: (B, T, channels) -> (B, T, out).
 
-    hidden: width of the two hidden layers.
+    hidden: width of the hidden layers.
     out: channels of the output; by default as many as came in.
     normalize: scale each output frame to unit length, as TAP's published code does (its paper does not say so). A
         frame of zeros stays zero.
+    depth: how many hidden layers; without any, the network is a linear map.
+    batch_norm: batch normalisation, over real frames, before each linear layer.
 
     Only real frames are computed. Reference: Su & Wen (2022), temporal alignment prediction.
 
@@ -24,19 +30,29 @@ class FrameMLP(nn.Module):
         Batch(2 sequences, 3..5 steps, 13 channels, torch.float32, cpu)
     """
 
-    def __init__(self, channels: int, hidden: int = 1024, out: int | None = None, normalize: bool = True) -> None:
+    def __init__(
+        self,
+        channels: int,
+        hidden: int = 1024,
+        out: int | None = None,
+        normalize: bool = True,
+        *,
+        depth: int = 2,
+        batch_norm: bool = False,
+    ) -> None:
         super().__init__()
         self.channels = _check.whole("FrameMLP", "channels", channels)
         self.hidden = _check.whole("FrameMLP", "hidden", hidden)
         self.out = self.channels if out is None else _check.whole("FrameMLP", "out", out)
         self.normalize = normalize
-        self.layers = nn.Sequential(
-            nn.Linear(self.channels, self.hidden),
-            nn.ReLU(),
-            nn.Linear(self.hidden, self.hidden),
-            nn.ReLU(),
-            nn.Linear(self.hidden, self.out),
-        )
+        self.depth = _check.whole("FrameMLP", "depth", depth, least=0, most=MOST_LAYERS)
+        self.batch_norm = batch_norm
+        widths = [self.channels, *[self.hidden] * self.depth, self.out]
+        layers: list[nn.Module] = []
+        for before, after in itertools.pairwise(widths):
+            layers += [nn.BatchNorm1d(before)] if batch_norm else []
+            layers += [nn.Linear(before, after), nn.ReLU()]
+        self.layers = nn.Sequential(*layers[:-1])
 
     def forward(self, x: object) -> Batch:
         """Encode a Batch, or what makes one, to a Batch of the same lengths."""
@@ -47,7 +63,8 @@ class FrameMLP(nn.Module):
         # From the lengths, which live on the CPU: a mask on a GPU would have to be waited for.
         real = torch.arange(steps) < batch.lengths[:, None]
         if real.all():
-            return Batch(self._frames(batch.values), batch.lengths)
+            frames = self._frames(batch.values.flatten(0, 1))
+            return Batch(frames.reshape(count, steps, self.out), batch.lengths)
         index = real.flatten().nonzero()[:, 0].to(batch.device)
         frames = self._frames(batch.values.flatten(0, 1)[index])  # (sum of lengths, out)
         values = frames.new_zeros(count * steps, self.out).index_copy(0, index, frames)
