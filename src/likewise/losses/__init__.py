@@ -1,7 +1,8 @@
 """Losses of a matrix of distances: ``loss(D, row_labels, col_labels=None)``.
 
 A loss never sees how D (N, M) was made. Rows are anchors. Without col_labels, columns are the rows themselves, and the
-diagonal is no pair; with them every cell counts.
+diagonal is no pair; with them every cell counts. Losses whose columns are their own, proxies and class centres, see
+vectors instead: ``loss(x, labels)``, a VectorLoss.
 
 Example:
     >>> import torch
@@ -10,6 +11,8 @@ Example:
     tensor(0.0158)
 """
 
+from likewise.losses.am_softmax import AMSoftmax
+from likewise.losses.angular import Angular
 from likewise.losses.binomial_deviance import BinomialDeviance
 from likewise.losses.contrastive import Contrastive
 from likewise.losses.hard_mining import HardMining, HardMiningMeans
@@ -19,12 +22,16 @@ from likewise.losses.margin import Margin
 from likewise.losses.multi_similarity import MultiSimilarity
 from likewise.losses.n_pair import NPair
 from likewise.losses.pairs import Pairs
-from likewise.losses.pml import from_pml
+from likewise.losses.pml import from_pml, from_pml_vectors
+from likewise.losses.proxy_nca import ProxyNCA
 from likewise.losses.soft_nearest_neighbor import SoftNearestNeighbor
 from likewise.losses.structural import Structural
 from likewise.losses.triplet import Triplet, Triplets, all_triplets, hard_triplets, semi_hard_triplets
+from likewise.losses.vector_loss import VectorLoss
 
 __all__ = [
+    "AMSoftmax",
+    "Angular",
     "BinomialDeviance",
     "Contrastive",
     "HardMining",
@@ -35,12 +42,15 @@ __all__ = [
     "MultiSimilarity",
     "NPair",
     "Pairs",
+    "ProxyNCA",
     "SoftNearestNeighbor",
     "Structural",
     "Triplet",
     "Triplets",
+    "VectorLoss",
     "all_triplets",
     "from_pml",
+    "from_pml_vectors",
     "hard_triplets",
     "semi_hard_triplets",
 ]

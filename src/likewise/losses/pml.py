@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from likewise import _check
 from likewise.losses.pairs import Pairs
+from likewise.losses.vector_loss import VectorLoss
 
 _COSINE = "needs cosine similarities of vectors"
 _VECTORS = "needs the vectors themselves"
@@ -45,7 +46,8 @@ def from_pml(loss: nn.Module, miner: nn.Module | None = None) -> "FromPML":
     col_labels every cell counts; losses that know no references (NPairsLoss, RankedListLoss) then refuse.
 
     The loss and the miner are copied: give ``parameters()`` of what this returns to the optimizer. What needs vectors,
-    or cosine similarities, is refused by name: CircleLoss, AngularLoss, proxy and classification losses, ...
+    or cosine similarities, is refused by name: CircleLoss, AngularLoss, proxy and classification losses, ...; see
+    ``from_pml_vectors``.
 
     Example:
         >>> from pytorch_metric_learning.losses import ContrastiveLoss
@@ -113,6 +115,56 @@ class FromPML(nn.Module):
             _check.refuse(self.name, "this loss takes no col_labels: pass a square D of items against themselves")
         if "indices_tuple is not supported" in str(error):
             _check.refuse(self.name, "this loss takes no miner")
+
+
+def from_pml_vectors(loss: nn.Module, miner: nn.Module | None = None) -> VectorLoss:
+    """A loss of pytorch-metric-learning, and a miner if wanted, as ``loss(x, labels)`` of vectors x (N, C).
+
+    For what ``from_pml`` refuses: proxy and classification losses, losses of cosines. Their own distance counts. Both
+    are copied: give ``parameters()`` of what this returns to the optimizer; ``fit`` does.
+
+    Example:
+        >>> from pytorch_metric_learning.losses import ProxyAnchorLoss
+        >>> loss = from_pml_vectors(ProxyAnchorLoss(num_classes=3, embedding_size=8))
+        >>> loss(torch.randn(5, 8), [0, 2, 1, 1, 0]).ndim
+        0
+    """
+    from pytorch_metric_learning.losses import BaseMetricLossFunction
+    from pytorch_metric_learning.miners import BaseMiner
+
+    for what, module, base in (("loss", loss, BaseMetricLossFunction), ("miner", miner, BaseMiner)):
+        if module is not None and not isinstance(module, base):
+            got = type(module).__name__
+            raise TypeError(f"from_pml_vectors: expected {what} to be a {what} of pytorch-metric-learning, got {got}")
+    return FromPMLVectors(loss, miner)
+
+
+class FromPMLVectors(VectorLoss):
+    """What ``from_pml_vectors`` returns."""
+
+    def __init__(self, loss: nn.Module, miner: nn.Module | None) -> None:
+        super().__init__()
+        self.loss, self.miner = copy.deepcopy(loss), copy.deepcopy(miner)
+
+    @property
+    def name(self) -> str:
+        """What errors call this loss."""
+        return f"from_pml_vectors({type(self.loss).__name__})"
+
+    def value(self, x: Tensor, labels: Tensor) -> Tensor:
+        """The loss; where its reducer finds nothing, a zero that can be differentiated."""
+        hard = None if self.miner is None else self.miner(x, labels)
+        found = self.loss(x, labels, hard)
+        if not isinstance(found, Tensor) or found.numel() != 1:
+            _check.refuse(self.name, "its reducer must give one number")
+        return found.reshape(()) + (x * 0).sum()
+
+
+def cos_face(classes: int, channels: int, margin: float, scale: float) -> nn.Module:
+    """CosFaceLoss of pytorch-metric-learning, whose parameter W (channels, classes) holds the class centres."""
+    from pytorch_metric_learning.losses import CosFaceLoss
+
+    return CosFaceLoss(classes, channels, margin=margin, scale=scale)  # type: ignore[arg-type]
 
 
 @functools.cache

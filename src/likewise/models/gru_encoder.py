@@ -43,6 +43,7 @@ class GRUEncoder(nn.Module):
         self.hidden = _check.whole("GRUEncoder", "hidden", hidden)
         self.layers = _check.whole("GRUEncoder", "layers", layers, most=MOST_LAYERS)
         self.bidirectional = bidirectional
+        self.out = self.hidden * (1 + bool(bidirectional))
         self.steps = steps
         self.normalize = normalize
         self.dropout = _check.fraction("GRUEncoder", "dropout", dropout)
@@ -70,7 +71,6 @@ class GRUEncoder(nn.Module):
         return Batch(unit(states.values), states.lengths) if self.normalize else states
 
     def _empty(self, batch: Batch) -> Batch | Tensor:
-        width = self.hidden * (1 + self.bidirectional)
         if self.steps:
-            return Batch(batch.values.new_empty(0, batch.values.shape[1], width))
-        return batch.values.new_empty(0, width)
+            return Batch(batch.values.new_empty(0, batch.values.shape[1], self.out))
+        return batch.values.new_empty(0, self.out)

@@ -1,0 +1,74 @@
+"""VectorLoss: a loss of vectors, for what no matrix of distances between items can hold."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from likewise import _check
+
+
+class VectorLoss(nn.Module):
+    """A loss of vectors: ``loss(x, labels)`` is a scalar, for x (N, C) and labels (N,).
+
+    Other losses see a matrix D of items. These make their own, because its columns are theirs: proxies and class
+    centres are parameters, which ``fit`` trains and keeps with the metric (``lr={"encoder": 1e-4, "loss": 1e-2}``).
+    ``fit(metric, items, labels, loss)`` hands them what the encoder gives. Subclasses write ``value``.
+
+    Half precision is computed in float32. An empty batch has loss 0.
+
+    Example:
+        >>> class Size(VectorLoss):
+        ...     def value(self, x, labels):
+        ...         return x.square().mean()
+        >>> Size()(torch.tensor([[1.0, 3.0]]), [0])
+        tensor(5.)
+    """
+
+    @property
+    def name(self) -> str:
+        """What errors call this loss."""
+        return type(self).__name__
+
+    def value(self, x: Tensor, labels: Tensor) -> Tensor:
+        """The loss, a scalar, of vectors (N, C), N > 0, with labels (N,) int64 on their device."""
+        raise NotImplementedError(f"{self.name}.value")
+
+    def forward(self, x: Tensor, labels: object) -> Tensor:
+        """The loss, a scalar, of vectors x (N, C) with labels (N,), whole numbers."""
+        x = self.vectors(x)
+        codes = self._labels(labels, x)
+        return self.value(x, codes) if len(x) else x.sum()
+
+    def vectors(self, x: object) -> Tensor:
+        """Vectors (N, C) in float32 or better, checked."""
+        if not isinstance(x, Tensor):
+            kind = type(x).__name__
+            raise TypeError(
+                f"{self.name}: expected vectors (N, C), got a {kind}; an encoder must sum its sequences up, as "
+                "GRUEncoder and TCN(steps=False) do"
+            )
+        _check.is_tensor(self.name, "x", x)
+        if x.ndim != 2:
+            _check.refuse(self.name, f"expected x of shape (N, C), got {tuple(x.shape)}")
+        if not torch.compiler.is_compiling() and not x.isfinite().all():
+            row, column = (~x.isfinite()).nonzero()[0].tolist()
+            _check.refuse(self.name, f"x[{row}, {column}] is {x[row, column].item()}; features must be finite")
+        return x.to(torch.promote_types(x.dtype, torch.float32))
+
+    def check_classes(self, labels: Tensor, classes: int) -> None:
+        """Refuse labels that are not in 0..classes - 1."""
+        if torch.compiler.is_compiling():
+            return
+        wrong = labels[(labels < 0) | (labels >= classes)]
+        if len(wrong):
+            mend = "number them from 0, with torch.unique(labels, return_inverse=True)"
+            _check.refuse(self.name, f"labels hold {int(wrong[0])}, but there are {classes} classes, from 0 on; {mend}")
+
+    def _labels(self, labels: Any, x: Tensor) -> Tensor:
+        tensor = torch.as_tensor(labels)
+        if tensor.shape != (len(x),):
+            _check.refuse(self.name, f"expected labels of shape ({len(x)},), as x has it, got {tuple(tensor.shape)}")
+        if len(x) and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
+            raise TypeError(f"{self.name}: expected labels to be integers, got {tensor.dtype}")
+        return tensor.detach().to(x.device, torch.int64)

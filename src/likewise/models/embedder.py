@@ -1,0 +1,45 @@
+"""Embedder: a backbone and the layer that makes its features an embedding."""
+
+from torch import Tensor, nn
+
+from likewise import _check
+from likewise.models._sequences import unit
+from likewise.models.layers import as_map, read_items, width_of
+
+
+class Embedder(nn.Module):
+    """A backbone, the mean over its positions if it gives a map or a sequence, and a linear layer to ``out`` features.
+
+    backbone: any encoder. What it gives is the layer named "backbone": the features that a ClassAdversary and a
+        JointRepresentationSimilarity look at.
+    channels: how many features it gives; read from its attribute ``out`` or ``num_features`` if there is one.
+    normalize: scale the embedding to unit length.
+
+    Example:
+        >>> import torch
+        >>> from likewise import SmallCNN
+        >>> Embedder(SmallCNN(3, out=32), 16)(torch.randn(4, 3, 20, 20)).shape
+        torch.Size([4, 16])
+    """
+
+    def __init__(
+        self, backbone: nn.Module, out: int = 64, *, channels: int | None = None, normalize: bool = True
+    ) -> None:
+        super().__init__()
+        if not isinstance(backbone, nn.Module):
+            raise TypeError(f"Embedder: expected backbone to be an nn.Module, got {type(backbone).__name__}")
+        self.backbone = backbone
+        self.out = _check.whole("Embedder", "out", out)
+        given = width_of("Embedder", backbone) if channels is None else channels
+        self.channels = _check.whole("Embedder", "channels", given)
+        self.normalize = normalize
+        self.outward = nn.Linear(self.channels, self.out)
+
+    def forward(self, x: object) -> Tensor:
+        """Embed items (B, ...) as vectors (B, out)."""
+        items, lengths = read_items("Embedder", x)
+        features = as_map("Embedder", "the backbone", self.backbone(items), lengths, layer=self.backbone).mean()
+        if features.shape[1] != self.channels:
+            _check.refuse("Embedder", f"the backbone gives {features.shape[1]} features, not {self.channels}")
+        vectors = self.outward(features)
+        return unit(vectors) if self.normalize else vectors

@@ -1,0 +1,146 @@
+"""What the layers inside an encoder give, found by their names."""
+
+import difflib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from likewise import _check
+from likewise.data.batch import Batch, as_sequences
+
+CHANNELS_FIRST = (nn.Conv1d, nn.BatchNorm1d, nn.InstanceNorm1d, nn.MaxPool1d, nn.AvgPool1d)  # (B, C, T), in PyTorch
+NAMED = 8  # of the modules in an error
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """Features (B, C) at each of P positions: the pixels of a map, the steps of a sequence; one for plain vectors.
+
+    values: (B, C, P), 0 in the padding. mask: (B, P), True where a position is real; None where all are.
+    shape: (H, W) or (T,), how the positions lie; () for plain vectors.
+
+    Example:
+        >>> found = as_map("example", "x", Batch(torch.tensor([[[1.0], [3.0]], [[5.0], [9.0]]]), [2, 1]))
+        >>> found.mean(), found.max()
+        (tensor([[2.],
+                [5.]]), tensor([[3.],
+                [5.]]))
+    """
+
+    values: Tensor
+    mask: Tensor | None
+    shape: tuple[int, ...]
+
+    def mean(self) -> Tensor:
+        """(B, C), the mean over the real positions."""
+        if self.mask is None:
+            return self.values.mean(-1)
+        return self.values.sum(-1) / self.mask.sum(-1, keepdim=True)
+
+    def max(self) -> Tensor:
+        """(B, C), the largest over the real positions."""
+        values = self.values if self.mask is None else self.values.masked_fill(~self.mask[:, None], -torch.inf)
+        return values.amax(-1)
+
+
+@contextmanager
+def captured(op: str, module: nn.Module, names: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """What the modules of these names give while the block runs: {name: output}, the last one if there are several.
+
+    Example:
+        >>> network = nn.Sequential(nn.Linear(3, 5), nn.ReLU())
+        >>> with captured("example", network, ["0"]) as outputs:
+        ...     _ = network(torch.ones(2, 3))
+        >>> outputs["0"].shape
+        torch.Size([2, 5])
+    """
+    found: dict[str, Any] = {}
+    layers = find_layers(op, module, names)
+    handles = [layer.register_forward_hook(_keep(found, name)) for name, layer in layers.items()]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _keep(found: dict[str, Any], name: str) -> Any:
+    def hook(module: nn.Module, given: object, output: object) -> None:
+        found[name] = output
+
+    return hook
+
+
+def find_layers(op: str, module: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:
+    """The modules inside a module that have these names; an unknown name is refused, with those that are near it."""
+    inside = dict(module.named_modules())
+    inside.pop("")
+    found = {}
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"{op}: expected the name of a layer, got {name!r}")
+        if name not in inside:
+            near = difflib.get_close_matches(name, inside, NAMED, 0.5) or list(inside)[:NAMED]
+            mend = f"; near it are {', '.join(near)}" if near else "; there are none"
+            _check.refuse(op, f"{type(module).__name__} has no layer {name!r}{mend}")
+        found[name] = inside[name]
+    return found
+
+
+def as_map(
+    op: str, name: str, output: Any, lengths: Tensor | None = None, *, layer: nn.Module | None = None
+) -> FeatureMap:
+    """What a layer gave, as a FeatureMap.
+
+    output: (B, C, H, W), (B, T, C), (B, C), a Batch or a PackedSequence; of a tuple, its first element. Convolutions
+        over time and their kin give (B, C, T): they are known by ``layer``, the module.
+    lengths: (B,), real steps of the sequences that the encoder was given; None if every step is. Then (sum of lengths,
+        C) are real frames only, one sequence after the other, as FrameMLP has them inside.
+    """
+    if isinstance(output, (tuple, list)) and not isinstance(output, PackedSequence) and output:
+        output = output[0]
+    if isinstance(output, PackedSequence):
+        output = Batch.from_packed(output)
+    if isinstance(output, Batch):
+        output, lengths = output.values, output.lengths
+    if not isinstance(output, Tensor) or output.ndim not in (2, 3, 4):
+        got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        _check.refuse(op, f"{name} gives {got}; expected (B, C, H, W), (B, T, C) or (B, C)")
+    if output.ndim == 4:
+        return FeatureMap(output.flatten(2), None, tuple(output.shape[2:]))
+    full = lengths is None or bool((lengths == lengths.max()).all() if len(lengths) else True)
+    if output.ndim == 2:
+        if lengths is None or full or len(output) != int(lengths.sum()):
+            return FeatureMap(output[..., None], None, ())
+        output = torch.nn.utils.rnn.pad_sequence(list(output.split(lengths.tolist())), batch_first=True)  # (B, T, C)
+    elif isinstance(layer, CHANNELS_FIRST):
+        output = output.mT
+    steps = output.shape[1]
+    if lengths is None or (full and len(lengths) and int(lengths[0]) == steps):
+        return FeatureMap(output.mT, None, (steps,))
+    if len(lengths) != len(output) or (len(lengths) and int(lengths.max()) > steps):
+        _check.refuse(op, f"{name} gives {tuple(output.shape)}, which does not go with lengths up to {lengths.max()}")
+    mask = (torch.arange(steps) < lengths[:, None]).to(output.device)  # (B, T)
+    return FeatureMap(output.masked_fill(~mask[..., None], 0).mT, mask, (steps,))
+
+
+def read_items(op: str, x: object) -> tuple[Any, Tensor | None]:
+    """Items as an encoder takes them, and the lengths of sequences; images and vectors have none."""
+    if isinstance(x, Tensor) and x.ndim != 3:
+        return x, None
+    batch = x if isinstance(x, Batch) else Batch(*as_sequences(op, "x", x))
+    return batch, batch.lengths
+
+
+def width_of(op: str, backbone: nn.Module) -> int:
+    """How many features an encoder gives, by what it says of itself: ``out``, or ``num_features`` as in timm."""
+    for name in ("out", "num_features"):
+        width = getattr(backbone, name, None)
+        if isinstance(width, int) and not isinstance(width, bool):
+            return width
+    _check.refuse(op, f"cannot tell how many features a {type(backbone).__name__} gives; say so with channels=")
