@@ -1,0 +1,111 @@
+"""The siamese GRU: the coupled GRU without its coupling, so that every sequence has an embedding of its own."""
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from likewise import _check
+from likewise.data.batch import as_sequences
+from likewise.distances.coupled_gru import GRU_WEIGHTS, CoupledGRU, copy_gru, layer_sizes
+from likewise.distances.distance import Distance, Sequences, describe, full_lengths
+from likewise.distances.euclidean import Euclidean
+from likewise.ops.ground import at_least_float32, zero_padding
+
+CHUNK = 1024  # sequences that are embedded at once, without gradients
+
+
+class SiameseGRU(Distance):
+    """The Euclidean distance between the last states of a ``torch.nn.GRU``: the uncoupled twin of ``CoupledGRU``.
+
+    channels: of the sequences. hidden: states of each layer, one number a layer.
+
+    Each sequence is embedded once, whatever it is compared with: ``matrix`` needs N + M passes rather than N M, and
+    ``evaluate`` embeds queries and references once and compares vectors. A ``CoupledGRU`` with the same weights and a
+    coupling of zero gives the same distances.
+
+    Reference: the SGRU of Compagnon et al. (2020).
+
+    Example:
+        >>> network = SiameseGRU(9, hidden=(20,))
+        >>> x = torch.randn(4, 128, 9)
+        >>> network.embed(x).shape, network.matrix(x).shape
+        (torch.Size([4, 20]), torch.Size([4, 4]))
+    """
+
+    symmetric = True
+
+    def __init__(self, channels: int, hidden: Iterable[int] = (20,)) -> None:
+        super().__init__()
+        self.channels = _check.whole(self.name, "channels", channels)
+        self.hidden = layer_sizes(self.name, hidden)
+        sizes = (self.channels, *self.hidden)
+        self.layers = nn.ModuleList(nn.GRU(a, b, batch_first=True) for a, b in pairwise(sizes))
+        self.distance = Euclidean()
+
+    @classmethod
+    def of(cls, coupled: CoupledGRU) -> Self:
+        """The twin of a coupled network: a copy of its weights, without the coupling."""
+        first = coupled.cells[0].weight_ih
+        twin = cls(coupled.channels, coupled.hidden).to(first.device, first.dtype)
+        with torch.no_grad():
+            for layer, cell in zip(twin.layers, coupled.cells, strict=True):
+                for name in GRU_WEIGHTS:
+                    getattr(layer, f"{name}_l0").copy_(getattr(cell, name))
+        return twin
+
+    def load_gru(self, gru: nn.GRU) -> Self:
+        """Copy the weights of a ``torch.nn.GRU`` of the same sizes. Returns self."""
+        copy_gru(self.name, gru, self.channels, self.hidden, self.layers, "_l0")
+        return self
+
+    def embed(self, x: Sequences) -> Tensor:
+        """Embed sequences without gradients, some at a time: vectors (N, H), whose distances these are."""
+        values, lengths = as_sequences(f"{self.name}.embed", "x", x)
+        with torch.no_grad():
+            return self._embedded("x", values, lengths)
+
+    def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
+        """Distances (B,) of padded pairs."""
+        a, b = self._embedded("x", x, x_lengths), self._embedded("y", y, y_lengths)
+        return torch.linalg.vector_norm(a - b, dim=-1).to(x.dtype)
+
+    def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
+        """Distances (N, M), from N + M embeddings."""
+        a = self._embedded("x", x, x_lengths)
+        if y is None:
+            return self.distance.matrix(a).to(x.dtype)
+        return self.distance.matrix(a, self._embedded("y", y, y_lengths)).to(x.dtype)
+
+    def _embedded(self, name: str, x: Tensor, lengths: Tensor | None) -> Tensor:
+        """The last states (N, H), at least float32."""
+        if x.shape[2] != self.channels and len(x):
+            _check.refuse(self.name, f"expected {name} with {self.channels} channels, got {x.shape[2]}")
+        _check.finite(self.name, name, x, lengths)
+        if not len(x):
+            return at_least_float32(x.new_empty(0, self.hidden[-1]))
+        n = full_lengths(x, lengths)
+        chunk = len(x) if torch.is_grad_enabled() else CHUNK
+        return torch.cat([self._states(x[k : k + chunk], n[k : k + chunk]) for k in range(0, len(x), chunk)])
+
+    def _states(self, x: Tensor, lengths: Tensor) -> Tensor:
+        h = at_least_float32(zero_padding(x, lengths))
+        with torch.autocast(h.device.type, enabled=False):
+            for layer in self.layers:
+                h = _run(layer, h)  # (N, T, H)
+        return h[torch.arange(len(h), device=h.device), lengths - 1]
+
+    def extra_repr(self) -> str:
+        """Settings, for ``repr``."""
+        return describe(channels=self.channels, hidden=self.hidden)
+
+
+def _run(layer: nn.Module, x: Tensor) -> Tensor:
+    """The states of one layer, in the precision of x: its weights may be of another."""
+    if isinstance(layer, nn.GRU) and layer.weight_ih_l0.dtype == x.dtype:
+        return layer(x)[0]
+    weights = [getattr(layer, f"{name}_l0").to(x.dtype) for name in GRU_WEIGHTS]
+    start = x.new_zeros(1, len(x), weights[1].shape[1])
+    return torch.gru(x, start, weights, True, 1, 0.0, False, False, True)[0]
