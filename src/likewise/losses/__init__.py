@@ -2,7 +2,8 @@
 
 A loss never sees how D (N, M) was made. Rows are anchors. Without col_labels, columns are the rows themselves, and the
 diagonal is no pair; with them every cell counts. Losses whose columns are their own, proxies and class centres, see
-vectors instead: ``loss(x, labels)``, a VectorLoss.
+vectors instead: ``loss(x, labels)``, a VectorLoss. Losses of alignments whose truth is known, each a PathLoss, see what
+a warp or soft-DTW gives.
 
 Example:
     >>> import torch
@@ -11,10 +12,12 @@ Example:
     tensor(0.0158)
 """
 
+from likewise.losses.along_truth import AlongPath, AlongWarp
 from likewise.losses.am_softmax import AMSoftmax
 from likewise.losses.angular import Angular
 from likewise.losses.binomial_deviance import BinomialDeviance
 from likewise.losses.contrastive import Contrastive
+from likewise.losses.dilate import Dilate, delay_penalty
 from likewise.losses.hard_mining import HardMining, HardMiningMeans
 from likewise.losses.lifted_structure import LiftedStructure
 from likewise.losses.loss import Loss
@@ -22,33 +25,43 @@ from likewise.losses.margin import Margin
 from likewise.losses.multi_similarity import MultiSimilarity
 from likewise.losses.n_pair import NPair
 from likewise.losses.pairs import Pairs
+from likewise.losses.path_loss import PathLoss
 from likewise.losses.pml import from_pml, from_pml_vectors
 from likewise.losses.proxy_nca import ProxyNCA
 from likewise.losses.soft_nearest_neighbor import SoftNearestNeighbor
 from likewise.losses.structural import Structural
 from likewise.losses.triplet import Triplet, Triplets, all_triplets, hard_triplets, semi_hard_triplets
 from likewise.losses.vector_loss import VectorLoss
+from likewise.losses.warp_error import MaxPositionError, TimeError, WarpError
 
 __all__ = [
     "AMSoftmax",
+    "AlongPath",
+    "AlongWarp",
     "Angular",
     "BinomialDeviance",
     "Contrastive",
+    "Dilate",
     "HardMining",
     "HardMiningMeans",
     "LiftedStructure",
     "Loss",
     "Margin",
+    "MaxPositionError",
     "MultiSimilarity",
     "NPair",
     "Pairs",
+    "PathLoss",
     "ProxyNCA",
     "SoftNearestNeighbor",
     "Structural",
+    "TimeError",
     "Triplet",
     "Triplets",
     "VectorLoss",
+    "WarpError",
     "all_triplets",
+    "delay_penalty",
     "from_pml",
     "from_pml_vectors",
     "hard_triplets",

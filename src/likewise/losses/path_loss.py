@@ -1,0 +1,65 @@
+"""PathLoss: what every loss of alignments can do, and the checks that they share."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from likewise import _check
+
+
+class PathLoss(nn.Module):
+    """A loss of alignments whose truth is known: a number for each pair, and the batch's mean or sum of them.
+
+    Path losses see tensors only: where a warp puts points in time (``WarpError``, ``TimeError``,
+    ``MaxPositionError``), the expected alignment of soft-DTW (``Dilate``), or the features along the true path
+    (``AlongPath``, ``AlongWarp``). Padding may hold anything. Half precision is computed in float32. The loss of no
+    pairs is a zero that can be differentiated.
+
+    reduction: "mean" over the pairs, or "sum".
+    """
+
+    def __init__(self, *, reduction: str = "mean") -> None:
+        super().__init__()
+        if reduction not in ("mean", "sum"):
+            _check.refuse(self.name, f"expected reduction to be 'mean' or 'sum', got {reduction!r}")
+        self.reduction = reduction
+
+    @property
+    def name(self) -> str:
+        """What errors call this loss."""
+        return type(self).__name__
+
+    def reduced(self, losses: Tensor) -> Tensor:
+        """The loss of the batch, a scalar, from those of its pairs (B,)."""
+        return losses.mean() if self.reduction == "mean" and len(losses) else losses.sum()
+
+    def extra_repr(self) -> str:
+        """Settings, for ``repr``."""
+        settings = {name: value for name, value in vars(self).items() if name[0] != "_" and name != "training"}
+        return ", ".join(f"{name}={value}" for name, value in settings.items())
+
+    def _numbers(self, name: str, value: object, dimensions: Sequence[str]) -> Tensor:
+        """A tensor of the named dimensions, such as "BK"; half precision becomes float32."""
+        tensor = _check.is_tensor(self.name, name, value)
+        if tensor.ndim != len(dimensions):
+            shape = f"({', '.join(dimensions)})"
+            _check.refuse(self.name, f"expected {name} of shape {shape}, got {tuple(tensor.shape)}")
+        return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+    def _alike(self, name: str, value: object, other: str, like: Tensor) -> Tensor:
+        """A tensor of the shape, type and device of another."""
+        tensor = _check.is_tensor(self.name, name, value)
+        if tensor.shape != like.shape:
+            _check.refuse(self.name, f"{other} is {tuple(like.shape)} and {name} is {tuple(tensor.shape)}")
+        return tensor.to(like)
+
+    def _real(self, name: str, lengths: Tensor | None, like: Tensor, steps: int, least: int = 1) -> Tensor:
+        """Which of so many steps of each pair are real, (B, steps)."""
+        if lengths is None:
+            return torch.ones(len(like), steps, dtype=torch.bool, device=like.device)
+        _check.lengths_shape(self.name, name, lengths, len(like))
+        _check.lengths_range(self.name, name, lengths, steps)
+        if (lengths < least).any():
+            _check.refuse(self.name, f"{name} must be at least {least}")
+        return torch.arange(steps, device=like.device) < lengths.to(like.device)[:, None]
