@@ -53,7 +53,7 @@ def test_refusals(loss):
         loss(x[0], labels)
     with pytest.raises(ValueError, match=r"expected labels of shape \(9,\), as x has it, got \(3,\)"):
         loss(x, labels[:3])
-    with pytest.raises(TypeError, match="expected labels to be integers, got torch.float32"):
+    with pytest.raises(TypeError, match="expected labels to be integers, got torch"):
         loss(x, labels.float())
     with pytest.raises(TypeError, match="an encoder must sum its sequences up"):
         loss(lw.Batch(torch.zeros(2, 3, 5)), labels[:2])

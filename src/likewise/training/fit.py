@@ -19,9 +19,10 @@ from likewise.data.samplers import Shuffled
 from likewise.distances.distance import Distance
 from likewise.models.config import describe
 from likewise.models.metric import Items, Metric, as_items, put_tensors, tensors_of
-from likewise.training.batches import Batches
+from likewise.training.batches import Batches, seed_of
 from likewise.training.checkpoint import CHECKPOINT, Checkpoint
 from likewise.training.history import History
+from likewise.training.rates import parameter_groups
 from likewise.training.report import Report
 from likewise.training.step import Augment, Term
 from likewise.training.validation import Validation, as_labels
@@ -39,12 +40,13 @@ def fit(
     val: tuple[object, ...] | None = None,
     epochs: int = 100,
     batch_size: int = 64,
-    lr: float = 1e-4,
+    lr: float | Mapping[str, float] = 1e-4,
     weight_decay: float = 1e-4,
     clip: float | None = None,
     sampler: Iterable[Any] | None = None,
     augment: Augment | None = None,
     terms: Sequence[Term] = (),
+    adversary: Term | None = None,
     optimizer: "OptimizerFactory | None" = None,
     scheduler: "SchedulerFactory | None" = None,
     val_every: int = 1,
@@ -69,7 +71,7 @@ def fit(
     train, labels: items in memory (a Batch, a tensor (N, T, C), a list of sequences, images (N, C, H, W)) and their
         classes (N,), whole numbers; None makes every item a class of its own. Items may live on a GPU already.
     loss: function of (D, row_labels) or, with augment, of (D, row_labels, col_labels); None for terms alone. A module's
-        parameters are trained too.
+        parameters are trained too. A VectorLoss sees what the encoder gives, (B, C), and the labels instead.
     val: (X, y), queries whose 1-NN accuracy and mean average precision against the training items are measured every
         ``val_every`` epochs, or (X, y, references, reference_labels). The best weights by ``monitor``, "accuracy" or
         "map", are kept, the other number deciding between equals; after ``patience`` validations without a better one,
@@ -77,10 +79,13 @@ def fit(
     batch_size, sampler: shuffled batches of batch_size, the last one dropped if it is smaller, or those of a sampler
         that gives lists of indices when iterated (and has, if it likes, set_epoch, state_dict and load_state_dict).
     lr, weight_decay, clip: of Adam, and the largest norm of the gradient. ``optimizer`` is a function of the parameters
-        that replaces Adam, ``scheduler`` one of the optimiser, whose step() is called after every epoch.
+        that replaces Adam, ``scheduler`` one of the optimiser, whose step() is called after every epoch. Parts learn at
+        rates of their own with lr={"encoder.backbone": 1e-4, "loss": 1e-2, "rest": 1e-3}: names of modules in
+        "encoder", "distance", "loss", "terms.0" and so on, or "adversary"; an optimizer then gets groups of parameters.
     augment: function of (batch, generator) that returns an object with ``batch`` and ``plans``. The diagonal of D is
         then (d(x, x^) + d(x^, x)) / 2 for original and augmented items.
     terms: functions of a Step that give scalars, added to the loss. Parameters of those that are modules are trained.
+    adversary: one more term, a ClassAdversary say, that keeps features from fitting the training classes too well.
     folder: where the best metric (``Metric.load(folder)``), log.csv, TensorBoard's files if it is installed, and a
         checkpoint go: one after every epoch and every ``checkpoint_every`` steps. Nothing is written without it.
     resume: go on from the folder's checkpoint, if there is one. On the CPU the weights end bit for bit as if the run
@@ -109,7 +114,8 @@ def fit(
     whole = metric if isinstance(metric, Metric) else Metric(None, metric)
     items = as_items("fit", "train", train)
     known = None if labels is None else as_labels("labels", labels, len(items))
-    _check_parts(whole, items, loss, terms, monitor)
+    every = [*terms] if adversary is None else [*terms, adversary]
+    _check_parts(whole, items, loss, every, monitor)
     folder = None if folder is None else Path(folder)
     batch_size = min(_check.whole("fit", "batch_size", batch_size), len(items))
     settings = {"items": len(items), "batch_size": batch_size, "seed": _check.whole("fit", "seed", seed, least=0)}
@@ -119,14 +125,20 @@ def fit(
     with _quiet(), _own_randomness():
         from likewise.training.learner import Learner, Plan
 
+        known_or_own = torch.arange(len(items)) if known is None else known
+        _prepare_terms(every, whole, items, known_or_own, seed)
+        groups, rate = None, lr
+        if isinstance(lr, Mapping):
+            groups, rate = partial(parameter_groups, _parts(whole, loss, terms, adversary), lr), 1.0
+            groups()  # a name that is wrong is refused before anything is written
         adam = partial(
             torch.optim.Adam,
-            lr=_check.positive("fit", "lr", lr),
+            lr=_check.positive("fit", "lr", rate),  # type: ignore[arg-type]
             weight_decay=_not_negative("weight_decay", weight_decay),
         )
         plan = Plan(
             items=items,
-            labels=torch.arange(len(items)) if known is None else known,
+            labels=known_or_own,
             batches=batches,
             validation=None if val is None else Validation.of(val, items, known),
             optimizer=adam if optimizer is None else optimizer,
@@ -142,6 +154,8 @@ def fit(
             else _check.whole("fit", "checkpoint_every", checkpoint_every),
             seed=seed,
             settings=settings,
+            layers=sorted({name for term in every for name in getattr(term, "layers", ())}),
+            groups=groups,
         )
         options = {
             "precision": precision,
@@ -149,7 +163,7 @@ def fit(
             "devices": devices,
             "gradient_clip_val": None if clip is None else _check.positive("fit", "clip", clip),
         }
-        learner = Learner(whole, loss, terms, plan, Report(epochs, verbose=verbose, every=val_every))
+        learner = Learner(whole, loss, every, plan, Report(epochs, verbose=verbose, every=val_every))
         return _train(learner, plan, resume, options | dict(trainer or {}))
 
 
@@ -254,6 +268,20 @@ def _check_parts(metric: Metric, items: object, loss: object, terms: Sequence[Te
         _check.refuse("fit", "there is nothing to learn: neither the metric nor the loss has parameters")
     if monitor not in ("accuracy", "map"):
         _check.refuse("fit", f'monitor must be "accuracy" or "map", got {monitor!r}')
+
+
+def _prepare_terms(terms: Sequence[Term], metric: Metric, items: Any, labels: torch.Tensor, seed: int) -> None:
+    for i, term in enumerate(terms):
+        if hasattr(term, "prepare"):
+            torch.manual_seed(seed_of(seed, i))  # weights that the run's seed decides
+            term.prepare(metric, items, labels)  # type: ignore[attr-defined]
+
+
+def _parts(metric: Metric, loss: object, terms: Sequence[Term], adversary: Term | None) -> dict[str, nn.Module]:
+    """What is trained, by the names that lr may use."""
+    named = {"encoder": metric.encoder, "distance": metric.distance, "loss": loss}
+    named |= {f"terms.{i}": term for i, term in enumerate(terms)} | {"adversary": adversary}
+    return {name: part for name, part in named.items() if isinstance(part, nn.Module)}
 
 
 def _not_negative(name: str, value: float) -> float:

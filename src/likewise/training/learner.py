@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from likewise import _check
 from likewise.data.batch import Batch
+from likewise.losses.vector_loss import VectorLoss
 from likewise.models.metric import Metric, take, tensors_of
 from likewise.training.batches import Batches, Chosen, seed_of
 from likewise.training.checkpoint import CHECKPOINT, Checkpoint, Progress, optimizer_state, put_optimizer_state
@@ -49,6 +50,8 @@ class Plan:
     checkpoint_every: int | None
     seed: int
     settings: dict[str, int] = field(default_factory=dict)
+    layers: Sequence[str] = ()  # of the encoder, that terms look at
+    groups: Callable[[], list[dict[str, Any]]] | None = None  # of parameters, with learning rates of their own
 
 
 class Together(DDPStrategy):
@@ -97,7 +100,9 @@ class Learner(LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The optimiser, over everything that can be learned."""
-        optimizer = self.plan.optimizer([p for p in self.parameters() if p.requires_grad])
+        groups = self.plan.groups
+        given = [p for p in self.parameters() if p.requires_grad] if groups is None else groups()
+        optimizer = self.plan.optimizer(given)  # type: ignore[arg-type]
         if self.plan.scheduler is not None:
             self._scheduler = self.plan.scheduler(optimizer)
             with warnings.catch_warnings():
@@ -140,10 +145,11 @@ class Learner(LightningModule):
                 batch,
                 labels,
                 augmented=augmented,
-                matrix=self.loss is not None,
+                matrix=self.loss is not None and not isinstance(self.loss, VectorLoss),
                 ranks=ranks,
                 epoch=done.epoch,
                 total=done.total,
+                layers=plan.layers,
             )
             loss = self._value(step)
             value = loss.item()
@@ -208,7 +214,9 @@ class Learner(LightningModule):
 
     def _value(self, step: Step) -> Tensor:
         parts = [term(step) for term in self.terms]
-        if self.loss is not None:
+        if isinstance(self.loss, VectorLoss):
+            parts.append(self.loss(step.features, step.labels))  # type: ignore[arg-type]
+        elif self.loss is not None:
             more = () if step.augmented is None else (step.labels,)
             parts.append(self.loss(step.D, step.labels, *more))
         total = parts[0]

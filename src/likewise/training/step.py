@@ -1,13 +1,15 @@
 """Step: a batch, its features and its matrix of distances; what a loss and its terms see."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from likewise import _check
 from likewise.data.batch import Batch
+from likewise.models.layers import FeatureMap, as_map, captured, find_layers
 from likewise.models.metric import Encoded, Metric, take
 from likewise.training.ranks import ALONE, Ranks
 
@@ -37,6 +39,10 @@ class Step:
     features: encoded items, with gradients. D: (B, B), their distances; None without a loss.
     augmented, augmented_features: what the augmentation returned and its items encoded; None without augmentation.
     epoch: which epoch this is, from 0. total: steps before this one, in all epochs.
+    maps: what layers inside the encoder gave, by name, for this process's rows; ``layer`` has those of the whole batch.
+
+    A term may say what it needs: ``layers``, names of modules inside the encoder, and ``prepare(metric, items,
+    labels)``, called once before the training, for terms that have parameters of a size that the data decides.
 
     Example:
         >>> from likewise import Euclidean
@@ -56,6 +62,15 @@ class Step:
     augmented_features: Encoded | None
     epoch: int
     total: int
+    maps: Mapping[str, FeatureMap] = field(default_factory=dict)
+    ranks: Ranks = ALONE
+
+    def layer(self, name: str, pool: Callable[[FeatureMap], Tensor] = FeatureMap.mean) -> Tensor:
+        """Features (B, C) that the encoder's layer of this name gave, pooled over their positions, with gradients."""
+        if name not in self.maps:
+            known = f"it has {', '.join(self.maps)}" if self.maps else "it has none"
+            _check.refuse("Step", f"layer {name!r} was not asked for, {known}; name it in the term's layers")
+        return self.ranks.gather(pool(self.maps[name]), len(self.batch))
 
 
 Term = Callable[[Step], Tensor]
@@ -71,18 +86,23 @@ def take_step(
     ranks: Ranks = ALONE,
     epoch: int = 0,
     total: int = 0,
+    layers: Sequence[str] = (),
 ) -> Step:
     """Encode a batch and build its matrix of distances.
 
     With augmented items, the diagonal of D is (d(x_b, x^_b) + d(x^_b, x_b)) / 2, of original and augmented items. Each
-    process encodes and compares its own rows; distances are computed in float32 or better.
+    process encodes and compares its own rows; distances are computed in float32 or better. ``layers`` are names of
+    modules inside the encoder whose outputs are kept.
     """
     count, rows = len(batch), ranks.rows(len(batch))
     if count < ranks.size:
         raise ValueError(f"a batch of {count} items cannot be shared by {ranks.size} processes")
     if augmented is not None and len(augmented.batch) != count:
         raise ValueError(f"augment returned {len(augmented.batch)} items for {count}")
-    own = _precise(metric.encode(take(batch, rows)))
+    own_items = take(batch, rows)
+    with captured("fit", _inside(metric), layers) as outputs:
+        own = _precise(metric.encode(own_items))
+    maps = _maps(metric, own_items, outputs, layers)
     features = ranks.gather_encoded(own, count)
     own_other = other = None
     if augmented is not None:
@@ -99,8 +119,27 @@ def take_step(
             D = torch.where(diagonal, both[:, None], D)
         D = ranks.gather(D, count)
         D = D.float() if D.dtype in (torch.float16, torch.bfloat16) else D
-        labels = labels.to(D.device)
-    return Step(metric, batch, labels, features, D, augmented, other, epoch, total)
+    labels = labels.to(features.device)
+    return Step(metric, batch, labels, features, D, augmented, other, epoch, total, maps, ranks)
+
+
+def _maps(
+    metric: Metric, items: Batch | Tensor, outputs: Mapping[str, object], layers: Sequence[str]
+) -> dict[str, FeatureMap]:
+    lengths = items.lengths if isinstance(items, Batch) else None
+    modules = find_layers("fit", _inside(metric), layers)
+    found = {}
+    for name, module in modules.items():
+        if name not in outputs:
+            _check.refuse("fit", f"the layer {name!r} was not used when the batch was encoded")
+        known = as_map("fit", f"the layer {name!r}", outputs[name], lengths, layer=module)
+        half = known.values.dtype in (torch.float16, torch.bfloat16)
+        found[name] = replace(known, values=known.values.float()) if half else known
+    return found
+
+
+def _inside(metric: Metric) -> nn.Module:
+    return metric if metric.encoder is None else metric.encoder
 
 
 def _precise(encoded: Encoded) -> Encoded:

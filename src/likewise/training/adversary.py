@@ -1,0 +1,220 @@
+"""Adversaries: classifiers of the training classes that keep features general, so that they serve unseen ones too."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from likewise import _check
+from likewise.data.batch import Batch
+from likewise.models.class_head import ClassHead
+from likewise.models.embedder import Embedder
+from likewise.models.gradient_reversal import reverse_gradient
+from likewise.models.layers import as_map
+from likewise.models.metric import Metric, evaluating, take
+from likewise.training.step import Step, take_step
+
+
+class ClassAdversary(nn.Module):
+    """A term of ``fit``: a classifier learns the training classes from features that learn to hide them.
+
+    The term is l_c(R(f)): l_c is the cross entropy of a ClassHead, R leaves features f as they are and multiplies
+    their gradient by -strength. So f sees the metric's loss - strength * l_c, and the classifier plain l_c, whatever
+    the strength.
+
+    strength: lambda; 0 leaves the features alone.
+    smoothing: the share of a label that is spread evenly over all classes, alpha / C each.
+    hidden, dropout: of the ClassHead.
+    layer: name of the module inside the encoder whose output f is, averaged over its positions. By default what enters
+        the embedding layer, "backbone" of an Embedder; without an Embedder, what the encoder gives.
+
+    Its head is made when ``fit`` begins, and trained with the rest, ``lr={"adversary": ..., "rest": ...}``.
+    Reference: Al-Kaabi, Monsefi & Zabihzadeh, A Framework to Enhance Generalization of Deep Metric Learning methods,
+    equations 22 to 24. Departs from the printed (24), by which a negative lambda would spoil the classifier.
+
+    Example:
+        >>> from likewise import Euclidean, GRUEncoder, fit, losses
+        >>> metric = Metric(Embedder(GRUEncoder(2, 8), 4), Euclidean())
+        >>> adversary = ClassAdversary(0.1)
+        >>> history = fit(metric, torch.randn(12, 5, 2), torch.arange(12) % 3, losses.Triplet(), adversary=adversary,
+        ...               epochs=1, verbose=False)
+        >>> adversary.head.channels, adversary.head.classes
+        (8, 3)
+    """
+
+    head: ClassHead | None
+    classes: Tensor | None
+
+    def __init__(
+        self,
+        strength: float = 0.5,
+        *,
+        smoothing: float = 0.0,
+        hidden: int | None = None,
+        dropout: float = 0.1,
+        layer: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.strength = float(_check.number(self.name, "strength", strength))
+        if not math.isfinite(self.strength):
+            _check.refuse(self.name, f"strength must be finite, got {strength}")
+        self.smoothing = _check.fraction(self.name, "smoothing", smoothing)
+        self.hidden = hidden
+        self.dropout = _check.fraction(self.name, "dropout", dropout)
+        self.layer = layer
+        self.layers: Sequence[str] = () if layer is None else (layer,)
+        self.head = None
+        self.register_buffer("classes", None)
+
+    @property
+    def name(self) -> str:
+        """What errors call this adversary."""
+        return type(self).__name__
+
+    def prepare(self, metric: Metric, items: Batch | Tensor, labels: Tensor) -> None:
+        """Make the classifier, of the size that the metric's features and the labels ask for; one that fits is kept."""
+        if self.layer is None:
+            self.layers = ("backbone",) if isinstance(metric.encoder, Embedder) else ()
+        with torch.no_grad(), evaluating(metric):
+            step = take_step(metric, take(items, slice(0, 1)), labels[:1], matrix=False, layers=self.layers)
+            features = self.features(step)
+        classes = labels.unique()
+        if len(classes) < 2:
+            _check.refuse(self.name, "there is but one class to tell apart")
+        size = features.shape[1], len(classes)
+        if self.head is None or size != (self.head.channels, self.head.classes):
+            self.head = ClassHead(*size, hidden=self.hidden, dropout=self.dropout).to(features)
+            self.restart()
+        self.classes = classes.to(features.device)
+
+    def restart(self) -> None:
+        """Forget what was noted of a classifier that is gone."""
+
+    def features(self, step: Step) -> Tensor:
+        """The features (B, C) that the classifier sees."""
+        if self.layers:
+            return step.layer(self.layers[0])
+        return as_map(self.name, "the encoder", step.features).mean()
+
+    def classification_loss(self, features: Tensor, labels: Tensor) -> Tensor:
+        """The classifier's mean cross entropy on features (B, C) of items of classes labels (B,)."""
+        if self.head is None or self.classes is None:
+            _check.refuse(self.name, "has no classifier yet; fit makes it, or call prepare(metric, items, labels)")
+        return cross_entropy(
+            self.head(features),
+            torch.searchsorted(self.classes, labels.to(self.classes.device)),
+            label_smoothing=self.smoothing,
+        )
+
+    def forward(self, step: Step) -> Tensor:
+        """The term, a scalar."""
+        return self.classification_loss(reverse_gradient(self.features(step), self.strength), step.labels)
+
+    def extra_repr(self) -> str:
+        """Settings, for ``repr``."""
+        return f"{self.strength}, smoothing={self.smoothing}"
+
+
+class SoftAdversary(ClassAdversary):
+    """A term of ``fit``: strength * l_c, which features and classifier both lower, on smoothed labels.
+
+    Smoothing keeps the features from being pressed into the training classes; there is no reversal. See
+    ``ClassAdversary`` for the other settings. Reference: equations 19 to 21 of the paper named there.
+
+    Example:
+        >>> SoftAdversary(0.5).smoothing
+        0.15
+    """
+
+    def __init__(
+        self,
+        strength: float = 0.5,
+        *,
+        smoothing: float = 0.15,
+        hidden: int | None = None,
+        dropout: float = 0.1,
+        layer: str | None = None,
+    ) -> None:
+        super().__init__(strength, smoothing=smoothing, hidden=hidden, dropout=dropout, layer=layer)
+
+    def forward(self, step: Step) -> Tensor:
+        """The term, a scalar."""
+        return self.strength * self.classification_loss(self.features(step), step.labels)
+
+
+class AdaptiveAdversary(ClassAdversary):
+    """A ClassAdversary that helps the classifier while it is bad and works against it once it is good.
+
+    lambda = -tanh(l_c - threshold) * strength, once an epoch, from the epoch's mean l_c. Negative, it makes features
+    better for the classifier. The first epoch goes by l_c = log C, that of a classifier that knows nothing.
+
+    ceiling: the largest lambda; training can break down where its sign turns, if it turns to a large one. A slower
+        classifier, by its learning rate, helps there too.
+
+    See ``ClassAdversary`` for the other settings. Reference: equation 25 of the paper named there. Whether labels are
+    smoothed as well is left open there; here they are not, by default.
+
+    Example:
+        >>> adversary = AdaptiveAdversary(0.5)
+        >>> [round(adversary.schedule(loss), 3) for loss in (0.0, 1.5, 100.0)]
+        [0.453, 0.0, -0.5]
+    """
+
+    scale: Tensor
+    total: Tensor
+    steps: Tensor
+    epoch: Tensor
+
+    def __init__(
+        self,
+        strength: float = 0.5,
+        *,
+        threshold: float = 1.5,
+        ceiling: float = math.inf,
+        smoothing: float = 0.0,
+        hidden: int | None = None,
+        dropout: float = 0.1,
+        layer: str | None = None,
+    ) -> None:
+        super().__init__(strength, smoothing=smoothing, hidden=hidden, dropout=dropout, layer=layer)
+        self.threshold = float(_check.number(self.name, "threshold", threshold))
+        self.ceiling = float(_check.number(self.name, "ceiling", ceiling))
+        # Buffers: a checkpoint keeps them, and a resumed run goes on with the same lambda.
+        self.register_buffer("scale", torch.zeros(()))
+        self.register_buffer("total", torch.zeros(()))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("epoch", torch.zeros((), dtype=torch.int64))
+
+    def schedule(self, loss: float) -> float:
+        """Lambda after an epoch with this mean l_c: equation 25, no more than the ceiling."""
+        return min(math.tanh(self.threshold - loss) * self.strength, self.ceiling)
+
+    def restart(self) -> None:
+        """Begin with the lambda of a classifier that knows nothing."""
+        assert self.head is not None
+        self.scale.fill_(self.schedule(math.log(self.head.classes)))
+        self._begin(0)
+
+    def forward(self, step: Step) -> Tensor:
+        """The term, a scalar; the first of an epoch sets lambda."""
+        if self.training and step.epoch != int(self.epoch):
+            if int(self.steps):
+                self.scale.fill_(self.schedule((self.total / self.steps).item()))
+            self._begin(step.epoch)
+        # A copy: the buffer may have changed by the time the gradient comes back.
+        value = self.classification_loss(reverse_gradient(self.features(step), self.scale.clone()), step.labels)
+        if self.training:
+            self.total += value.detach()
+            self.steps += 1
+        return value
+
+    def _begin(self, epoch: int) -> None:
+        self.total.zero_()
+        self.steps.zero_()
+        self.epoch.fill_(epoch)
+
+    def extra_repr(self) -> str:
+        """Settings, for ``repr``."""
+        return f"{super().extra_repr()}, threshold={self.threshold}, lambda={self.scale.item():.3f}"
