@@ -271,9 +271,9 @@ def _check_parts(metric: Metric, items: object, loss: object, terms: Sequence[Te
 
 
 def _prepare_terms(terms: Sequence[Term], metric: Metric, items: Any, labels: torch.Tensor, seed: int) -> None:
-    for i, term in enumerate(terms):
+    for term in terms:
         if hasattr(term, "prepare"):
-            torch.manual_seed(seed_of(seed, i))  # weights that the run's seed decides
+            torch.manual_seed(seed_of(seed))  # the run's seed decides its weights, whatever other terms there are
             term.prepare(metric, items, labels)  # type: ignore[attr-defined]
 
 
