@@ -13,13 +13,28 @@ from torch import nn
 
 from likewise import _check
 from likewise.distances.distance import Distance
+from likewise.models.attended_features import AttendedFeatures
+from likewise.models.attention import Additive, MultiDimensional, Multiplicative
+from likewise.models.embedder import Embedder
 from likewise.models.frame_mlp import FrameMLP
 from likewise.models.gru_encoder import GRUEncoder
+from likewise.models.jitter import Jitter
 from likewise.models.small_cnn import SmallCNN
 from likewise.models.tcn import TCN
 from likewise.ops.ground import NAMED
 
-ENCODERS = (FrameMLP, GRUEncoder, SmallCNN, TCN)
+ENCODERS = (
+    Additive,
+    AttendedFeatures,
+    Embedder,
+    FrameMLP,
+    GRUEncoder,
+    Jitter,
+    MultiDimensional,
+    Multiplicative,
+    SmallCNN,
+    TCN,
+)
 MOST_ITEMS = 1024  # of a list or a mapping
 MOST_LEVELS = 16  # of lists, mappings and modules inside each other
 LARGEST = 1 << 53  # whole numbers that JSON's readers agree on
@@ -71,7 +86,7 @@ def build(where: str, description: object, classes: Iterable[type[nn.Module]] = 
 
 
 def known(where: str, classes: Iterable[type[nn.Module]] = ()) -> dict[str, type[nn.Module]]:
-    """Classes by name: likewise's encoders, its distances, and the caller's own."""
+    """Classes by name: likewise's encoders and what they are made of, its distances, and the caller's own."""
     found: dict[str, type[nn.Module]] = {kind.__name__: kind for kind in (*ENCODERS, *_distances())}
     for kind in classes:
         if not (isinstance(kind, type) and issubclass(kind, nn.Module)):

@@ -115,7 +115,7 @@ def as_map(
         return FeatureMap(output.flatten(2), None, tuple(output.shape[2:]))
     full = lengths is None or bool((lengths == lengths.max()).all() if len(lengths) else True)
     if output.ndim == 2:
-        if lengths is None or full or len(output) != int(lengths.sum()):
+        if lengths is None or not len(lengths) or len(output) != int(lengths.sum()):
             return FeatureMap(output[..., None], None, ())
         output = torch.nn.utils.rnn.pad_sequence(list(output.split(lengths.tolist())), batch_first=True)  # (B, T, C)
     elif isinstance(layer, CHANNELS_FIRST):

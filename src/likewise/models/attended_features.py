@@ -1,0 +1,156 @@
+"""AttendedFeatures: layers inside a backbone, attended to its last feature vector and put side by side."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from likewise import _check
+from likewise.data.batch import Batch
+from likewise.models.attention import Additive, Attention
+from likewise.models.layers import FeatureMap, as_map, captured, find_layers, read_items
+
+PROBE_SIZE, PROBE_STEPS = 64, 16  # of an image and of a sequence that are tried to learn how many features layers have
+
+
+@dataclass(frozen=True)
+class Attended:
+    """What ``AttendedFeatures.attend`` gives.
+
+    features: (B, out). maps: for each layer its attention weights, (B, H, W) or (B, T), 0 in the padding and 1 in all;
+    with ``MultiDimensional``, their mean over features.
+    """
+
+    features: Tensor
+    maps: Mapping[str, Tensor]
+
+
+class AttendedFeatures(nn.Module):
+    """General discriminative features: each layer's positions, weighed by attention to the last feature vector u.
+
+    f = [p_1, ..., p_m], side by side, where p_i (C_i) is the sum over positions of layer i's features times their
+    weights, and u (W) is what the backbone gives, averaged over positions if it gives a map or a sequence. An encoder:
+    it gives f (B, C_1 + ... + C_m). ``Embedder(AttendedFeatures(...), 64)`` makes an embedding of it.
+
+    backbone: any module that takes images (B, C, H, W), or sequences, as a Batch with lengths; padding has no weight.
+    layers: names of modules inside it, as ``backbone.named_modules()`` has them: maps (B, C, H, W), sequences (B, T, C)
+        (of Conv1d and its kin (B, C, T)), the outputs of an nn.GRU or nn.LSTM. The last one of several calls counts.
+    attention: ``Additive()``, ``Multiplicative()`` or ``MultiDimensional()``; each layer gets weights of its own.
+    with_last: put u beside the others.
+    channels, width: C_1 ... C_m and W, if they are known. Otherwise ``example``, a batch of any size, is run to find
+        out; without one, an image of 64 x 64 or a sequence of 16 steps, where the backbone shows its channels.
+
+    Reference: Al-Kaabi, Monsefi & Zabihzadeh, A Framework to Enhance Generalization of Deep Metric Learning methods,
+    section 3.1. As in its equation 14, features are summed as they are, not projected to W.
+
+    Example:
+        >>> from likewise import SmallCNN
+        >>> features = AttendedFeatures(SmallCNN(3, out=32), layers=["norms.1", "norms.2"])
+        >>> features(torch.randn(4, 3, 20, 20)).shape
+        torch.Size([4, 192])
+        >>> features.attend(torch.randn(4, 3, 20, 20)).maps["norms.1"].shape
+        torch.Size([4, 10, 10])
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        layers: Sequence[str],
+        attention: Attention | None = None,
+        *,
+        with_last: bool = False,
+        channels: Sequence[int] | None = None,
+        width: int | None = None,
+        example: object = None,
+    ) -> None:
+        super().__init__()
+        op = "AttendedFeatures"
+        if not isinstance(backbone, nn.Module):
+            raise TypeError(f"{op}: expected backbone to be an nn.Module, got {type(backbone).__name__}")
+        if isinstance(layers, str) or not isinstance(layers, Sequence) or not layers:
+            _check.refuse(op, f"expected layers to be a list of names, not empty, got {layers!r}")
+        attention = Additive() if attention is None else attention
+        if not isinstance(attention, Attention):
+            raise TypeError(f"{op}: expected attention to be an Attention, Additive() say, got {attention!r}")
+        if attention.channels is not None:
+            _check.refuse(op, "give the attention without sizes: each layer gets one of its own")
+        find_layers(op, backbone, layers)
+        self.backbone = backbone
+        self.layers = tuple(layers)
+        self.attention = attention
+        self.with_last = with_last
+        if channels is None or width is None:
+            channels, width = self._probe(example)
+        if len(channels) != len(layers):
+            _check.refuse(op, f"expected channels of {len(layers)} layers, got {len(channels)}")
+        self.channels = tuple(_check.whole(op, f"channels[{i}]", count) for i, count in enumerate(channels))
+        self.width = _check.whole(op, "width", width)
+        self.out = sum(self.channels) + (self.width if with_last else 0)
+        self.attentions = nn.ModuleList(attention.sized(count, self.width) for count in self.channels)
+
+    def config(self) -> dict[str, object]:
+        """The constructor's arguments."""
+        names = ("backbone", "layers", "attention", "with_last", "channels", "width")
+        return {name: getattr(self, name) for name in names}
+
+    def forward(self, x: object) -> Tensor:
+        """The features (B, out) of images (B, C, H, W), a Batch, or what makes one."""
+        return self.attend(x).features
+
+    def attend(self, x: object) -> Attended:
+        """The features, and where the attention lies."""
+        maps, u = self._maps(x)
+        parts, weights = [], {}
+        for name, attention in zip(self.layers, self.attentions, strict=True):
+            if name not in maps:  # a backbone may have nothing to do for an empty batch
+                return Attended(u.new_empty(0, self.out), {})
+            found = maps[name]
+            summary, weight = attention(found, u)
+            parts.append(summary)
+            weights[name] = weight.detach().mean(1).reshape(len(u), *found.shape)
+        return Attended(torch.cat([*parts, u] if self.with_last else parts, 1), weights)
+
+    def _maps(self, x: object) -> tuple[dict[str, FeatureMap], Tensor]:
+        """The maps of the layers, and u (B, width)."""
+        op = "AttendedFeatures"
+        items, lengths = read_items(op, x)
+        with captured(op, self.backbone, self.layers) as outputs:
+            last = self.backbone(items)
+        u = as_map(op, "the backbone", last, lengths, layer=self.backbone).mean()
+        modules = dict(self.backbone.named_modules())
+        found = {}
+        for name in self.layers:
+            if name not in outputs and len(u):
+                _check.refuse(op, f"the layer {name!r} was not used when the backbone ran")
+            if name in outputs:
+                found[name] = as_map(op, f"the layer {name!r}", outputs[name], lengths, layer=modules[name])
+        return found, u
+
+    def _probe(self, example: Any) -> tuple[list[int], int]:
+        """How many features the layers have, and how many the backbone gives."""
+        training = [(part, part.training) for part in self.backbone.modules()]
+        self.backbone.eval()
+        try:
+            with torch.no_grad():
+                maps, u = self._maps(_example(self.backbone) if example is None else example)
+        finally:
+            for part, mode in training:
+                part.training = mode
+        return [maps[name].values.shape[1] for name in self.layers], u.shape[1]
+
+
+def _example(backbone: nn.Module) -> Batch | Tensor:
+    """An item that the backbone takes, judging by its first layer, or by its attribute ``channels``."""
+    weight = next(backbone.parameters(), None)
+    for part in backbone.modules():
+        if isinstance(part, nn.Conv2d):
+            return torch.zeros(1, part.in_channels, PROBE_SIZE, PROBE_SIZE).to(weight)
+    channels = getattr(backbone, "channels", None)
+    if isinstance(channels, int) and weight is not None:
+        return Batch(torch.zeros(1, PROBE_STEPS, channels).to(weight))
+    _check.refuse(
+        "AttendedFeatures",
+        f"cannot tell what a {type(backbone).__name__} takes; give example=, a batch of one, or channels= and width=",
+    )

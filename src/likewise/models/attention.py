@@ -1,0 +1,170 @@
+"""Attention of the positions of a feature map to one vector."""
+
+import math
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from likewise import _check
+from likewise.models.layers import FeatureMap
+
+
+class Attention(nn.Module):
+    """Weighs the positions q_j (C,) of a feature map by how they go with a vector u (W,), and sums them up.
+
+    The weights are a_j = softmax over j of S(q_j, u), and the summary is p = sum over j of a_j q_j. Subclasses write
+    ``scores``; made without sizes they are settings, of which ``sized`` makes modules with weights.
+
+    channels, width: C and W.
+
+    Example:
+        >>> attention = Additive().sized(channels=3, width=4)
+        >>> found = FeatureMap(torch.randn(2, 3, 5), None, (5,))
+        >>> summary, weights = attention(found, torch.randn(2, 4))
+        >>> summary.shape, weights.shape
+        (torch.Size([2, 3]), torch.Size([2, 1, 5]))
+    """
+
+    def __init__(self, channels: int | None = None, width: int | None = None) -> None:
+        super().__init__()
+        name = type(self).__name__
+        if (channels is None) != (width is None):
+            _check.refuse(name, "give both channels and width, or neither")
+        self.channels = None if channels is None else _check.whole(name, "channels", channels)
+        self.width = None if width is None else _check.whole(name, "width", width)
+
+    def sized(self, channels: int, width: int) -> Self:
+        """The same attention, with weights of its own, for maps of so many channels and vectors of this width."""
+        raise NotImplementedError(f"{type(self).__name__}.sized")
+
+    def scores(self, positions: Tensor, u: Tensor) -> Tensor:
+        """S (B, 1, P), or (B, C, P) if each feature has its own, for positions (B, C, P) and u (B, W)."""
+        raise NotImplementedError(f"{type(self).__name__}.scores")
+
+    def weights(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        """Weights of the same shape: 0 in the padding, 1 in all over the real positions."""
+        if mask is not None:
+            scores = scores.masked_fill(~mask[:, None], -torch.inf)
+        return scores.softmax(-1)
+
+    def forward(self, found: FeatureMap, u: Tensor) -> tuple[Tensor, Tensor]:
+        """The summary (B, C), and the weights (B, 1, P) or (B, C, P)."""
+        if self.channels is None:
+            _check.refuse(type(self).__name__, "has no weights yet; call sized(channels, width)")
+        weights = self.weights(self.scores(found.values, u), found.mask)
+        if weights.shape[1] == 1:
+            return (found.values @ weights.mT)[..., 0], weights
+        return (found.values * weights).sum(-1), weights
+
+
+class Multiplicative(Attention):
+    """S(q, u) = (W1 q) . u, or (W1 q) . (W2 u) with ``two_maps``.
+
+    Reference: equations 8 and 9 of Al-Kaabi, Monsefi & Zabihzadeh, A Framework to Enhance Generalization of Deep Metric
+    Learning methods; (9) is printed with a plus for the inner product.
+
+    Example:
+        >>> Multiplicative().sized(3, 4).scores(torch.zeros(2, 3, 5), torch.ones(2, 4)).shape
+        torch.Size([2, 1, 5])
+    """
+
+    def __init__(self, two_maps: bool = False, *, channels: int | None = None, width: int | None = None) -> None:
+        super().__init__(channels, width)
+        self.two_maps = two_maps
+        if self.channels is not None and self.width is not None:
+            self.inward = _weight(self.width, self.channels)
+            self.across = _weight(self.width, self.width) if two_maps else None
+
+    def sized(self, channels: int, width: int) -> Self:
+        """The same attention, with weights of its own."""
+        return type(self)(self.two_maps, channels=channels, width=width)
+
+    def scores(self, positions: Tensor, u: Tensor) -> Tensor:
+        """S (B, 1, P) for positions (B, C, P) and u (B, W)."""
+        wanted = u if self.across is None else u @ self.across.T
+        # (W1 q) . u = q . (W1' u): the map is never carried to W features.
+        return (wanted @ self.inward)[:, None] @ positions
+
+
+class Additive(Attention):
+    """S(q, u) = w . tanh(W1 q + u), or w . tanh(W1 q + W2 u) with ``two_maps``.
+
+    tanh: without it, S is w . W1 q and a constant: the weights then do not depend on u at all. (So it is in code of the
+        paper's authors for a sister project.)
+
+    Reference: equations 10 and 11 of Al-Kaabi, Monsefi & Zabihzadeh, A Framework to Enhance Generalization of Deep
+    Metric Learning methods; the activation is not named there.
+
+    Example:
+        >>> Additive().sized(3, 4).scores(torch.zeros(2, 3, 5), torch.ones(2, 4)).shape
+        torch.Size([2, 1, 5])
+    """
+
+    rows = 1  # scores of a position
+
+    def __init__(
+        self, two_maps: bool = False, tanh: bool = True, *, channels: int | None = None, width: int | None = None
+    ) -> None:
+        super().__init__(channels, width)
+        self.two_maps = two_maps
+        self.tanh = tanh
+        if self.channels is not None and self.width is not None:
+            self.inward = _weight(self.width, self.channels)
+            self.across = _weight(self.width, self.width) if two_maps else None
+            self.outward = _weight(self.rows or self.channels, self.width)
+
+    def sized(self, channels: int, width: int) -> Self:
+        """The same attention, with weights of its own."""
+        return type(self)(self.two_maps, self.tanh, channels=channels, width=width)
+
+    def scores(self, positions: Tensor, u: Tensor) -> Tensor:
+        """S (B, 1, P) for positions (B, C, P) and u (B, W)."""
+        wanted = u if self.across is None else u @ self.across.T
+        both = self.inward @ positions + wanted[..., None]  # (B, W, P)
+        return self.outward @ (both.tanh() if self.tanh else both)
+
+
+class MultiDimensional(Additive):
+    """Additive attention with weights for each feature: S(q, u) = W tanh(W1 q + u), C scores for each position.
+
+    over_features: normalise over the features of a position, as equation 15 is printed, instead of over the positions,
+        as the text says ("each feature independently") and DiSAN does. Weights then do not sum to 1 over positions.
+
+    Reference: equations 12, 15 and 16 of the paper named at ``Additive``; Shen et al. (2018), arXiv:1709.04696.
+
+    Example:
+        >>> MultiDimensional().sized(3, 4).scores(torch.zeros(2, 3, 5), torch.ones(2, 4)).shape
+        torch.Size([2, 3, 5])
+    """
+
+    rows = 0  # as many as there are features
+
+    def __init__(
+        self,
+        two_maps: bool = False,
+        tanh: bool = True,
+        over_features: bool = False,
+        *,
+        channels: int | None = None,
+        width: int | None = None,
+    ) -> None:
+        super().__init__(two_maps, tanh, channels=channels, width=width)
+        self.over_features = over_features
+
+    def sized(self, channels: int, width: int) -> Self:
+        """The same attention, with weights of its own."""
+        return type(self)(self.two_maps, self.tanh, self.over_features, channels=channels, width=width)
+
+    def weights(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        """Weights (B, C, P), 0 in the padding."""
+        if not self.over_features:
+            return super().weights(scores, mask)
+        weights = scores.softmax(1)
+        return weights if mask is None else weights.masked_fill(~mask[:, None], 0)
+
+
+def _weight(rows: int, columns: int) -> nn.Parameter:
+    """Uniform weights, as ``nn.Linear`` has them at the start."""
+    bound = 1 / math.sqrt(columns)
+    return nn.Parameter(torch.empty(rows, columns).uniform_(-bound, bound))

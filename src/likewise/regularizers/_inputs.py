@@ -1,0 +1,51 @@
+"""What regularisers of features take, checked."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from likewise import _check
+
+
+def read_features(op: str, features: object) -> list[Tensor]:
+    """Features (B, C_l) of several layers, in float32 or better; one tensor is one layer."""
+    layers = [features] if isinstance(features, Tensor) else features
+    if not isinstance(layers, Sequence) or not layers:
+        raise TypeError(f"{op}: expected features of shape (B, C), or a list of them, got {type(features).__name__}")
+    found = []
+    for i, given in enumerate(layers):
+        layer = _check.is_tensor(op, f"features[{i}]", given)
+        if layer.ndim != 2:
+            mend = "; average over its positions first" if layer.ndim > 2 else ""
+            _check.refuse(op, f"expected features[{i}] of shape (B, C), got {tuple(layer.shape)}{mend}")
+        if len(layer) != len(layers[0]):
+            _check.refuse(op, f"features[{i}] has {len(layer)} rows, features[0] has {len(layers[0])}")
+        found.append(layer.to(torch.promote_types(layer.dtype, torch.float32)))
+    return found
+
+
+def read_labels(op: str, labels: Any, features: Tensor) -> Tensor:
+    """Labels (B,) as int64, on the features' device."""
+    tensor = torch.as_tensor(labels)
+    if tensor.shape != (len(features),):
+        _check.refuse(
+            op, f"expected labels of shape ({len(features)},), as features have it, got {tuple(tensor.shape)}"
+        )
+    if len(features) and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
+        raise TypeError(f"{op}: expected labels to be integers, got {tensor.dtype}")
+    return tensor.detach().to(features.device, torch.int64)
+
+
+def mean_of_pairs(values: Tensor, keep: Tensor) -> Tensor:
+    """The mean of the kept cells of a matrix (B, B); a zero that can be differentiated without any."""
+    return values.masked_fill(~keep, 0).sum() / keep.sum().clamp(min=1)
+
+
+def squared_distances(x: Tensor) -> Tensor:
+    """Squared Euclidean distances (B, B) between rows of x (B, C): 0 on the diagonal, never negative."""
+    x = x - x.mean(0)  # for the digits of the squares
+    sizes = x.square().sum(1)
+    apart = (sizes[:, None] + sizes - 2 * x @ x.T).clamp(min=0)
+    return apart.masked_fill(torch.eye(len(x), dtype=torch.bool, device=x.device), 0)

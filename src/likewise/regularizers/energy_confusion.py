@@ -1,0 +1,33 @@
+"""Energy confusion: classes that are drawn together, against a metric that tells them apart too well."""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from likewise import _check
+from likewise.regularizers._inputs import mean_of_pairs, read_features, read_labels, squared_distances
+
+
+class EnergyConfusion(nn.Module):
+    """The mean over pairs of items of different classes of ||x - x'||^2.
+
+    Lowered beside a loss that raises it, it confuses the metric about the training classes. A batch of one class gives
+    0. Memory is O(B^2).
+
+    Reference: Chen & Deng (2019), Energy Confused Adversarial Metric Learning, arXiv:1901.07169, as equation 7 of
+    Al-Kaabi, Monsefi & Zabihzadeh has it. The code of its authors lets the gradient reach the embedding layer only, by
+    a copy of it, and takes the logarithm; here the caller decides what x is.
+
+    Example:
+        >>> import torch
+        >>> EnergyConfusion()(torch.tensor([[0.0], [1.0], [3.0]]), [0, 0, 1])
+        tensor(6.5000)
+    """
+
+    def forward(self, features: Tensor | Sequence[Tensor], labels: object) -> Tensor:
+        """The energy, a scalar, of features (B, C) of items of classes labels (B,)."""
+        layers = read_features("EnergyConfusion", features)
+        if len(layers) != 1:
+            _check.refuse("EnergyConfusion", f"expected features of one layer, got {len(layers)}")
+        classes = read_labels("EnergyConfusion", labels, layers[0])
+        return mean_of_pairs(squared_distances(layers[0]), classes[:, None] != classes)

@@ -1,0 +1,173 @@
+"""How alike the classes of a batch are, in the features of several layers at once."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from likewise import _check
+from likewise.regularizers._inputs import mean_of_pairs, read_features, read_labels
+from likewise.regularizers.kernels import GaussianMixture
+
+Kernel = Callable[[Tensor], Tensor]
+
+
+class JointRepresentationSimilarity(nn.Module):
+    """JRS: the mean over pairs of items of different classes of the product over layers of k_l(x_l, x'_l).
+
+    ``jrs([x_minus, x, x_plus], labels)`` is a scalar: the similarity of the classes' joint distributions over these
+    layers, to be lowered beside a loss. The paper's layers are the pooled features of the backbone, the embedding at
+    unit length, and its cosines to the class centres (``AMSoftmax.cosines``); any number of layers (B, C_l) will do.
+
+    kernels: one for each layer, or one for all: ``GaussianMixture``, ``Laplace``, ``Polynomial``,
+        ``MomentGenerating``, or a function (B, C) -> (B, B). By default mixtures of three Gaussians, and a single one
+        for the last of three layers, as in the paper.
+
+    A batch of one class gives 0. Memory is O(B^2); half precision is computed in float32. With one layer it is the
+    marginal similarity, ``MarginalSimilarity``.
+    Reference: Chu et al. (2020), Distance Metric Learning with Joint Representation Diversification, equations 3 and 4.
+
+    Example:
+        >>> x, labels = torch.tensor([[0.0], [1.0], [1.0]]), torch.tensor([0, 0, 1])
+        >>> JointRepresentationSimilarity(GaussianMixture(1, bandwidth=1.0))([x, 2 * x], labels)
+        tensor(0.5034)
+    """
+
+    def __init__(self, kernels: Kernel | Sequence[Kernel] | None = None) -> None:
+        super().__init__()
+        self.kernels = kernels
+        for i, kernel in enumerate(self._given()):
+            if not callable(kernel):
+                raise TypeError(f"{self.name}: expected kernels[{i}] to be a function, got {type(kernel).__name__}")
+
+    @property
+    def name(self) -> str:
+        """What errors call this regulariser."""
+        return type(self).__name__
+
+    def forward(self, features: Tensor | Sequence[Tensor], labels: object) -> Tensor:
+        """The similarity, a scalar, of features (B, C_l) of items of classes labels (B,)."""
+        layers = read_features(self.name, features)
+        classes = read_labels(self.name, labels, layers[0])
+        return self.value(self.joint(layers), classes)
+
+    def joint(self, layers: Sequence[Tensor]) -> Tensor:
+        """The product (B, B) of the layers' kernels."""
+        found = None
+        for layer, kernel in zip(layers, self._for(len(layers)), strict=True):
+            cells = kernel(layer)
+            if cells.shape != (len(layer), len(layer)):
+                _check.refuse(self.name, f"expected a kernel to give {(len(layer),) * 2}, got {tuple(cells.shape)}")
+            found = cells if found is None else found * cells
+        assert found is not None
+        return found
+
+    def value(self, joint: Tensor, labels: Tensor) -> Tensor:
+        """The mean of a joint kernel (B, B) over ordered pairs of different classes."""
+        return mean_of_pairs(joint, labels[:, None] != labels)
+
+    def extra_repr(self) -> str:
+        """Settings, for ``repr``."""
+        return f"kernels={self.kernels}" if isinstance(self.kernels, Sequence) else ""
+
+    def _given(self) -> Sequence[Kernel]:
+        if self.kernels is None:
+            return ()
+        return list(self.kernels) if isinstance(self.kernels, Sequence) else [self.kernels]
+
+    def _for(self, layers: int) -> Sequence[Kernel]:
+        if self.kernels is None:
+            return [GaussianMixture(1 if layers == 3 and i == 2 else 3) for i in range(layers)]
+        given = self._given()
+        if not isinstance(self.kernels, Sequence):
+            return [given[0]] * layers
+        if len(given) != layers:
+            _check.refuse(self.name, f"there are {len(given)} kernels for {layers} layers")
+        return given
+
+
+class MarginalSimilarity(JointRepresentationSimilarity):
+    """MRD: the similarity of classes in one layer, the embedding. ``similarity(x, labels)``.
+
+    The paper compares with it and does not define it: this is our reading.
+
+    Example:
+        >>> MarginalSimilarity(GaussianMixture(1, bandwidth=1.0))(torch.tensor([[0.0], [1.0]]), [0, 1])
+        tensor(0.3679)
+    """
+
+    def forward(self, features: Tensor | Sequence[Tensor], labels: object) -> Tensor:
+        """The similarity, a scalar, of features (B, C) of items of classes labels (B,)."""
+        if not isinstance(features, Tensor) and len(features) != 1:
+            _check.refuse(self.name, f"expected features of one layer, got {len(features)}")
+        return super().forward(features, labels)
+
+
+class ConcatenatedSimilarity(JointRepresentationSimilarity):
+    """JRD-C: the similarity of classes by one kernel on the layers' features, side by side.
+
+    The paper compares with it and does not define it: this is our reading.
+
+    Example:
+        >>> x = torch.tensor([[0.0], [1.0]])
+        >>> ConcatenatedSimilarity(GaussianMixture(1, bandwidth=2.0))([x, x], [0, 1])
+        tensor(0.3679)
+    """
+
+    def joint(self, layers: Sequence[Tensor]) -> Tensor:
+        """The kernel (B, B) of all features."""
+        return super().joint([torch.cat(list(layers), 1)])
+
+
+class JointMeanDiscrepancy(JointRepresentationSimilarity):
+    """JMMD, negative: minus the mean over pairs of classes of MMD^2, with the joint kernel K of JRS.
+
+    MMD^2(P, Q) = E K(p, p') + E K(q, q') - 2 E K(p, q) over all items of the two classes, an item with itself
+    included. Classes are to be apart: what is lowered is its negative. JRS has the last term only; the first two pull
+    the items of a class together. A batch of one class gives 0.
+
+    Reference: Chu et al. (2020), equation 7: a comparison, at a weight of 0.1.
+
+    Example:
+        >>> x = torch.tensor([[0.0], [1.0]])
+        >>> JointMeanDiscrepancy(GaussianMixture(1, bandwidth=1.0))(x, [0, 1])
+        tensor(-1.2642)
+    """
+
+    def value(self, joint: Tensor, labels: Tensor) -> Tensor:
+        """Minus the mean discrepancy, by sums over classes of the joint kernel (B, B)."""
+        if not len(labels):
+            return joint.sum()
+        # Every item stands for its class: means over its members, (B, B) whatever the number of classes.
+        same = (labels[:, None] == labels).to(joint.dtype)
+        count = same.sum(1)
+        means = (same @ joint @ same) / (count[:, None] * count)  # of class of i and class of j
+        own = means.diagonal()
+        apart = own[:, None] + own - 2 * means
+        # Each pair of classes (I, J) is met n_I n_J times.
+        weight = (1 - same) / (count[:, None] * count)
+        return -(apart * weight).sum() / weight.sum().clamp(min=1)
+
+
+class IntraClassPenalty(nn.Module):
+    """Minus the mean of exp(-||x - x'||^2 / 2) over pairs of one class, summed over classes: equation 5 of the slides.
+
+    Lowering it pulls the items of a class together, which the authors warn against beside AM-softmax: a comparison.
+    Classes with one item count nothing. Reference: Chu et al. (2020), equation 5.
+
+    Example:
+        >>> IntraClassPenalty()(torch.tensor([[0.0], [0.0], [5.0]]), [0, 0, 1])
+        tensor(-1.)
+    """
+
+    def forward(self, features: Tensor | Sequence[Tensor], labels: object) -> Tensor:
+        """The penalty, a scalar, of features (B, C) of items of classes labels (B,)."""
+        layers = read_features("IntraClassPenalty", features)
+        if len(layers) != 1:
+            _check.refuse("IntraClassPenalty", f"expected features of one layer, got {len(layers)}")
+        classes = read_labels("IntraClassPenalty", labels, layers[0])
+        cells = GaussianMixture(1, bandwidth=2.0)(layers[0])
+        pairs = (classes[:, None] == classes) & ~torch.eye(len(cells), dtype=torch.bool, device=cells.device)
+        mates = pairs.sum(1, keepdim=True)  # n - 1
+        share = (mates * (mates + 1)).clamp(min=1)  # n (n - 1) ordered pairs
+        return -(cells / share).masked_fill(~pairs, 0).sum()

@@ -1,0 +1,108 @@
+"""Kernels between the features of a batch: (B, C) -> (B, B), symmetric, positive semidefinite."""
+
+import torch
+from torch import Tensor, nn
+
+from likewise import _check
+from likewise.regularizers._inputs import squared_distances
+
+
+class GaussianMixture(nn.Module):
+    """k(x, x') = mean over the bandwidths s of exp(-||x - x'||^2 / s).
+
+    count: how many bandwidths: b 2^(i - count // 2) for i = 0 ... count - 1, that is b / 2, b and 2 b for three. b is
+        the mean squared distance of two different items of the batch, whatever their classes, without a gradient.
+    bandwidth: a number to use for b instead.
+
+    Reference: Chu et al. (2020), Distance Metric Learning with Joint Representation Diversification, and its code.
+
+    Example:
+        >>> GaussianMixture(1)(torch.tensor([[0.0], [2.0]]))
+        tensor([[1.0000, 0.3679],
+                [0.3679, 1.0000]])
+    """
+
+    def __init__(self, count: int = 3, *, bandwidth: float | None = None) -> None:
+        super().__init__()
+        self.count = _check.whole("GaussianMixture", "count", count, most=64)
+        self.bandwidth = None if bandwidth is None else _check.positive("GaussianMixture", "bandwidth", bandwidth)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The kernel (B, B) of features x (B, C)."""
+        apart = squared_distances(x)
+        middle = mean_off_diagonal(apart) if self.bandwidth is None else self.bandwidth
+        powers = range(-(self.count // 2), self.count - self.count // 2)
+        kernels = [(apart / (-middle * 2.0**power)).exp() for power in powers]
+        return kernels[0] if self.count == 1 else torch.stack(kernels).mean(0)
+
+
+class Laplace(nn.Module):
+    """k(x, x') = exp(-||x - x'||_1 / s), the distance being the sum of absolute differences.
+
+    bandwidth: s; by default the mean distance of two different items of the batch, without a gradient. (The slides that
+        propose the kernel do not say.)
+
+    Example:
+        >>> Laplace()(torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
+        tensor([[1.0000, 0.3679],
+                [0.3679, 1.0000]])
+    """
+
+    def __init__(self, bandwidth: float | None = None) -> None:
+        super().__init__()
+        self.bandwidth = None if bandwidth is None else _check.positive("Laplace", "bandwidth", bandwidth)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The kernel (B, B) of features x (B, C)."""
+        apart = torch.cdist(x, x, p=1)
+        width = mean_off_diagonal(apart) if self.bandwidth is None else self.bandwidth
+        return (apart / -width).exp()
+
+
+class Polynomial(nn.Module):
+    """k(x, x') = (x . x' + 1)^degree.
+
+    normalize: scale features to unit length first; the kernel of long vectors is huge. (The slides do not say.)
+
+    Example:
+        >>> Polynomial(2)(torch.tensor([[3.0, 4.0], [4.0, -3.0]]))
+        tensor([[4., 1.],
+                [1., 4.]])
+    """
+
+    def __init__(self, degree: int = 2, *, normalize: bool = True) -> None:
+        super().__init__()
+        self.degree = _check.whole("Polynomial", "degree", degree)
+        self.normalize = normalize
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The kernel (B, B) of features x (B, C)."""
+        x = nn.functional.normalize(x, dim=1) if self.normalize else x
+        return (x @ x.T + 1) ** self.degree
+
+
+class MomentGenerating(nn.Module):
+    """k(x, x') = exp(x . x'), whose mean embedding is the moment generating function.
+
+    normalize: scale features to unit length first; without that, exp overflows for long ones. (The slides do not say.)
+
+    Example:
+        >>> MomentGenerating()(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
+        tensor([[2.7183, 1.0000],
+                [1.0000, 2.7183]])
+    """
+
+    def __init__(self, *, normalize: bool = True) -> None:
+        super().__init__()
+        self.normalize = normalize
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The kernel (B, B) of features x (B, C)."""
+        x = nn.functional.normalize(x, dim=1) if self.normalize else x
+        return (x @ x.T).exp()
+
+
+def mean_off_diagonal(apart: Tensor) -> Tensor:
+    """The mean of apart (B, B), 0 on its diagonal, over different items; no gradient, and never 0."""
+    count = len(apart)
+    return (apart.detach().sum() / max(1, count * (count - 1))).clamp(min=torch.finfo(apart.dtype).tiny)
