@@ -2,6 +2,8 @@
 
     python benchmarks/tap.py pairs [--tune]                        all pairs, without gradients, on a CUDA device
     python benchmarks/tap.py figure [--device cuda] [--plot]       Figure 3 of the paper: a batch of 64 pairs
+    python benchmarks/tap.py epoch                                 seconds an epoch of the digits, by loss and distance
+    python benchmarks/tap.py accuracy --metric FOLDER              of a metric of the digits, by fused kernels and not
 
 A result that is wrong gets no time. Rows go to benchmarks/results/tap.jsonl, unless --no-rows. ``--tune`` tries other
 constants of ops/tap/gpu.py, and changes none there.
@@ -23,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from likewise import Batch
+from likewise import Batch, FrameMLP, Metric
 from likewise.distances.dtw import DTW
 from likewise.distances.soft_dtw import SoftDTW
 from likewise.distances.tap import TAP
@@ -198,6 +200,62 @@ def plot(rows: list[dict[str, Any]], device: str) -> None:
     drawing.savefig(RESULTS / f"tap_{device}.png", dpi=150)
 
 
+def epoch(distance: str, loss: str, train: Batch, labels: Tensor, steps: int = 30) -> dict[str, Any]:
+    """Seconds of an epoch of training in bfloat16, from the median step of the recipe's batches of 64."""
+    from likewise.recipes import tap as recipe
+    from likewise.training.step import take_step
+
+    torch.manual_seed(0)
+    kinds = recipe.LOSSES if distance == "tap" else recipe.LOSSES_OF_SUMS
+    metric = Metric(FrameMLP(CHANNELS), recipe.DISTANCES[distance](CHANNELS)).to("cuda").train()
+    optimizer, measure = torch.optim.Adam(metric.parameters(), 1e-4), kinds[loss]()
+    found: list[float] = []
+    for index in torch.randperm(len(train))[: 64 * (steps + 5)].split(64):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        with torch.autocast("cuda", torch.bfloat16):
+            step = take_step(metric, train[index.to("cuda")], labels[index])
+            value = measure(step.D, step.labels)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        torch.cuda.synchronize()
+        found.append(time.perf_counter() - begin)
+    each = statistics.median(found[5:])
+    case = {"case": "epoch", "data": "sad", "distance": distance, "loss": loss}
+    return {**case, "step_ms": 1e3 * each, "seconds_an_epoch": each * (len(train) // 64)}
+
+
+def accuracy(folder: Path, train: Batch, labels: Tensor, test: Batch, expected: Tensor, every: int) -> dict[str, Any]:
+    """1-NN accuracy of every so-manieth test utterance by fused kernels, and by plain float32 convolutions."""
+    metric = Metric.load(folder).to("cuda").eval()
+    plain = Unfused()
+    plain.load_state_dict(metric.distance.state_dict())
+    references, queries = metric.embed(train), metric.embed(test[::every])
+    row: dict[str, Any] = {
+        "case": "1-NN accuracy",
+        "data": "sad",
+        "queries": len(queries),
+        "accuracy": {},
+        "seconds": {},
+    }
+    nearest = {}
+    for name, way in (("fused", metric.distance), ("float32", plain.to("cuda"))):
+        begin = time.perf_counter()
+        nearest[name] = way.matrix(queries, references).argmin(1).cpu()
+        row["seconds"][name] = time.perf_counter() - begin
+        row["accuracy"][name] = float((labels[nearest[name]] == expected[::every]).double().mean())
+    return {**row, "same_neighbor": float((nearest["fused"] == nearest["float32"]).double().mean())}
+
+
+def digits() -> tuple[Batch, Tensor, Batch, Tensor]:
+    """The recipe's training and test utterances, on the device, and their labels."""
+    from likewise.recipes import tap as recipe
+
+    train, test = recipe.read_sad(Path(os.environ.get("LIKEWISE_DATA", ".")))
+    return train.sequences.to("cuda"), recipe.known(train.labels), test.sequences.to("cuda"), recipe.known(test.labels)
+
+
 def where() -> dict[str, Any]:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     return {
@@ -211,7 +269,9 @@ def where() -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["pairs", "figure"])
+    parser.add_argument("what", choices=["pairs", "figure", "epoch", "accuracy"])
+    parser.add_argument("--metric", type=Path, help="of accuracy: a folder that the recipe saved")
+    parser.add_argument("--every", type=int, default=8, help="of accuracy: one of so many test utterances")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--longest", type=int, default=1000, help="of figure: frames and channels up to this")
     parser.add_argument("--plot", action="store_true", help="of figure: draw benchmarks/results/tap_<device>.png")
@@ -225,13 +285,19 @@ def main() -> None:
         rows.append(row)
         print(json.dumps(row), flush=True)
 
+    if options.what == "epoch":
+        train, labels, *_ = digits()
+        for distance, loss in itertools.product(("tap", "softdtw"), ("hm", "lifted", "binomial")):
+            keep(epoch(distance, loss, train, labels))
     with torch.no_grad():
-        if options.what == "pairs":
+        if options.what == "accuracy":
+            keep(accuracy(options.metric, *digits(), options.every))
+        elif options.what == "pairs":
             for kind in ("even", "uneven"):
                 keep(pairs(kind))
             if options.tune:
                 tune()
-        else:
+        elif options.what == "figure":
             sizes = range(100, options.longest + 1, 100)
             for steps, channels in dict.fromkeys(
                 [*((size, FIGURE_CHANNELS) for size in sizes), *((FIGURE_STEPS, size) for size in sizes)]

@@ -109,6 +109,14 @@ def positive(op: str, name: str, value: float) -> float:
     return float(value)
 
 
+def not_negative(op: str, name: str, value: object) -> float:
+    """Return ``value`` as a float if it is zero or a positive finite number."""
+    found = number(op, name, value)
+    if not 0 <= found < float("inf"):
+        refuse(op, f"{name} must be 0 or more, got {value}")
+    return float(found)
+
+
 def number(op: str, name: str, value: object) -> int | float:
     """Return ``value`` as Python's int or float, whichever it is; NumPy's numbers are numbers, True is none."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -6,6 +6,7 @@ from likewise import Batch
 from likewise.models._sequences import unit
 from likewise.models.frame_mlp import FrameMLP
 from likewise.models.gru_encoder import GRUEncoder
+from likewise.models.jitter import Jitter
 from likewise.models.small_cnn import SmallCNN
 from likewise.models.tcn import TCN
 
@@ -14,6 +15,8 @@ ENCODERS = {
     "FrameMLP plain": lambda: FrameMLP(3, hidden=8, out=5, normalize=False),
     "FrameMLP deep": lambda: FrameMLP(3, hidden=8, out=5, depth=3, batch_norm=True).eval(),
     "FrameMLP linear": lambda: FrameMLP(3, out=5, depth=0, normalize=False),
+    "FrameMLP that drops": lambda: FrameMLP(3, hidden=8, dropout=0.5).eval(),
+    "Jitter": lambda: Jitter(FrameMLP(3, hidden=8), offset=1, scale=1, noise=1).eval(),
     "GRU": lambda: GRUEncoder(3, 4, layers=2),
     "GRU both ways": lambda: GRUEncoder(3, 4, bidirectional=True, normalize=True),
     "GRU steps": lambda: GRUEncoder(3, 4, bidirectional=True, steps=True, normalize=True),
@@ -83,7 +86,7 @@ def test_an_empty_batch(name):
 @each_encoder
 def test_other_channels_are_refused(name):
     encoder = made(name)
-    with pytest.raises(ValueError, match=f"{type(encoder).__name__}: expected x with 3 channels, got 2"):
+    with pytest.raises(ValueError, match="expected x with 3 channels, got 2"):
         encoder(torch.zeros(1, 4, 2, dtype=torch.float64))
     with pytest.raises(ValueError, match=r"add a channel with x\[\.\.\., None\]"):
         encoder(torch.zeros(4, 3))
@@ -198,6 +201,8 @@ def test_small_cnn():
         (lambda: FrameMLP(2.5), "FrameMLP: channels must be a whole number of 1 or more, got 2.5"),
         (lambda: FrameMLP(2, hidden=-1), "FrameMLP: hidden must be"),
         (lambda: FrameMLP(2, depth=-1), "FrameMLP: depth must be a whole number from 0 to 64, got -1"),
+        (lambda: FrameMLP(2, dropout=1), "FrameMLP: dropout must be at least 0 and less than 1, got 1"),
+        (lambda: Jitter(FrameMLP(2), noise=-1), "Jitter: noise must be 0 or more, got -1"),
         (lambda: GRUEncoder(2, layers=100), "GRUEncoder: layers must be a whole number from 1 to 64, got 100"),
         (lambda: GRUEncoder(2, dropout=0.5), "GRUEncoder: dropout acts between layers"),
         (lambda: GRUEncoder(2, layers=2, dropout=1), "GRUEncoder: dropout must be at least 0 and less than 1, got 1"),
@@ -214,3 +219,18 @@ def test_bad_settings_are_refused(make, message):
 def test_text_is_no_number():
     with pytest.raises(TypeError, match="FrameMLP: expected channels to be a number, got str"):
         FrameMLP("13")  # type: ignore[arg-type]
+
+
+def test_jitter_draws_once_for_a_sequence_and_once_for_a_frame():
+    x = torch.ones(4000, 5, 2, dtype=torch.float64)
+    shifted = Jitter(nn.Identity(), offset=0.5)(x)
+    assert (shifted.values == shifted.values[:, :1]).all()  # the same for all frames
+    assert abs(float((shifted.values - 1).std()) - 0.5) < 0.02
+    scaled = Jitter(nn.Identity(), scale=0.2)(2 * x)
+    assert abs(float((scaled.values / 2 - 1).std()) - 0.2) < 0.01
+    noisy = Jitter(nn.Identity(), noise=0.3)(x)
+    assert abs(float((noisy.values - 1).std()) - 0.3) < 0.01
+    assert not (noisy.values == noisy.values[:, :1]).all()
+    assert (x == 1).all()
+    with pytest.raises(TypeError, match="Jitter: expected encoder to be a module, got int"):
+        Jitter(3)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ import likewise as lw
 from likewise.models import config, storage
 from likewise.models.frame_mlp import FrameMLP
 from likewise.models.gru_encoder import GRUEncoder
+from likewise.models.jitter import Jitter
 from likewise.models.metric import Metric
 from likewise.models.small_cnn import SmallCNN
 from likewise.models.tcn import TCN
@@ -175,6 +176,7 @@ def test_a_continuous_distance_comes_back(tmp_path):
     "encoder",
     [
         FrameMLP(3, 8, normalize=False),
+        Jitter(FrameMLP(3, 8, dropout=0.5), noise=0.1),
         GRUEncoder(3, 4, layers=2, bidirectional=True, dropout=0.5),
         TCN(3, 4, causal=True, kernel=2, steps=False),
         None,

@@ -21,6 +21,7 @@ def tiny(folder):
         labels = np.arange(count) % 3
         values = random.standard_normal((lengths.sum(), 13)) + 3 * np.repeat(labels, lengths)[:, None]
         arrays |= {f"values_{part}": values.astype(np.float32), f"lengths_{part}": lengths, f"y_{part}": labels}
+        arrays |= {f"speaker_{part}": np.arange(count) // 3}
     np.savez(folder / "spoken_arabic_digits.npz", **arrays)
 
 
@@ -36,7 +37,7 @@ def test_it_trains_scores_and_goes_on(tmp_path, capsys):
         lines[2]
     )
     assert "hm + tap" in capsys.readouterr().out
-    assert isinstance(lw.Metric.load(tmp_path / "runs" / "sad, hm + tap, seed 1"), lw.Metric)
+    assert isinstance(lw.Metric.load(tmp_path / "runs" / "sad, hm + tap, jittered, seed 1"), lw.Metric)
 
 
 @pytest.mark.parametrize(
@@ -59,11 +60,22 @@ def test_every_row_of_a_table_has_settings_that_exist():
             assert settings.distance in tap.DISTANCES
 
 
+def test_a_speaker_is_held_out(tmp_path, capsys):
+    tiny(tmp_path)
+    train, kept = tap.held_out(tap.read_sad(tmp_path)[0], tap.speakers(tmp_path))
+    assert (len(train), len(kept)) == (9, 3)  # of four speakers, three utterances each
+    tap.main(data_dir=tmp_path, epochs=1, batch_size=3, seeds=1, validate=True, training="paper")
+    line = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert (line["train"], line["test"], line["validate"], line["augment"]) == (9, 3, True, True)
+
+
 def test_bad_words_are_refused(tmp_path):
     with pytest.raises(SystemExit, match="error: unknown 'opw'; expected one of tap"):
         tap.main(distance="opw", data_dir=tmp_path)
     with pytest.raises(SystemExit, match="is not there; give --data-dir"):
         tap.main(data_dir=tmp_path)
+    with pytest.raises(SystemExit, match="error: unknown 'theirs'; expected one of paper, ours"):
+        tap.main(training="theirs", data_dir=tmp_path)
 
 
 @pytest.mark.skipif(not os.environ.get("LIKEWISE_DATA"), reason="needs the real data")

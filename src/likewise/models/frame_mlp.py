@@ -21,6 +21,7 @@ class FrameMLP(nn.Module):
         frame of zeros stays zero.
     depth: how many hidden layers; without any, the network is a linear map.
     batch_norm: batch normalisation, over real frames, before each linear layer.
+    dropout: share of the hidden numbers that is zeroed while training.
 
     Only real frames are computed. Reference: Su & Wen (2022), temporal alignment prediction.
 
@@ -39,6 +40,7 @@ class FrameMLP(nn.Module):
         *,
         depth: int = 2,
         batch_norm: bool = False,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.channels = _check.whole("FrameMLP", "channels", channels)
@@ -47,12 +49,15 @@ class FrameMLP(nn.Module):
         self.normalize = normalize
         self.depth = _check.whole("FrameMLP", "depth", depth, least=0, most=MOST_LAYERS)
         self.batch_norm = batch_norm
+        self.dropout = _check.fraction("FrameMLP", "dropout", dropout)
         widths = [self.channels, *[self.hidden] * self.depth, self.out]
         layers: list[nn.Module] = []
-        for before, after in itertools.pairwise(widths):
+        for k, (before, after) in enumerate(itertools.pairwise(widths)):
+            if k > 0:
+                layers += [nn.ReLU(), nn.Dropout(self.dropout)] if self.dropout else [nn.ReLU()]
             layers += [nn.BatchNorm1d(before)] if batch_norm else []
-            layers += [nn.Linear(before, after), nn.ReLU()]
-        self.layers = nn.Sequential(*layers[:-1])
+            layers += [nn.Linear(before, after)]
+        self.layers = nn.Sequential(*layers)
 
     def forward(self, x: object) -> Batch:
         """Encode a Batch, or what makes one, to a Batch of the same lengths."""

@@ -134,7 +134,7 @@ def fit(
         adam = partial(
             torch.optim.Adam,
             lr=_check.positive("fit", "lr", rate),  # type: ignore[arg-type]
-            weight_decay=_not_negative("weight_decay", weight_decay),
+            weight_decay=_check.not_negative("fit", "weight_decay", weight_decay),
         )
         plan = Plan(
             items=items,
@@ -282,13 +282,6 @@ def _parts(metric: Metric, loss: object, terms: Sequence[Term], adversary: Term 
     named = {"encoder": metric.encoder, "distance": metric.distance, "loss": loss}
     named |= {f"terms.{i}": term for i, term in enumerate(terms)} | {"adversary": adversary}
     return {name: part for name, part in named.items() if isinstance(part, nn.Module)}
-
-
-def _not_negative(name: str, value: float) -> float:
-    number = _check.number("fit", name, value)
-    if not 0 <= number < float("inf"):
-        _check.refuse("fit", f"{name} must be 0 or more, got {value}")
-    return float(number)
 
 
 def _device(metric: Metric) -> torch.device | None:
