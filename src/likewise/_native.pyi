@@ -113,6 +113,9 @@ class WarpGradients:
 def gdtw_solve(
     isa: str, problem: object, values: int, warps: int, holds: int, faults: int, begin: int, end: int
 ) -> None: ...
+def gdtw_polish(
+    isa: str, problem: object, values: int, warps: int, holds: int, faults: int, begin: int, end: int
+) -> None: ...
 def gdtw_gradients(
     isa: str, problem: object, warps: int, holds: int, gradients: object, begin: int, end: int
 ) -> None: ...

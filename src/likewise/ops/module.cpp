@@ -175,6 +175,13 @@ NB_MODULE(_native, module) {
         },
         Release());
     module.def(
+        "gdtw_polish",
+        [](const std::string& isa, const WarpProblem& problem, Address values, Address warps, Address holds, Address faults,
+           int64_t begin, int64_t end) {
+            CALL(isa, gdtw_polish, problem, at<double>(values), at<double>(warps), at<int32_t>(holds), at<int64_t>(faults), begin, end);
+        },
+        Release());
+    module.def(
         "gdtw_gradients",
         [](const std::string& isa, const WarpProblem& problem, Address warps, Address holds, const WarpGradients& gradients,
            int64_t begin, int64_t end) {

@@ -27,6 +27,7 @@ Reference: Xu, Garg, Milford & Gould (2023), arXiv:2303.10778; Deriso & Boyd (20
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,41 +185,44 @@ class _Problem:
 
 
 def _solve_cpu(x: Tensor, y: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
-    problem = _Problem.of(x, y, *given)
     count, knots = y.shape[:2]
     values = torch.empty(count, dtype=torch.float64)
     warps = torch.empty(count, knots, dtype=torch.float64)
     holds = torch.empty(count, knots, 2, dtype=torch.int32)
-    faults = torch.empty(count, 2, dtype=torch.int64)
+    _run(cpu.native.gdtw_solve, _Problem.of(x, y, *given), values, warps, holds)
+    return values, warps, holds
+
+
+def _run(kernel: Callable[..., None], problem: _Problem, values: Tensor, warps: Tensor, holds: Tensor) -> None:
+    """Solve, or polish the warps, in place; refuse what cannot be solved."""
+    faults = torch.empty(problem.count, 2, dtype=torch.int64)
+    written = tuple(each.data_ptr() for each in (values, warps, holds, faults))
     cpu.share_out(
-        count,
+        problem.count,
         problem.work,
-        lambda begin, end: cpu.native.gdtw_solve(
-            cpu.INSTRUCTION_SET,
-            problem.native,
-            values.data_ptr(),
-            warps.data_ptr(),
-            holds.data_ptr(),
-            faults.data_ptr(),
-            begin,
-            end,
-        ),
+        lambda begin, end: kernel(cpu.INSTRUCTION_SET, problem.native, *written, begin, end),
     )
     if faults[:, 0].any():
         b = int(faults[:, 0].nonzero()[0])
         problem.refuse(b, *faults[b].tolist())
-    return values, warps, holds
 
 
 def _grad_cpu(
     value_grad: Tensor, warp_grad: Tensor, warp: Tensor, holds: Tensor, x: Tensor, y: Tensor, *given: Any
 ) -> tuple[Tensor, ...]:
     problem = _Problem.of(x, y, *given)
-    value_grad, warp_grad, warp, holds = (each.contiguous() for each in (value_grad, warp_grad, warp, holds))
     x, y, _, _, _, _, *settings = problem.tensors
     grads = tuple(cpu.zeros_like(each) for each in (x, y, *settings))
+    _add_gradients(problem, value_grad, warp_grad, warp, holds, grads)
+    return grads
+
+
+def _add_gradients(problem: _Problem, *given: Any) -> None:
+    """Add the gradients of (value_grad, warp_grad, warp, holds) to the last of ``given``: of x, y and the settings."""
+    value_grad, warp_grad, warp, holds = (each.contiguous() for each in given[:4])
+    x, y = problem.tensors[:2]
     described = cpu.native.WarpGradients(
-        value_grad.data_ptr(), warp_grad.data_ptr(), *(each.data_ptr() for each in grads)
+        value_grad.data_ptr(), warp_grad.data_ptr(), *(each.data_ptr() for each in given[4])
     )
     cpu.share_out(
         problem.count,
@@ -227,7 +231,6 @@ def _grad_cpu(
             cpu.INSTRUCTION_SET, problem.native, warp.data_ptr(), holds.data_ptr(), described, begin, end
         ),
     )
-    return grads
 
 
 def _solve_fake(x: Tensor, y: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:

@@ -2,28 +2,37 @@
 // (reduced.h).
 #include "kernel.h"
 
+#include <numeric>
+
 #include "grid.h"
 #include "polish.h"
 
 namespace likewise {
 namespace LIKEWISE_ISA {
 
-void gdtw_solve(const WarpProblem& problem, double* values, double* warps, int32_t* holds, int64_t* faults, int64_t begin,
-                int64_t end) {
+namespace {
+
+// Without a search, warps hold where to begin; NaN there says that the losses overflow.
+void solve(const WarpProblem& problem, bool search, double* values, double* warps, int32_t* holds, int64_t* faults,
+           int64_t begin, int64_t end) {
+    constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
     Pair pair;
     Grid grid;
     Polish polish;
     for (int64_t b = begin; b < end; ++b) {
         double* warp = warps + b * problem.y_steps;
         int32_t* hold = holds + 2 * b * problem.y_steps;
-        std::fill(warp, warp + problem.y_steps, std::numeric_limits<double>::quiet_NaN());
+        const int64_t knots = search ? 0 : std::max<int64_t>(problem.y_lengths[b], 0);
+        std::fill(warp + knots, warp + problem.y_steps, kUnknown);
         std::fill(hold, hold + 2 * problem.y_steps, 0);
-        values[b] = std::numeric_limits<double>::quiet_NaN();
+        values[b] = kUnknown;
         Finding finding = pair.read(problem, b);
         if (finding.fault == Fault::none) {
             // An odd number, so that the middle of a refined grid is the solution before.
             const int64_t nodes = (problem.nodes > 0 ? problem.nodes : std::max<int64_t>(pair.n, 50)) | 1;
-            if (!std::isfinite(grid.search(pair, nodes, problem.refinements, warp)))
+            for (int64_t i = 0; i < knots; ++i) warp[i] -= pair.origin;
+            if (!std::isfinite(search ? grid.search(pair, nodes, problem.refinements, warp)
+                                      : std::accumulate(warp, warp + pair.m, 0.0)))
                 finding.fault = Fault::overflow;
             else if (!polish.run(pair, warp, hold))
                 finding.fault = Fault::not_settled;
@@ -34,6 +43,18 @@ void gdtw_solve(const WarpProblem& problem, double* values, double* warps, int32
         faults[2 * b] = int64_t(finding.fault);
         faults[2 * b + 1] = finding.step;
     }
+}
+
+}  // namespace
+
+void gdtw_solve(const WarpProblem& problem, double* values, double* warps, int32_t* holds, int64_t* faults, int64_t begin,
+                int64_t end) {
+    solve(problem, true, values, warps, holds, faults, begin, end);
+}
+
+void gdtw_polish(const WarpProblem& problem, double* values, double* warps, int32_t* holds, int64_t* faults, int64_t begin,
+                 int64_t end) {
+    solve(problem, false, values, warps, holds, faults, begin, end);
 }
 
 namespace {

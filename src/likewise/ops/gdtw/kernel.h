@@ -50,6 +50,9 @@ struct WarpGradients {
     /* Values (count,), warps (count, y_steps), holds (count, y_steps, 2), and faults (count, 2): what and where. */ \
     void gdtw_solve(const WarpProblem&, double* values, double* warps, int32_t* holds, int64_t* faults,           \
                     int64_t begin, int64_t end);                                                                  \
+    /* The same from warps that another search has found. */                                                      \
+    void gdtw_polish(const WarpProblem&, double* values, double* warps, int32_t* holds, int64_t* faults,          \
+                     int64_t begin, int64_t end);                                                                 \
     /* The gradient of a loss of values and warps. */                                                             \
     void gdtw_gradients(const WarpProblem&, const double* warps, const int32_t* holds, const WarpGradients&,      \
                         int64_t begin, int64_t end);

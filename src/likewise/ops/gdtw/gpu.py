@@ -1,0 +1,231 @@
+"""GDTW on a GPU: the grid is searched there (ops/gpu/warp_grid.py), and the best path is polished by the C++ kernel.
+
+The search is in x's precision, and all its passes are launched without waiting for any. A row of M nodes costs
+O(M (TILE + M / TILE)). The polish and the derivative are sequential and short, about half a millisecond a pair: they
+run on the CPU, a thread for each pair. This costs a copy of the pairs to the host, beside the search, and one of the
+warps back. Neither can be captured in a CUDA graph.
+"""
+
+import functools
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+
+from likewise.ops import cpu
+from likewise.ops.gdtw import _add_gradients, _Problem, _run
+from likewise.ops.gpu.common import float64_bits, launch
+from likewise.ops.gpu.warp_grid import PLAN, STATE, TILE, bellman_kernel, nodes_kernel, refine_kernel
+
+ROW_BYTES = 128 << 20  # room for the rows of all knots; more pairs than fit take turns
+MOST_PASSES = 40
+
+
+@dataclass(frozen=True)
+class _Scratch:
+    """What the kernels keep."""
+
+    found: Tensor  # (B, Ty), a path
+    totals: Tensor  # (B,), its objective
+    kept: Tensor  # (B (4 + Ty),): the states, then the best warps
+    bounds: tuple[Tensor, ...]  # (B, Ty) each: low and high of the grid, and how wide the first was
+    plan: Tensor  # (B, Ty, 8)
+    rows: Tensor  # (B, Ty, nodes)
+    frames: Tensor  # x (B, C, Tx)
+
+    def state_and_best(self) -> tuple[Tensor, Tensor]:
+        count, knots = self.found.shape
+        state, best = self.kept.split((STATE.value * count, count * knots))
+        return state.view(count, STATE.value), best.view(count, knots)
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Pairs on the device."""
+
+    x: Tensor  # (B, Tx, C)
+    y: Tensor
+    lengths: tuple[Tensor, Tensor]
+    settings: tuple[Tensor, ...]  # times_x, times_y, reg, lower, upper, slope_min, slope_max
+    subsequence: bool
+    huber: float
+    nodes: int
+    refinements: int
+
+    @classmethod
+    def of(cls, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None, *given: Any) -> "_Search":
+        *settings, subsequence, huber, nodes, refinements = given
+        lengths = [
+            torch.full((len(x),), steps, dtype=torch.int64, device=x.device)
+            if each is None
+            else each.to(x.device, torch.int64).contiguous()
+            for each, steps in ((x_lengths, x.shape[1]), (y_lengths, y.shape[1]))
+        ]
+        x, y, *settings = (each.detach().contiguous() for each in (x, y, *settings))
+        return cls(x, y, (lengths[0], lengths[1]), tuple(settings), subsequence, huber, nodes, refinements)
+
+    def parts(self) -> "list[_Search]":
+        """As many at a time as there is room for."""
+        row = triton.cdiv(self.most_nodes(True), TILE.value) * TILE.value * self.y.element_size()
+        at_once = max(1, ROW_BYTES // (row * max(1, self.y.shape[1])))
+        tensors = (self.x, self.y, *self.lengths, *self.settings)
+        cut = zip(*(each.split(at_once) for each in tensors), strict=True)
+        return [replace(self, x=c[0], y=c[1], lengths=c[2:4], settings=c[4:]) for c in cut if len(c[0])]
+
+    def most_nodes(self, first: bool) -> int:
+        """Nodes of the longest row, on the first pass or on those after it; ``node_count`` says more."""
+        most = (self.nodes or max(self.x.shape[1], 50)) | 1
+        if not first:
+            most = min(most, max(most // 2, 50) | 1)
+        return most - 2 if most > TILE.value and most % TILE.value == 1 else most
+
+    def begin(self) -> _Scratch:
+        """Launch as many passes as there will be, but for pairs whose grid moves on more than once."""
+        scratch = self.scratch()
+        self.lay_out(scratch, 0)
+        for number in range(self.refinements + 2):
+            self.run_pass(scratch, number)
+        return scratch
+
+    def finish(self, scratch: _Scratch) -> Tensor:
+        """The best warps (B, Ty), on the host; NaN where the losses overflow."""
+        passes = self.refinements + 2
+        while True:
+            kept = replace(scratch, kept=_to_host(scratch.kept)[0])
+            _wait(self.x)
+            state, best = kept.state_and_best()
+            if passes >= MOST_PASSES or bool(state[:, 3].all()):
+                return best
+            for number in (passes, passes + 1):
+                self.run_pass(scratch, number)
+            passes += 2
+
+    def scratch(self) -> _Scratch:
+        count, knots = self.y.shape[:2]
+
+        def numbers(*shape: int) -> Tensor:
+            return self.y.new_empty(shape, dtype=torch.float64)
+
+        stride = triton.cdiv(self.most_nodes(True), TILE.value) * TILE.value
+        return _Scratch(
+            found=numbers(count, knots),
+            totals=numbers(count),
+            kept=numbers(count * (STATE.value + knots)),
+            bounds=tuple(numbers(count, knots) for _ in range(3)),
+            plan=numbers(count, knots, PLAN.value),
+            rows=self.y.new_empty(count, knots, stride),
+            frames=self.x.transpose(1, 2).contiguous(),
+        )
+
+    def lay_out(self, scratch: _Scratch, number: int) -> None:
+        """Launch what judges the pass before and begins that of this number."""
+        state, best = scratch.state_and_best()
+        times_x, times_y, *settings = self.settings
+        launch(
+            refine_kernel,
+            (len(self.x),),
+            (scratch.found, scratch.totals, state, best, *scratch.bounds, scratch.plan, *self.lengths, times_x, times_y,
+             *settings),
+            (self.x.shape[1], self.y.shape[1], self.nodes, self.refinements),
+            4,
+            PASS=min(number, 2),
+            SUBSEQUENCE=self.subsequence,
+            LANES=triton.next_power_of_2(self.y.shape[1]),
+        )  # fmt: skip
+
+    def run_pass(self, scratch: _Scratch, number: int) -> None:
+        """Launch the pass of this number, from 0, and what judges it."""
+        (x_steps, channels), (count, y_steps) = self.x.shape[1:], self.y.shape[:2]
+        state, _ = scratch.state_and_best()
+        stride, most = scratch.rows.shape[2], self.most_nodes(number == 0)
+        lanes = 64 if most <= 64 else TILE.value
+        same: dict[str, Any] = {"PASS": min(number, 1), "LANES": lanes}
+        launch(
+            nodes_kernel,
+            (triton.cdiv(most, lanes), y_steps, count),
+            (scratch.frames, self.y, *self.lengths, *self.settings[:2], scratch.plan, state, scratch.rows),
+            (x_steps, y_steps, channels, stride, self.nodes, float64_bits(self.huber)),
+            lanes // 32,
+            HUBER=self.huber < float("inf"),
+            BITS=x_steps.bit_length(),
+            **same,
+        )
+        launch(
+            bellman_kernel,
+            (count,),
+            (scratch.rows, scratch.plan, state, scratch.found, scratch.totals, *self.lengths),
+            (x_steps, y_steps, stride, self.nodes),
+            lanes // 32,
+            WIDTH=max(lanes, triton.next_power_of_2(most)),
+            **same,
+        )
+        self.lay_out(scratch, number + 1)
+
+
+def solve(x: Tensor, y: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Values, warps and holds, as the C++ kernel gives them. Waits for the GPU."""
+    count, knots = y.shape[:2]
+    pairs = _Search.of(x, y, *given)
+    parts = pairs.parts()
+    ready = torch.cuda.current_stream().record_event() if x.is_cuda else None
+    searched = [parts[0].begin()] if parts else []
+    host = _to_host(pairs.x, pairs.y, *pairs.lengths, *pairs.settings, after=ready)  # while the search runs
+    warps = [parts[k].finish(searched.pop() if k == 0 else parts[k].begin()) for k in range(len(parts))]
+    _wait(x)
+    # One buffer holds all that goes back: two int32 of a hold take the room of a float64.
+    buffer = torch.empty(count * (1 + 2 * knots), dtype=torch.float64, pin_memory=x.is_cuda)
+    value, warp, hold = _unpack(buffer, count, knots)
+    torch.cat(warps or [warp], out=warp)
+    _run(cpu.native.gdtw_polish, _Problem.of(*host, *given[-4:]), value, warp, hold)
+    value, warp, hold = _unpack(buffer.to(x.device, non_blocking=True), count, knots)
+    return value.clone(), warp.clone(), hold.clone()
+
+
+def _unpack(buffer: Tensor, count: int, knots: int) -> tuple[Tensor, Tensor, Tensor]:
+    value, warp, hold = buffer.split((count, count * knots, count * knots))
+    return value, warp.view(count, knots), hold.view(torch.int32).view(count, knots, 2)
+
+
+def gradient(
+    value_grad: Tensor, warp_grad: Tensor, warp: Tensor, holds: Tensor, x: Tensor, y: Tensor, *given: Any
+) -> tuple[Tensor, ...]:
+    """Gradients of x, y, reg, lower, upper, slope_min and slope_max. Waits for the GPU."""
+    pairs = _Search.of(x, y, *given)
+    solution = (each.contiguous() for each in (value_grad, warp_grad, warp, holds))
+    host = _to_host(*solution, pairs.x, pairs.y, *pairs.lengths, *pairs.settings)
+    learned = (*host[4:6], *host[10:])
+    grads = [torch.empty(each.shape, dtype=each.dtype, pin_memory=x.is_cuda) for each in learned]
+    for grad in grads:
+        grad.numpy().fill(0)  # PyTorch would wake its own threads
+    _wait(x)
+    _add_gradients(_Problem.of(*host[4:], *given[-4:]), *host[:4], grads)
+    return tuple(grad.to(x.device, non_blocking=True) for grad in grads)
+
+
+def _to_host(*tensors: Tensor, after: torch.cuda.Event | None = None) -> list[Tensor]:
+    """Copies in pinned memory, to be waited for; beside the kernels launched since ``after``, if given."""
+    if not tensors[0].is_cuda:
+        return list(tensors)
+    stream = torch.cuda.current_stream()
+    if after is not None:
+        stream = _copy_stream(tensors[0].device)
+        stream.wait_event(after)
+    with torch.cuda.stream(stream):
+        return [
+            torch.empty(each.shape, dtype=each.dtype, pin_memory=True).copy_(each, non_blocking=True)
+            for each in tensors
+        ]
+
+
+@functools.cache
+def _copy_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
+
+
+def _wait(x: Tensor) -> None:
+    """Wait for the kernels and the copies."""
+    if x.is_cuda:
+        torch.cuda.current_stream().synchronize()
+        _copy_stream(x.device).synchronize()

@@ -1,0 +1,345 @@
+"""The search for the best warp on a grid, for GDTW: a pass is three kernels.
+
+``nodes_kernel`` computes the losses of all nodes at once, ``bellman_kernel`` takes the knots one after the other, one
+program a pair, and ``refine_kernel`` keeps the best pass and lays out the next grid.
+
+A row of the grid is min_j V(j) + edge(j, k) with every pair written out, but only between the best j of the first and
+of the last k of a tile: since the edges are convex, the best j rises with k.
+"""
+
+import triton
+import triton.language as tl
+
+from likewise.ops.gpu.common import float64_from
+
+TILE = tl.constexpr(128)  # nodes of a row that a program takes at once
+PLAN = tl.constexpr(8)  # numbers that describe a row: see refine_kernel
+STATE = tl.constexpr(4)  # of a pair: its least objective, level, share of the first grid's width, whether it is done
+
+
+@triton.jit
+def lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps):
+    """Lengths that stay within the tensors, whatever was given: the polish refuses what is wrong."""
+    n = tl.load(x_lengths + pair).to(tl.int32)
+    m = tl.load(y_lengths + pair).to(tl.int32)
+    return tl.maximum(tl.minimum(n, x_steps), 1), tl.maximum(tl.minimum(m, y_steps), 1)
+
+
+@triton.jit
+def node_count(n, nodes, PASS: tl.constexpr):
+    """Nodes of a row: odd, by default as many as x has steps; half as many after the first pass."""
+    count = tl.where(nodes > 0, nodes, tl.maximum(n, 50)) | 1
+    if PASS > 0:
+        count = tl.minimum(count, tl.maximum(count // 2, 50) | 1)
+    # One more than fills a tile would cost another.
+    return tl.where((count > TILE) & (count % TILE == 1), count - 2, count)
+
+
+@triton.jit
+def segment_of(times, origin, n, at, BITS: tl.constexpr):
+    """The segment of x that holds each time; on a tie the one to the right."""
+    first = (at * 0).to(tl.int32)
+    last = first + tl.maximum(n - 2, 0)
+    for _ in range(BITS):
+        middle = (first + last + 1) // 2
+        right = tl.load(times + middle) - origin <= at
+        first = tl.where(right, middle, first)
+        last = tl.where(right, last, middle - 1)
+    return first
+
+
+@triton.jit
+def nodes_kernel(x, y, x_lengths, y_lengths, times_x, times_y, plan, state, rows, x_steps, y_steps, C, stride, nodes,
+                 huber_bits, HUBER: tl.constexpr, PASS: tl.constexpr, BITS: tl.constexpr,
+                 LANES: tl.constexpr):  # fmt: skip
+    """Weighted losses w L of a tile of nodes, infinite where there is no node; x (B, C, Tx)."""
+    pair = tl.program_id(2).to(tl.int64)
+    i = tl.program_id(1)
+    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
+    count = node_count(n, nodes, PASS)
+    k = tl.program_id(0) * LANES + tl.arange(0, LANES)
+    done = tl.load(state + pair * STATE + 3) > 0.0
+    if (i < m) & (tl.program_id(0) * LANES < count) & (done == 0):
+        x += pair * C * x_steps
+        y += (pair * y_steps + i) * C
+        times_x += pair * x_steps
+        times_y += pair * y_steps + i
+        plan += (pair * y_steps + i) * PLAN
+        now = tl.load(times_y)
+        before = tl.load(times_y - 1, mask=i > 0, other=now)
+        after = tl.load(times_y + 1, mask=i + 1 < m, other=now)
+        before = tl.where(i > 0, before, now)
+        after = tl.where(i + 1 < m, after, now)
+        spacing = tl.load(plan + 1)
+        at = tl.load(plan) + k * spacing
+        origin = tl.load(times_x)
+        segment = segment_of(times_x, origin, n, at, BITS)
+        begin = tl.load(times_x + segment) - origin
+        end = tl.load(times_x + tl.minimum(segment + 1, n - 1)) - origin
+        dtype = x.dtype.element_ty
+        share = ((at - begin) / (end - begin)).to(dtype)
+        huber = float64_from(huber_bits).to(dtype)
+        total = tl.zeros((LANES,), dtype)
+        left = x + segment
+        right = x + tl.minimum(segment + 1, n - 1)
+        for c in range(C):
+            a = tl.load(left + c * x_steps)
+            b = tl.load(right + c * x_steps)
+            residual = a + share * (b - a) - tl.load(y + c)
+            if HUBER:
+                size = tl.abs(residual)
+                total += tl.where(size <= huber, residual * residual, huber * (2 * size - huber))
+            else:
+                total += residual * residual
+        total *= ((after - before) / 2).to(dtype)
+        real = k < tl.where(spacing > 0.0, count, 1)
+        tl.store(rows + (pair * y_steps + i) * stride + k, tl.where(real, total, float("inf")), mask=k < stride)
+
+
+@triton.jit
+def window(high, low, pace, k, most):
+    """First and last node of the row before from which node k may be reached."""
+    place = k * pace
+    last = tl.floor(tl.minimum(tl.maximum(high + place, -1.0), most.to(tl.float64) - 1.0)).to(tl.int32)
+    first = tl.ceil(tl.minimum(tl.maximum(low + place, 0.0), most.to(tl.float64))).to(tl.int32)
+    return first, last
+
+
+@triton.jit
+def nearest_of(here, j, center, scale, least, first, last, MASKED: tl.constexpr):
+    """Least of eight candidates V(j) + (center - j scale)^2 and of what was found before."""
+    start = center - j * scale
+    found = ()
+    for u in tl.static_range(8):
+        distance = start - u * scale
+        candidate = distance * distance + tl.load(here + j + u)
+        if MASKED:
+            candidate = tl.where((j + u >= first) & (j + u <= last), candidate, float("inf"))
+        found = found + (candidate,)
+    half = (tl.minimum(found[0], found[1]), tl.minimum(found[2], found[3]),
+            tl.minimum(found[4], found[5]), tl.minimum(found[6], found[7]))  # fmt: skip
+    return tl.minimum(least, tl.minimum(tl.minimum(half[0], half[1]), tl.minimum(half[2], half[3])))
+
+
+@triton.jit
+def best_before(here, plan, k, j, count, dtype: tl.constexpr):
+    """The least V(j) + edge(j, k) over all j, for one k, and where it is."""
+    first, last = window(tl.load(plan + 6), tl.load(plan + 7), tl.load(plan + 5), k, count)
+    center = (tl.load(plan + 2) + k * tl.load(plan + 3)).to(dtype)
+    distance = center - j * tl.load(plan + 4).to(dtype)
+    candidate = tl.where((j >= first) & (j <= last), here + distance * distance, float("inf"))
+    return tl.min(candidate, 0, return_indices=True)
+
+
+@triton.jit
+def bellman_kernel(rows, plan, state, found, totals, x_lengths, y_lengths, x_steps, y_steps, stride, nodes,
+                   PASS: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr):  # fmt: skip
+    """The best path through rows (B, Ty, stride), which hold losses and get the least sums; WIDTH nodes at most.
+
+    Writes the path's values found (B, Ty) and its objective, totals (B,).
+    """
+    pair = tl.program_id(0).to(tl.int64)
+    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
+    done = tl.load(state + pair * STATE + 3) > 0.0
+    count = node_count(n, nodes, PASS)
+    rows += pair * y_steps * stride
+    plan += pair * y_steps * PLAN
+    found += pair * y_steps
+    dtype = rows.dtype.element_ty
+    lane = tl.arange(0, LANES)
+    j = tl.arange(0, WIDTH)
+    steps = tl.where(done, 0, m)
+    tiles = (count + LANES - 1) // LANES
+    for i in range(1, steps):
+        advance(rows + (i - 1) * stride, rows + i * stride, plan + i * PLAN, count, tiles, lane, j, dtype, LANES)
+        tl.debug_barrier()
+    if steps > 0:
+        row = tl.load(rows + (m - 1) * stride + j, mask=j < count, other=float("inf"))
+        total, k = tl.min(row, 0, return_indices=True)
+        tl.store(totals + pair, total.to(tl.float64))
+        row = tl.load(rows + (m - 2) * stride + j, mask=j < tl.where(m > 1, count, 0), other=float("inf"))
+        for back in range(1, steps):
+            i = m - back
+            tl.store(found + i, tl.load(plan + i * PLAN) + k * tl.load(plan + i * PLAN + 1))
+            ahead = tl.load(rows + (i - 2) * stride + j, mask=j < tl.where(i > 1, count, 0), other=float("inf"))
+            _, k = best_before(row, plan + i * PLAN, k, j, count, dtype)
+            row = ahead
+        tl.store(found, tl.load(plan) + k * tl.load(plan + 1))
+
+
+@triton.jit
+def advance(here, there, plan, count, tiles, lane, j, dtype: tl.constexpr, LANES: tl.constexpr):
+    """One row: there(k) += min_j here(j) + edge(j, k)."""
+    offset = tl.load(plan + 2)
+    ahead = tl.load(plan + 3)
+    scale = tl.load(plan + 4).to(dtype)
+    pace = tl.load(plan + 5)
+    high = tl.load(plan + 6)
+    low = tl.load(plan + 7)
+    row = tl.load(here + j, mask=j < count, other=float("inf"))
+    earliest = tl.full([], 0, tl.int32)
+    for tile in range(tiles):
+        k = tile * LANES + lane
+        own = tl.load(there + k, mask=k < count, other=float("inf"))
+        k_first = tile * LANES
+        k_last = tl.minimum(k_first + LANES, count) - 1
+        center = (offset + k * ahead).to(dtype)
+        first, last = window(high, low, pace, k, count)
+        first_of_first, last_of_first = window(high, low, pace, k_first, count)
+        first_of_last, last_of_last = window(high, low, pace, k_last, count)
+        begin = tl.maximum(earliest, first_of_first)
+        end = last_of_last + 1
+        if tile + 1 < tiles:
+            value, at = best_before(row, plan, k_last, j, count, dtype)
+            reached = value < float("inf")
+            end = tl.where(reached, at + 1, end)
+            earliest = tl.where(reached, at, earliest)
+        # Eight at a time; in the middle all may reach all.
+        begin = begin // 8 * 8
+        clear = tl.minimum(tl.maximum((first_of_last + 7) // 8 * 8, begin), tl.maximum(end, begin) // 8 * 8)
+        clear = tl.maximum(clear, begin)
+        ended = tl.maximum(tl.minimum((last_of_first + 1) // 8 * 8, end // 8 * 8), clear)
+        least = tl.full((LANES,), float("inf"), dtype)
+        for at in range(begin, clear, 8):
+            least = nearest_of(here, at, center, scale, least, first, last, True)
+        for at in range(clear, ended, 8):
+            least = nearest_of(here, at, center, scale, least, first, last, False)
+        for at in range(ended, end, 8):
+            least = nearest_of(here, at, center, scale, least, first, last, True)
+        tl.store(there + k, own + least, mask=k < count)
+
+
+@triton.jit
+def greatest(a, b):
+    return tl.maximum(a, b)
+
+
+@triton.jit
+def smallest(a, b):
+    return tl.minimum(a, b)
+
+
+@triton.jit
+def envelope(low, high, least, most):
+    """The least and the greatest value that a warp within the bounds can take at each knot.
+
+    low_i+1 = max(low_i+1, low_i + least_i) and the like, forwards and backwards, as running maxima.
+    """
+    up = tl.cumsum(least, 0) - least
+    across = tl.cumsum(most, 0) - most
+    forward_low = tl.maximum(low, tl.associative_scan(low - up, 0, greatest) + up)
+    forward_high = tl.minimum(high, tl.associative_scan(high - across, 0, smallest) + across)
+    back_low = tl.associative_scan(forward_low - across, 0, greatest, reverse=True) + across
+    back_high = tl.associative_scan(forward_high - up, 0, smallest, reverse=True) + up
+    high = tl.minimum(forward_high, back_high)
+    return tl.minimum(tl.maximum(forward_low, back_low), high), high
+
+
+@triton.jit
+def refine_kernel(found, totals, state, best, lows, highs, wide, plan, x_lengths, y_lengths, times_x, times_y, reg,
+                  lower, upper, slope_min, slope_max, x_steps, y_steps, nodes, refinements, PASS: tl.constexpr,
+                  SUBSEQUENCE: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
+    """Keep the better of the path found and the best, and lay out the grid of the next pass, of number PASS.
+
+    The plan of knot i (Ty, 8): its least value and the spacing of its nodes; offset, ahead and scale, such that the
+    edge from node j to node k is (offset + k ahead - j scale)^2; pace, high and low of ``window``.
+    Everything but ``best`` counts from where x begins.
+    """
+    pair = tl.program_id(0).to(tl.int64)
+    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
+    i = tl.arange(0, LANES)
+    at = pair * y_steps + i
+    real = i < m
+    inner = i + 1 < m
+    infinite = float("inf")
+    origin = tl.load(times_x + pair * x_steps)
+    span = tl.load(times_x + pair * x_steps + tl.maximum(n - 1, 0)) - origin
+    time = tl.load(times_y + at, mask=real, other=0.0)
+    step = tl.load(times_y + at + 1, mask=inner, other=0.0) - time
+    between = pair * (y_steps - 1) + i
+    least = tl.where(inner, tl.load(slope_min + between, mask=inner, other=0.0) * step, 0.0)
+    most = tl.where(inner, tl.minimum(tl.load(slope_max + between, mask=inner, other=0.0) * step, span), 0.0)
+    floor = tl.maximum(tl.load(lower + at, mask=real, other=-infinite) - origin, 0.0)
+    ceiling = tl.minimum(tl.load(upper + at, mask=real, other=infinite) - origin, span)
+    stretch = (span * 0.0) + 1.0
+    if not SUBSEQUENCE:
+        floor = tl.where(i == 0, 0.0, tl.where(i == m - 1, span, floor))
+        ceiling = tl.where(i == 0, 0.0, tl.where(i == m - 1, span, ceiling))
+        first_time = tl.load(times_y + pair * y_steps)
+        last_time = tl.load(times_y + pair * y_steps + tl.maximum(m - 1, 0))
+        stretch = span / (last_time - first_time)
+    low = floor
+    high = ceiling
+    finished = False
+    if PASS > 0:
+        before = node_count(n, nodes, PASS - 1)
+        least_value = tl.load(state + pair * STATE)
+        level = tl.load(state + pair * STATE + 1)
+        share = tl.load(state + pair * STATE + 2)
+        finished = tl.load(state + pair * STATE + 3) > 0.0
+        value = tl.load(totals + pair)
+        path = tl.load(found + at, mask=real, other=0.0)
+        better = value < least_value
+        previous = tl.load(best + at, mask=real, other=0.0) - origin
+        center = tl.where(better, path, previous)
+        whole = tl.load(wide + at, mask=real, other=0.0)
+        # A solution at the rim of its grid may lie beyond: the next grid is centred there, and as wide.
+        old_low = tl.load(lows + at, mask=real, other=0.0)
+        old_high = tl.load(highs + at, mask=real, other=0.0)
+        near = 1.5 * (old_high - old_low) / (before - 1).to(tl.float64)
+        rim = ((path < old_low + near) & (old_low > floor)) | ((path > old_high - near) & (old_high < ceiling))
+        rim = rim & real & (old_high - old_low > 1e-11 * span)
+        stays = better & (level > 0.0) & (tl.max(rim.to(tl.int32), 0) > 0)
+        # A grid that is coarser than x must be refined at any rate.
+        coarse = 2.0 * (node_count(n, nodes, 0) - 1).to(tl.float64) * span / tl.maximum(n - 1, 1).to(tl.float64)
+        enough = (level >= refinements.to(tl.float64)) & (share * tl.max(whole, 0) <= coarse)
+        ends = ((stays == 0) & enough) | ((value < infinite) == 0)
+        finer = (stays == 0) & (ends == 0)
+        share = tl.where(finer, share * 0.125, share)
+        if finished == 0:
+            tl.store(state + pair * STATE, tl.minimum(value, least_value))
+            tl.store(state + pair * STATE + 1, tl.where(finer, level + 1.0, level))
+            tl.store(state + pair * STATE + 2, share)
+            tl.store(state + pair * STATE + 3, tl.where(ends, 1.0, 0.0))
+            # Losses that overflow leave no path: NaN tells the polish.
+            tl.store(best + at, tl.where(value < infinite, center + origin, float("nan")), mask=real)
+        finished = finished | ends
+        low = tl.maximum(center - share * whole / 2.0, floor)
+        high = tl.minimum(center + share * whole / 2.0, ceiling)
+    if finished == 0:
+        low, high = envelope(tl.where(real, low, -infinite), tl.where(real, high, infinite), least, most)
+        room = high - low
+        if PASS == 0:
+            tl.store(wide + at, room, mask=real)
+            tl.store(state + pair * STATE, infinite)
+            tl.store(state + pair * STATE + 1, 0.0)
+            tl.store(state + pair * STATE + 2, 1.0)
+            tl.store(state + pair * STATE + 3, 0.0)
+        tl.debug_barrier()  # lows and highs of the pass before have been read
+        tl.store(lows + at, low, mask=real)
+        tl.store(highs + at, high, mask=real)
+        tl.debug_barrier()
+        count = (node_count(n, nodes, PASS) - 1).to(tl.float64)
+        later = real & (i > 0)
+        last_low = tl.load(lows + at - 1, mask=later, other=0.0)
+        last_room = tl.load(highs + at - 1, mask=later, other=0.0) - last_low
+        spacing = tl.where(room > 1e-11 * span, room / count, 0.0)
+        last_spacing = tl.where(last_room > 1e-11 * span, last_room / count, 0.0)
+        wait = time - tl.load(times_y + at - 1, mask=later, other=0.0)
+        wait = tl.where(later, wait, 1.0)
+        minimum = wait * tl.load(slope_min + between - 1, mask=later, other=0.0)
+        maximum = wait * tl.load(slope_max + between - 1, mask=later, other=0.0)
+        stiff = tl.sqrt(tl.load(reg + pair) / wait)
+        single = last_spacing == 0.0
+        inverse = 1.0 / tl.where(single, 1.0, last_spacing)
+        # Mixtures of the envelope's ends run from node j to node j: rounding must not cut them off.
+        slack = 1e-5
+        row = plan + at * PLAN
+        tl.store(row, low, mask=real)
+        tl.store(row + 1, spacing, mask=real)
+        tl.store(row + 2, (low - last_low - stretch * wait) * stiff, mask=real)
+        tl.store(row + 3, spacing * stiff, mask=real)
+        tl.store(row + 4, last_spacing * stiff, mask=real)
+        tl.store(row + 5, tl.where(single, 0.0, spacing * inverse), mask=real)
+        tl.store(row + 6, tl.where(single, 0.0, (low - minimum - last_low) * inverse + slack), mask=real)
+        tl.store(row + 7, tl.where(single, 0.0, (low - maximum - last_low) * inverse - slack), mask=real)
