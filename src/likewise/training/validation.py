@@ -26,7 +26,9 @@ class Validation:
 
     @classmethod
     def of(cls, val: object, train: Batch | Tensor, labels: Tensor | None) -> "Validation":
-        """From (X, y), against the training items, or from (X, y, X_references, y_references)."""
+        """From (X, y), against the training items, from (X, y, X_references, y_references), or one as it is."""
+        if isinstance(val, Validation):
+            return val
         if not isinstance(val, (tuple, list)) or len(val) not in (2, 4):
             raise TypeError("fit: expected val to be (X, y), or (X, y, references, reference_labels)")
         queries = as_items("fit", "val", val[0])

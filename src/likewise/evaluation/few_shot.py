@@ -1,0 +1,110 @@
+"""Few-shot classification from a matrix of distances."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from likewise import _check
+
+NUMBERS_AT_ONCE = 1 << 23  # distances that are looked up at once
+
+
+@dataclass(frozen=True)
+class FewShotScore:
+    """Mean accuracy of episodes, and how far the mean may be off.
+
+    accuracy: share of queries that find their class, mean over episodes. interval: half the width of the 95 % interval
+    of that mean, 1.96 deviations of the episodes' accuracies over the root of their number.
+    accuracies: (E,), of each episode.
+
+    Example:
+        >>> FewShotScore(0.835, 0.003, torch.tensor([0.8, 0.87]))
+        FewShotScore(83.50 % ± 0.30 %, 2 episodes)
+    """
+
+    accuracy: float
+    interval: float
+    accuracies: Tensor = field(repr=False)
+
+    def __repr__(self) -> str:
+        share = f"{100 * self.accuracy:.2f} % ± {100 * self.interval:.2f} %"
+        return f"FewShotScore({share}, {len(self.accuracies):,} episodes)"
+
+
+def few_shot_accuracy(D: Tensor, support: Tensor, query: Tensor, *, prototypes: bool = False) -> FewShotScore:
+    """Accuracy of episodes drawn from the items of a matrix of distances D (N, N), computed once for all of them.
+
+    support (E, ways, shots) and query (E, ways, queries) say which items each episode has, as ``Episodes.take`` gives
+    them; classes are told apart by their place. A query goes to the class that ``class_distances`` puts nearest, the
+    first of equals. At least two episodes.
+
+    Example:
+        >>> D = torch.tensor([[0.0, 1.0, 5.0, 6.0], [1.0, 0.0, 4.0, 5.0], [5.0, 4.0, 0.0, 1.0], [6.0, 5.0, 1.0, 0.0]])
+        >>> support, query = torch.tensor([[[0], [2]], [[1], [3]]]), torch.tensor([[[1], [3]], [[0], [2]]])
+        >>> few_shot_accuracy(D, support, query)
+        FewShotScore(100.00 % ± 0.00 %, 2 episodes)
+    """
+    op = "few_shot_accuracy"
+    _check_episodes(op, D, support, query)
+    if len(support) < 2:
+        _check.refuse(op, f"expected at least two episodes, got {len(support)}")
+    ways, shots, queries = support.shape[1], support.shape[2], query.shape[2]
+    truth = torch.arange(ways, device=D.device)[:, None]
+    chunk = max(1, NUMBERS_AT_ONCE // (ways * ways * shots * max(shots, queries)))
+    parts = []
+    for some, asked in zip(support.split(chunk), query.split(chunk), strict=True):
+        found = class_distances(D, some, asked, prototypes=prototypes).argmin(3)  # (e, ways, queries)
+        parts.append((found == truth).double().mean((1, 2)).cpu())
+    accuracies = torch.cat(parts)
+    return FewShotScore(
+        accuracies.mean().item(), 1.96 * accuracies.std().item() / len(accuracies) ** 0.5, accuracies.float()
+    )
+
+
+def class_distances(D: Tensor, support: Tensor, query: Tensor, *, prototypes: bool = False) -> Tensor:
+    """How far each query is from each class, (E, ways, queries, ways), from distances D (N, N) between items.
+
+    The mean over the class's shots s of d(q, s) + d(s, q). With prototypes, less half the mean of d(s, s') over all
+    pairs of its shots, in both directions: where d is a squared Euclidean distance that is twice the squared distance
+    to the mean of the shots, so that prototypes need no vectors.
+
+    support (E, ways, shots), query (E, ways, queries): int64 positions in D. Differentiable in D.
+    Reference: Su & Wen (ICLR 2022), equation 8, where the shots' distances are added instead; Snell, Swersky & Zemel
+    (2017), arXiv:1703.05175, for prototypes.
+
+    Example:
+        >>> x = torch.tensor([0.0, 2.0, 5.0])
+        >>> D = (x[:, None] - x).square()
+        >>> class_distances(D, torch.tensor([[[0, 1]]]), torch.tensor([[[2]]])).item()  # 25 + 9, both ways
+        34.0
+        >>> class_distances(D, torch.tensor([[[0, 1]]]), torch.tensor([[[2]]]), prototypes=True).item()  # 2 (5 - 1)^2
+        32.0
+    """
+    _check_episodes("class_distances", D, support, query)
+    support, query = support.to(D.device), query.to(D.device)
+    q, s = query[:, :, :, None, None], support[:, None, None]
+    found = (D[q, s] + D[s, q]).mean(4)  # (E, ways, queries, ways)
+    if prototypes:
+        a, b = support[..., None], support[..., None, :]
+        found = found - D[a, b].mean((2, 3))[:, None, None]
+    return found
+
+
+def _check_episodes(op: str, D: Tensor, support: Tensor, query: Tensor) -> None:
+    _check.is_tensor(op, "D", D)
+    if D.ndim != 2 or D.shape[0] != D.shape[1]:
+        _check.refuse(op, f"expected D of shape (N, N), items against themselves, got {tuple(D.shape)}")
+    for name, places in (("support", support), ("query", query)):
+        if not isinstance(places, Tensor) or places.dtype != torch.int64:
+            kind = places.dtype if isinstance(places, Tensor) else type(places).__name__
+            raise TypeError(f"{op}: expected {name} to be an int64 tensor, got {kind}")
+        if places.ndim != 3 or 0 in places.shape[1:]:
+            _check.refuse(op, f"expected {name} of shape (episodes, ways, items), got {tuple(places.shape)}")
+        if len(places) and not 0 <= int(places.min()) <= int(places.max()) < len(D):
+            _check.refuse(op, f"{name} names an item that D, of {len(D)} items, does not have")
+    if support.shape[:2] != query.shape[:2]:
+        shapes = f"{tuple(support.shape)} and {tuple(query.shape)}"
+        _check.refuse(op, f"support and query must agree in episodes and ways, got {shapes}")
+    if D.isnan().any():
+        _check.refuse(op, f"D holds NaN in row {int(D.isnan().any(1).nonzero()[0])}")

@@ -1,0 +1,126 @@
+"""Learning from episodes: the loss of an episode as a term of ``fit``, and validation by episodes."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from likewise import _check
+from likewise.data.episodes import Episodes
+from likewise.evaluation.few_shot import FewShotScore, few_shot_accuracy
+from likewise.evaluation.retrieval import mean_average_precision
+from likewise.models.metric import Encoded, Items, Metric, as_items, evaluating, take
+from likewise.training.ranks import ALONE, Ranks
+from likewise.training.step import Step
+from likewise.training.validation import Validation, as_labels
+
+
+class EpisodeLoss(nn.Module):
+    """A term of ``fit``: the cross entropy of the queries of episodes, with logits that are distances to the classes.
+
+    The logit of query q and class n is -scale times the mean over the class's shots s of d(q, s) + d(s, q), or of
+    d(q, s) alone where d is symmetric. Only these distances are computed, those of a batch in one call.
+
+    episodes: the sampler that ``fit`` draws from: ``fit(metric, x, y, None, sampler=episodes, terms=[EpisodeLoss(
+        episodes)])``. With fit(augment=...), the augmented items are learned from, in place of the original ones.
+    scale: of the logits; learned, if learn_scale.
+    prototypes: less half the mean of d(s, s') over all pairs of shots of the class; see ``class_distances``.
+
+    Reference: Su & Wen, Temporal alignment prediction (ICLR 2022), equations 8 and 9. As in its code, the mean over the
+    shots is taken, where equation 8 has the sum; and the mean over the queries.
+
+    Example:
+        >>> from likewise.distances.tap import TAP
+        >>> from likewise.training.fit import fit
+        >>> x, y = torch.randn(12, 5, 2), torch.arange(12) % 3
+        >>> episodes = Episodes(y, ways=3, shots=1, queries=2, batches=2)
+        >>> history = fit(TAP(4), x, y, None, sampler=episodes, terms=[EpisodeLoss(episodes)], epochs=1, verbose=False)
+        >>> len(history.losses)
+        1
+    """
+
+    def __init__(
+        self, episodes: Episodes, *, scale: float = 1.0, learn_scale: bool = False, prototypes: bool = False
+    ) -> None:
+        super().__init__()
+        if not isinstance(episodes, Episodes):
+            raise TypeError(f"EpisodeLoss: expected episodes to be an Episodes, got {type(episodes).__name__}")
+        self.episodes = episodes
+        self.prototypes = prototypes
+        start = torch.tensor(math.log(_check.positive("EpisodeLoss", "scale", scale)))
+        self.log_scale = nn.Parameter(start, requires_grad=learn_scale)
+
+    def forward(self, step: Step) -> Tensor:
+        """The loss, a scalar."""
+        features = step.features if step.augmented_features is None else step.augmented_features
+        if len(features) != self.episodes.batch_size:
+            sizes = f"{len(features)} items, episodes have {self.episodes.batch_size}"
+            _check.refuse("EpisodeLoss", f"the batch has {sizes}; give the same Episodes to fit as sampler")
+        apart = self.class_distances(step.metric, features)  # (E, ways, queries, ways)
+        ways = apart.shape[-1]
+        truth = torch.arange(ways, device=apart.device).repeat_interleave(apart.shape[2]).repeat(len(apart))
+        logits = -self.log_scale.exp().to(apart.device) * apart.reshape(-1, ways)
+        return nn.functional.cross_entropy(logits, truth)
+
+    def class_distances(self, metric: Metric, features: Encoded) -> Tensor:
+        """How far each query is from each class, (E, ways, queries, ways), from the encoded items of a batch."""
+        support, query = self.episodes.support, self.episodes.query
+        q, s = torch.broadcast_tensors(query[:, :, :, None, None], support[:, None, None])
+        directions = [(q, s)] if metric.distance.symmetric else [(q, s), (s, q)]
+        apart = _distances(metric, features, directions).sum(0).mean(4)
+        if self.prototypes:
+            pair = torch.broadcast_tensors(support[..., None], support[..., None, :])
+            own = _distances(metric, features, [pair])[0].mean((2, 3))  # (E, ways), both directions of every pair
+            apart = apart - own[:, None, None] * len(directions) / 2
+        return apart
+
+
+class EpisodeValidation(Validation):
+    """What ``fit(val=...)`` takes to judge a metric by episodes of held-out classes, by their mean accuracy.
+
+    items, labels: of classes that are not trained on. episodes: an Episodes of these labels; ``count`` of them are
+    drawn, the same after every epoch, from one matrix of all distances between the items. History's map is the mean
+    average precision of that matrix. prototypes: as in ``EpisodeLoss``.
+
+    Example:
+        >>> from likewise.distances.dtw import DTW
+        >>> x, y = torch.arange(8.0)[:, None, None].expand(-1, 3, 1), torch.arange(8) // 4
+        >>> validation = EpisodeValidation(x, y, Episodes(y, ways=2, queries=1), count=100)
+        >>> validation.few_shot(Metric(None, DTW()))
+        FewShotScore(8... % ± ... %, 100 episodes)
+    """
+
+    episodes: Episodes
+    count: int
+    prototypes: bool
+
+    def __init__(
+        self, items: Items, labels: object, episodes: Episodes, *, count: int = 1000, prototypes: bool = False
+    ) -> None:
+        queries = as_items("EpisodeValidation", "items", items)
+        known = as_labels("labels", labels, len(queries))
+        super().__init__(queries, known, queries, known)
+        object.__setattr__(self, "episodes", episodes)
+        object.__setattr__(self, "count", _check.whole("EpisodeValidation", "count", count, least=2))
+        object.__setattr__(self, "prototypes", prototypes)
+
+    def score(self, metric: Metric, ranks: Ranks = ALONE) -> tuple[float, float]:
+        """Mean accuracy of the episodes, and mean average precision; every process computes all of it."""
+        D = self._matrix(metric)
+        accuracy = few_shot_accuracy(D, *self.episodes.take(self.count), prototypes=self.prototypes).accuracy
+        return accuracy, mean_average_precision(D, self.labels)
+
+    def few_shot(self, metric: Metric) -> FewShotScore:
+        """The accuracy of the episodes, with its interval."""
+        return few_shot_accuracy(self._matrix(metric), *self.episodes.take(self.count), prototypes=self.prototypes)
+
+    def _matrix(self, metric: Metric) -> Tensor:
+        with torch.no_grad(), evaluating(metric):
+            return metric.distance.matrix(metric.embed(self.queries))
+
+
+def _distances(metric: Metric, features: Encoded, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """Distances (len(pairs), ...) between items of a batch, from those that each first tensor names; in one call."""
+    left, right = (torch.stack(side) for side in zip(*pairs, strict=True))
+    found = metric.distance(take(features, left.flatten()), take(features, right.flatten()))
+    return found.reshape(left.shape)

@@ -1,0 +1,95 @@
+import math
+
+import pytest
+import torch
+
+from likewise.data.episodes import Episodes
+from likewise.evaluation.few_shot import class_distances, few_shot_accuracy
+
+LABELS = torch.arange(24) % 6
+
+
+def matrix(seed=0):
+    return torch.rand(24, 24, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def by_loops(D, support, query):
+    """Accuracy of each episode."""
+    found = []
+    for shown, asked in zip(support.tolist(), query.tolist(), strict=True):
+        right = total = 0
+        for truth, items in enumerate(asked):
+            for q in items:
+                apart = [sum(float(D[q, s] + D[s, q]) for s in shots) / len(shots) for shots in shown]
+                right += apart.index(min(apart)) == truth
+                total += 1
+        found.append(right / total)
+    return torch.tensor(found)
+
+
+@pytest.mark.parametrize(("shots", "queries"), [(1, 1), (2, 2), (3, 1), (1, 3)])
+def test_it_is_what_loops_give(shots, queries, monkeypatch):
+    D = matrix()
+    support, query = Episodes(LABELS, 4, shots, queries).take(60)
+    expected = by_loops(D, support, query)
+    score = few_shot_accuracy(D, support, query)
+    assert torch.equal(score.accuracies, expected)
+    assert score.accuracy == pytest.approx(float(expected.double().mean()))
+    deviation = math.sqrt(sum((a - score.accuracy) ** 2 for a in expected.tolist()) / 59)
+    assert score.interval == pytest.approx(1.96 * deviation / math.sqrt(60))
+    monkeypatch.setattr("likewise.evaluation.few_shot.NUMBERS_AT_ONCE", 1)
+    assert few_shot_accuracy(D, support, query).accuracy == score.accuracy
+    assert f"{100 * score.accuracy:.2f} %" in repr(score)
+
+
+def test_prototypes_are_the_means_of_vectors():
+    x = torch.randn(24, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    D = torch.cdist(x, x).square()
+    support, query = Episodes(LABELS, 3, 3, 1).take(20)
+    found = class_distances(D, support, query, prototypes=True)  # (20, 3, 1, 3)
+    means = x[support].mean(2)  # (20, 3, 5)
+    expected = 2 * (x[query][:, :, :, None] - means[:, None, None]).square().sum(4)
+    torch.testing.assert_close(found, expected)
+    one = class_distances(D, support[:, :, :1], query, prototypes=True)
+    torch.testing.assert_close(one, class_distances(D, support[:, :, :1], query))  # a single shot is its own mean
+
+
+def test_good_and_useless_distances():
+    same = (LABELS[:, None] != LABELS).double()
+    support, query = Episodes(LABELS, 5, 1, 2).take(500)
+    assert few_shot_accuracy(same, support, query).accuracy == 1
+    chance = few_shot_accuracy(matrix(), support, query)
+    assert abs(chance.accuracy - 0.2) < 3 * chance.interval
+    # Ties go to the first class.
+    assert few_shot_accuracy(torch.zeros(24, 24), support, query).accuracy == pytest.approx(0.2)
+
+
+def test_it_is_differentiable():
+    D = matrix().requires_grad_()
+    support, query = Episodes(LABELS, 2, 2, 1).take(3)
+    for prototypes in (False, True):
+        torch.autograd.gradcheck(lambda d, p=prototypes: class_distances(d, support, query, prototypes=p), (D,))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"D": torch.zeros(4, 5)}, r"expected D of shape \(N, N\), items against themselves, got \(4, 5\)"),
+        ({"D": torch.zeros(3, 3)}, "support names an item that D, of 3 items, does not have"),
+        ({"query": torch.zeros(2, 3, 1, dtype=torch.int64)}, "must agree in episodes and ways"),
+        ({"support": torch.zeros(2, 3, dtype=torch.int64)}, r"expected support of shape \(episodes, ways, items\)"),
+        ({"D": torch.full((24, 24), torch.nan)}, "D holds NaN in row 0"),
+    ],
+)
+def test_bad_input_is_refused(change, message):
+    support, query = Episodes(LABELS, 2, 1, 1).take(2)
+    with pytest.raises(ValueError, match=message):
+        few_shot_accuracy(**{"D": matrix(), "support": support, "query": query} | change)
+
+
+def test_one_episode_has_no_interval():
+    support, query = Episodes(LABELS, 2, 1, 1).take(1)
+    with pytest.raises(ValueError, match="at least two episodes, got 1"):
+        few_shot_accuracy(matrix(), support, query)
+    with pytest.raises(TypeError, match=r"expected support to be an int64 tensor, got torch\.float32"):
+        few_shot_accuracy(matrix(), support.float(), query)
