@@ -4,6 +4,7 @@ Nothing is shown or saved; ``ax.figure.savefig("alignment.png")`` does. x runs a
 vertical one, wherever both have an axis of their own.
 """
 
+from likewise.viz.attention import plot_attention
 from likewise.viz.cells import density, path
 from likewise.viz.confusion import confusion
 from likewise.viz.embeddings import embedding_map
@@ -19,6 +20,7 @@ __all__ = [
     "embedding_map",
     "feature_map",
     "path",
+    "plot_attention",
     "plot_warp",
     "precision_recall",
     "three_way",
