@@ -19,6 +19,7 @@ from likewise.models.embedder import Embedder
 from likewise.models.frame_mlp import FrameMLP
 from likewise.models.gru_encoder import GRUEncoder
 from likewise.models.jitter import Jitter
+from likewise.models.self_attention import SelfAttention
 from likewise.models.small_cnn import SmallCNN
 from likewise.models.tcn import TCN
 from likewise.ops.ground import NAMED
@@ -32,6 +33,7 @@ ENCODERS = (
     Jitter,
     MultiDimensional,
     Multiplicative,
+    SelfAttention,
     SmallCNN,
     TCN,
 )

@@ -37,7 +37,7 @@ def fit(
     labels: object,
     loss: "Loss | None",
     *,
-    val: tuple[object, ...] | None = None,
+    val: tuple[object, ...] | Validation | None = None,
     epochs: int = 100,
     batch_size: int = 64,
     lr: float | Mapping[str, float] = 1e-4,
@@ -75,7 +75,7 @@ def fit(
     val: (X, y), queries whose 1-NN accuracy and mean average precision against the training items are measured every
         ``val_every`` epochs, or (X, y, references, reference_labels). The best weights by ``monitor``, "accuracy" or
         "map", are kept, the other number deciding between equals; after ``patience`` validations without a better one,
-        training ends.
+        training ends. An EpisodeValidation judges by few-shot episodes instead.
     batch_size, sampler: shuffled batches of batch_size, the last one dropped if it is smaller, or those of a sampler
         that gives lists of indices when iterated (and has, if it likes, set_epoch, state_dict and load_state_dict).
     lr, weight_decay, clip: of Adam, and the largest norm of the gradient. ``optimizer`` is a function of the parameters
