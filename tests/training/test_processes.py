@@ -8,7 +8,10 @@ import pytest
 import torch
 
 import likewise as lw
+from likewise.regularizers import EnergyConfusion
+from likewise.training.adversary import AdaptiveAdversary
 from likewise.training.ranks import Ranks
+from likewise.training.regularizer import Regularizer
 from tests.training.problems import metric, problem, spread, train, weights
 
 PROGRAM = """
@@ -41,13 +44,25 @@ class Pull(torch.nn.Module):
 
 
 def run(path, **options):
-    """Asymmetric distance, odd batches, augmentation, a term, clipping: all that is shared out and gathered."""
+    """Asymmetric distance, odd batches, augmentation, terms, clipping: all that is shared out and gathered."""
     m, pull = metric(distance=lw.DTW(open_end=True), dropout=0.0).double(), Pull().double()
-    history = train(m, terms=[pull], augment=Shifted, clip=0.5, val=problem(7, seed=1), **{"epochs": 3} | options)
+    energy = Regularizer(EnergyConfusion(), 0.1, of=["convolutions.0"])
+    adversary = AdaptiveAdversary(0.5, dropout=0.0, layer="outward")
+    history = train(
+        m,
+        terms=[pull, energy],
+        adversary=adversary,
+        augment=Shifted,
+        clip=0.5,
+        val=problem(7, seed=1),
+        **{"epochs": 3} | options,
+    )
     torch.save(
         {
             "weights": weights(m),
             "pull": pull.weight.detach(),
+            "classifier": weights(adversary.head),
+            "lambda": adversary.scale,
             "losses": torch.tensor(history.losses),
             "scores": torch.tensor([s.map for s in history.scores]),
         },
