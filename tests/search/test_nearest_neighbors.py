@@ -130,7 +130,7 @@ def test_clone_and_parameters():
     copy = clone(original)
     assert copy.metric is not metric
     assert all(map(torch.equal, copy.metric.parameters(), metric.parameters()))  # type: ignore[union-attr]
-    assert copy.get_params() == {"metric": copy.metric, "k": 3}
+    assert copy.get_params() == {"metric": copy.metric, "k": 3, "candidates": None}
     assert copy.set_params(k=1).k == 1
     assert original.k == 3
     with pytest.raises(NotFittedError):

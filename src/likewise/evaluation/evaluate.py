@@ -1,6 +1,6 @@
 """evaluate: all scores of a distance, without ever holding all pairs."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from likewise import _check
 from likewise.evaluation import ranking
+from likewise.evaluation.candidates import Candidates, HasMatrix, embedded, ranked_strip
 from likewise.evaluation.classification import mean_f1
 from likewise.evaluation.clustering import clustering_agreement
 from likewise.evaluation.labels import Labels, read_k, read_matrix, ready_strip, row_slices
@@ -23,14 +24,6 @@ class Items(Protocol):
     def __getitem__(self, index: slice, /) -> Any: ...
 
 
-class HasMatrix(Protocol):
-    """A distance, as ``likewise.Distance`` is one; a Metric also has ``embed`` and ``distance``."""
-
-    def matrix(self, x: Any, y: Any, /) -> Tensor:
-        """Distances (N, M)."""
-        ...
-
-
 def evaluate(
     metric: HasMatrix,
     queries: tuple[Items, Tensor],
@@ -38,6 +31,7 @@ def evaluate(
     *,
     ks: Sequence[int] = (1,),
     nmi: bool = False,
+    candidates: Candidates | None = None,
     chunk: int | None = None,
     progress: bool = False,
 ) -> Scores:
@@ -46,6 +40,8 @@ def evaluate(
     metric: a Distance, or a Metric, whose encoder then runs once for each item.
     queries, references: (items, labels) each; without references, queries against themselves, none finding itself.
     ks: the k of k-NN accuracy and of Recall@k. nmi: cluster the queries too, where they are vectors.
+    candidates: Candidates(cheap distance, keep): only the pairs that it keeps are passed through the metric; the other
+        references rank after them, by the cheap distance.
     chunk: queries at once; by default as many as make about a million distances. progress draws a bar on stderr.
 
     Distances are computed for a chunk of queries at a time and reduced at once: memory grows with the number of
@@ -74,17 +70,23 @@ def evaluate(
     ks = _read_ks(op, ks, labels)
     if chunk is not None:
         chunk = _check.whole(op, "chunk", chunk)
-    modes = [(module, module.training) for module in metric.modules()] if isinstance(metric, nn.Module) else []
+    if candidates is not None and not isinstance(candidates, Candidates):
+        raise TypeError(f"{op}: expected candidates to be Candidates(metric, keep), got {type(candidates).__name__}")
+    parts_of = [metric] if candidates is None else [metric, candidates.metric]
+    modes = [(m, m.training) for part in parts_of if isinstance(part, nn.Module) for m in part.modules()]
     try:
         for module, _ in modes:
             module.training = False
         with torch.no_grad():
-            x, y, distance = _embedded(metric, items, others)
+            x, y, distance = embedded(metric, items, others)
             agreement = clustering_agreement(_vectors(op, x), labels.rows) if nmi else None
             parts: Iterable[slice] = row_slices(len(items), len(others), chunk)
             if progress:
                 parts = _track(list(parts), f"evaluate: {len(items):,} x {len(others):,}")
-            strips = ((part, ready_strip(op, distance.matrix(x[part], y), part.start, labels.own)) for part in parts)
+            strip_of = _all_pairs(op, x, y, distance, labels)
+            if candidates is not None:
+                strip_of = _chosen_pairs(op, candidates, items, others, x, y, distance, labels)
+            strips = ((part, strip_of(part)) for part in parts)
             return _score(labels, strips, ks, agreement)
     finally:
         for module, mode in modes:
@@ -150,12 +152,22 @@ def _share(right: Tensor) -> float:
     return right.double().mean().item()
 
 
-def _embedded(metric: Any, items: Items, others: Items) -> tuple[Items, Items, HasMatrix]:
-    """What is compared, and by what: a Metric's embeddings, computed once, or the items themselves."""
-    if not callable(getattr(metric, "embed", None)):
-        return items, others, metric
-    x = metric.embed(items)
-    return x, x if others is items else metric.embed(others), metric.distance
+def _all_pairs(op: str, x: Items, y: Items, distance: Any, labels: Labels) -> Callable[[slice], Tensor]:
+    return lambda part: ready_strip(op, distance.matrix(x[part], y), part.start, labels.own)
+
+
+def _chosen_pairs(
+    op: str, candidates: Candidates, items: Items, others: Items, x: Items, y: Items, distance: Any, labels: Labels
+) -> Callable[[slice], Tensor]:
+    """As ``_all_pairs``, but ranks in place of distances: only what the candidates keep is compared by ``distance``."""
+    first, second, cheap = embedded(candidates.metric, items, others)
+    keep = candidates.count(labels.candidates)
+
+    def strip_of(part: slice) -> Tensor:
+        D = cheap.matrix(first[part], second)
+        return ranked_strip(op, D, distance, x[part], y, keep, part.start, labels.own)
+
+    return strip_of
 
 
 def _vectors(op: str, x: Items) -> Tensor:

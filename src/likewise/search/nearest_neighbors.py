@@ -18,6 +18,7 @@ from likewise.data.batch import Batch, as_sequences
 from likewise.distances.distance import Distance
 from likewise.distances.euclidean import Euclidean
 from likewise.evaluation import ranking
+from likewise.evaluation.candidates import Candidates, rerank
 from likewise.evaluation.labels import read_k, ready_strip, row_slices
 from likewise.models.metric import Metric, evaluating
 
@@ -33,6 +34,8 @@ class NearestNeighbors(ClassifierMixin, BaseEstimator):
     metric: a Distance or a Metric; None is ``Euclidean()``. It is used as it is, and nothing is trained: a Metric's
         encoder runs once for each reference in ``fit``, so fit again after the metric has changed.
     k: how many neighbours vote; of equally frequent labels, the smallest counts.
+    candidates: Candidates(cheap distance, keep): neighbours are sought among the references that it keeps for a query,
+        and only these are compared under the metric. It must keep k or more.
 
     X is whatever the distance takes: a Batch, an array (N, T, C), a list of sequences of unequal length, and, for a
     Metric, what its encoder takes. A table (N, F), as scikit-learn has it, is N series of F steps and one channel; for
@@ -52,9 +55,10 @@ class NearestNeighbors(ClassifierMixin, BaseEstimator):
         array([[0, 1]])
     """
 
-    def __init__(self, metric: Distance | None = None, k: int = 1) -> None:
+    def __init__(self, metric: Distance | None = None, k: int = 1, *, candidates: Candidates | None = None) -> None:
         self.metric = metric
         self.k = k
+        self.candidates = candidates
 
     def fit(self, X: Items, y: Any) -> Self:
         """Keep references X with their labels y (N,), numbers or names."""
@@ -77,6 +81,8 @@ class NearestNeighbors(ClassifierMixin, BaseEstimator):
         self.classes_, codes = np.unique(y, return_inverse=True)
         self._codes = torch.from_numpy(codes)
         self.references_ = _embedded(metric, _items(metric, X))
+        cheap = self._cheap()
+        self._cheap_references = None if cheap is None else _embedded(cheap, _items(cheap, X))
         return self
 
     def kneighbors(self, X: Items = None, k: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -89,14 +95,29 @@ class NearestNeighbors(ClassifierMixin, BaseEstimator):
         metric, own = self._metric(), X is None
         references = self.references_
         k = read_k("NearestNeighbors", self.k if k is None else k, len(references) - own)
-        queries = references if own else _embedded(metric, self._queries(metric, X))
-        distance = metric.distance if isinstance(metric, Metric) else metric
+        cheap, keep = self._cheap(), k
+        if self.candidates is not None:
+            keep = self.candidates.count(len(references) - own)
+            if keep < k:
+                _check.refuse("NearestNeighbors", f"k is {k}, but candidates keep {keep}; let them keep more")
+        queries = references if own else self._queries(metric, references, X)
+        first: Any = queries
+        kept, chooser = references, metric
+        if cheap is not None:
+            kept, chooser = self._cheap_references, cheap
+            first = kept if own else self._queries(cheap, kept, X)
         found: list[tuple[Tensor, Tensor]] = []
-        with torch.no_grad(), evaluating(metric):
+        with torch.no_grad(), evaluating(metric), evaluating(chooser):
             for part in row_slices(len(queries), len(references)):
-                D = ready_strip("NearestNeighbors", distance.matrix(queries[part], references), part.start, own)
-                nearest = ranking.nearest(D, k)
-                found.append((D.gather(1, nearest).cpu(), nearest.cpu()))
+                D = ready_strip("NearestNeighbors", _comparing(chooser).matrix(first[part], kept), part.start, own)
+                if cheap is None:
+                    columns = ranking.nearest(D, k)
+                    D = D.gather(1, columns)
+                else:
+                    columns, D = rerank("NearestNeighbors", D, _comparing(metric), queries[part], references, keep)
+                    nearest = ranking.nearest(D, k)
+                    columns, D = columns.gather(1, nearest), D.gather(1, nearest)
+                found.append((D.cpu(), columns.cpu()))
         distances, indices = (torch.cat(parts).numpy() for parts in zip(*found, strict=True))
         return distances, indices
 
@@ -118,18 +139,29 @@ class NearestNeighbors(ClassifierMixin, BaseEstimator):
             _check.refuse("NearestNeighbors", "expected X to be sequences or a table, got None")
         return self._codes[torch.from_numpy(self.kneighbors(X)[1])]
 
-    def _queries(self, metric: Distance, X: Items) -> Batch | Tensor:
+    def _queries(self, metric: Distance, references: Any, X: Items) -> Batch | Tensor:
         if _is_table(X):
             fitted_on_table = hasattr(self, "n_features_in_")
             X = validate_data(self, _array(X), dtype=FLOATS, reset=False) if fitted_on_table else check_array(_array(X))
         items = _items(metric, X)
-        return items if isinstance(metric, Metric) else items.to(self.references_.dtype)
+        return _embedded(metric, items if isinstance(metric, Metric) else items.to(references.dtype))
 
     def _metric(self) -> Distance:
         metric = Euclidean() if self.metric is None else self.metric
         if not isinstance(metric, Distance):
             raise TypeError(f"NearestNeighbors: expected metric to be a Distance, got {type(metric).__name__}")
         return metric
+
+    def _cheap(self) -> Distance | None:
+        if self.candidates is None:
+            return None
+        if not isinstance(self.candidates, Candidates):
+            kind = type(self.candidates).__name__
+            raise TypeError(f"NearestNeighbors: expected candidates to be Candidates(metric, keep), got {kind}")
+        if not isinstance(self.candidates.metric, Distance):
+            kind = type(self.candidates.metric).__name__
+            raise TypeError(f"NearestNeighbors: expected the candidates' metric to be a Distance, got {kind}")
+        return self.candidates.metric
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -171,5 +203,10 @@ def _items(metric: Distance, X: Items) -> Any:
     return Batch(*as_sequences("NearestNeighbors", "X", X))
 
 
-def _embedded(metric: Distance, items: Any) -> Batch | Tensor:
-    return metric.embed(items) if isinstance(metric, Metric) else items
+def _embedded(metric: Any, items: Any) -> Batch | Tensor:
+    return metric.embed(items) if callable(getattr(metric, "embed", None)) else items
+
+
+def _comparing(metric: Any) -> Distance:
+    """What compares embeddings, where the metric has them."""
+    return metric.distance if callable(getattr(metric, "embed", None)) else metric

@@ -1,0 +1,26 @@
+"""Recurrent networks as dynamical systems: Lyapunov exponents, and whether two coupled systems synchronise.
+
+Everything here takes a step, a function of states (N, S) whose rows do not see each other, or a recurrent module of
+PyTorch.
+
+Example:
+    >>> import torch
+    >>> gru = torch.nn.GRU(9, 20)
+    >>> lyapunov(gru, steps=5, burn_in=2).shape
+    torch.Size([20])
+"""
+
+from likewise.dynamics.lyapunov import lyapunov, transverse_lyapunov
+from likewise.dynamics.recurrence import Recurrence, recurrence
+from likewise.dynamics.synchronization import couple, couple_gru, follow, synchronization_error
+
+__all__ = [
+    "Recurrence",
+    "couple",
+    "couple_gru",
+    "follow",
+    "lyapunov",
+    "recurrence",
+    "synchronization_error",
+    "transverse_lyapunov",
+]

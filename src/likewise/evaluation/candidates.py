@@ -1,0 +1,126 @@
+"""Candidates: a cheap distance chooses which pairs a dear one is asked about."""
+
+import math
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from likewise import _check
+from likewise.evaluation import ranking
+from likewise.evaluation.labels import ready_strip
+
+PAIRED_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 27}  # numbers of the sequences of pairs that are compared at once
+
+
+class HasMatrix(Protocol):
+    """A distance, as ``likewise.Distance`` is one; it may also have ``embed`` and ``distance``, as a Metric has."""
+
+    def matrix(self, x: Any, y: Any, /) -> Tensor:
+        """Distances (N, M)."""
+        ...
+
+
+class Candidates:
+    """Retrieval without comparing every pair: a cheap distance keeps some references, a dear one re-ranks them.
+
+    metric: the cheap distance, between the same items; one with ``embed`` and ``distance`` (a Metric, a SiameseGRU)
+        embeds every item once.
+    keep: references that each query keeps: a whole number of them, or a share between 0 and 1, rounded up.
+
+    Give it to ``evaluate`` or to ``NearestNeighbors`` as ``candidates=``. The references that were not kept rank after
+    all that were, in the order of the cheap distance: keeping all of them is exactly the dear distance. The cost is
+    N M cheap distances and N ``keep`` dear ones.
+
+    Example:
+        >>> from likewise import DTW, Euclidean, evaluate
+        >>> x, labels = torch.randn(20, 8, 1).cumsum(1), torch.arange(20) % 2
+        >>> evaluate(DTW(), (x, labels), candidates=Candidates(Euclidean(), keep=0.25)).queries
+        20
+    """
+
+    def __init__(self, metric: HasMatrix, keep: int | float) -> None:
+        if not callable(getattr(metric, "matrix", None)):
+            raise TypeError(f"Candidates: expected metric to be a Distance, got {type(metric).__name__}")
+        self.metric = metric
+        self.keep = _check.number("Candidates", "keep", keep)
+        if isinstance(self.keep, int):
+            _check.whole("Candidates", "keep", keep)
+        elif not 0 < self.keep <= 1:
+            _check.refuse("Candidates", f"keep must be a whole number, or a share above 0 and up to 1, got {keep}")
+
+    def count(self, references: int) -> int:
+        """How many of so many references each query keeps.
+
+        Example:
+            >>> from likewise import Euclidean
+            >>> Candidates(Euclidean(), 0.1).count(25), Candidates(Euclidean(), 100).count(25)
+            (3, 25)
+        """
+        if isinstance(self.keep, int):
+            return min(self.keep, references)
+        return min(references, math.ceil(self.keep * references - 1e-9))
+
+    def __repr__(self) -> str:
+        return f"Candidates({type(self.metric).__name__}, keep={self.keep})"
+
+
+def embedded(metric: Any, items: Any, others: Any) -> tuple[Any, Any, Any]:
+    """What is compared, and by what: embeddings, computed once, or the items themselves."""
+    if not callable(getattr(metric, "embed", None)):
+        return items, others, metric
+    x = metric.embed(items)
+    return x, x if others is items else metric.embed(others), metric.distance
+
+
+def rerank(op: str, cheap: Tensor, distance: Any, x: Any, y: Any, keep: int) -> tuple[Tensor, Tensor]:
+    """The ``keep`` nearest references of each row of ``cheap``, in order of place, and their dear distances: (n, keep).
+
+    cheap: (n, M), as ``ready_strip`` gives it. x: the n items; y: all M references.
+    """
+    chosen = ranking.nearest(cheap, keep).sort(1).values.cpu()
+    rows = torch.arange(len(chosen)).repeat_interleave(keep)
+    parts = []
+    for part in torch.arange(rows.numel()).split(_pairs_at_once(x, y)):
+        D = distance(_gathered(x, rows[part]), _gathered(y, chosen.flatten()[part]))
+        if D.isnan().any():
+            _check.refuse(op, f"D holds NaN in row {int(rows[part[int(D.isnan().nonzero()[0])]])}")
+        parts.append(D.float() if D.dtype in (torch.float16, torch.bfloat16) else D)
+    return chosen.to(parts[0].device), torch.cat(parts).reshape(chosen.shape)
+
+
+def ranked_strip(op: str, cheap: Tensor, distance: Any, x: Any, y: Any, keep: int, first: int, own: bool) -> Tensor:
+    """Ranks (n, M) in place of distances: candidates by the dear distance, all others after them by the cheap one.
+
+    Equal distances have equal ranks; NaN marks each row's own column.
+    """
+    cheap = ready_strip(op, cheap, first, own)
+    chosen, dear = rerank(op, cheap, distance, x, y, keep)
+    dtype = torch.float32 if cheap.shape[1] < 1 << 24 else torch.float64  # which holds whole numbers so far
+    nearer = torch.searchsorted(cheap.sort(1).values.contiguous(), cheap.contiguous())
+    ranks = nearer.clamp(min=keep).to(dtype)
+    among = torch.searchsorted(dear.sort(1).values.contiguous(), dear.contiguous())
+    ranks.scatter_(1, chosen.to(ranks.device), among.to(ranks.device, dtype))
+    if own:
+        ranks.diagonal(first).fill_(torch.nan)
+    return ranks
+
+
+def _pairs_at_once(x: Any, y: Any) -> int:
+    """So many pairs that their frames, and a cost for each two of them, do not take much memory."""
+    shapes: list[tuple[int, ...]] = [
+        tuple(getattr(getattr(items, "values", items), "shape", (1, 1000, 1))) for items in (x, y)
+    ]
+    steps = [shape[1] if len(shape) > 2 else 1 for shape in shapes]
+    width = max(math.prod(shape[2:] if len(shape) > 2 else shape[1:]) for shape in shapes)
+    each = max(steps[0] * steps[1], sum(steps) * width, 1)
+    device = getattr(getattr(x, "values", x), "device", None)
+    return max(1, PAIRED_NUMBERS["cuda" if getattr(device, "type", "") == "cuda" else "cpu"] // each)
+
+
+def _gathered(items: Any, index: Tensor) -> Any:
+    if isinstance(items, (list, tuple)):
+        return [items[i] for i in index.tolist()]
+    if isinstance(items, Tensor):
+        return items[index.to(items.device)]
+    return items[index if hasattr(items, "lengths") else index.numpy()]
