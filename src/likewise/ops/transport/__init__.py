@@ -1,0 +1,359 @@
+"""Optimal transport between the frames of two sequences, regularised: Sinkhorn's problem and its kin OPW and TCOT.
+
+The plan T (Tx, Ty) is the matrix of the form exp(f_i + L_ij + g_j) whose rows sum to x's masses and whose columns sum
+to y's, uniform unless given; the value is <T, D>, D the ground cost. ``Settings`` says what the log-kernel L is.
+
+The masses are met to a tolerance, by Sinkhorn's iterations where these are enough and by Newton steps from there:
+kernels as sharp as OPW's (lambda2 = 0.1) would take tens of thousands of iterations. Everything that could overflow
+stays in the log domain. With ``n_iter``, exactly so many iterations are done, a column update and a row update each,
+from f = 0, as in the authors' programs; the columns are then off.
+
+Derivatives with respect to frames or costs are those of the converged problem, by implicit differentiation: one
+symmetric system of Ty unknowns for each pair. They hold for value and plan alike and do not depend on how many
+iterations were done. With ``n_iter`` the iterations themselves are differentiated, one by one. Masses have no
+derivative. The second derivative is refused.
+
+Memory: values take O(Tx Ty) for each pair at work; plans and derivatives O(Tx Ty) for each pair.
+
+Reference: Cuturi (2013), arXiv:1306.0895; OPW: Su & Hua (2019), doi 10.1109/TPAMI.2018.2870154.
+"""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from likewise import _check
+from likewise.ops import cpu
+from likewise.ops.dispatch import operator
+from likewise.ops.ground import GroundCost, at_least_float32, evaluate, frames, is_fused, resolve, scaled, zero_padding
+from likewise.ops.ground import euclidean as euclidean_cost
+from likewise.ops.ground import sqeuclidean as squared_cost
+from likewise.ops.rules import Rules
+from likewise.ops.transport import reference
+from likewise.ops.transport.settings import Settings
+
+__all__ = ["Settings", "Transported", "transport", "transport_cost", "transport_matrix", "transport_plan"]
+
+Optional = Tensor | None
+
+
+@dataclass(frozen=True)
+class Transported:
+    """A solved transport problem.
+
+    value: (B,), <T, D>. plan: (B, Tx, Ty), T, zero in the padding.
+    error: (B,), the sum over columns of |column sum - mass|; what Settings.tolerance bounds.
+    """
+
+    value: Tensor
+    plan: Tensor
+    error: Tensor
+
+
+def transport(
+    x: Tensor,
+    y: Tensor,
+    x_lengths: Optional = None,
+    y_lengths: Optional = None,
+    *,
+    settings: Settings,
+    ground: str | GroundCost = "sqeuclidean",
+) -> Tensor:
+    """<T, D> of x[b] and y[b], for every b: x (B, Tx, C), y (B, Ty, C), lengths (B,) -> (B,).
+
+    Example:
+        >>> x, y = torch.tensor([[[0.0], [1.0]]]), torch.tensor([[[0.0], [2.0]]])
+        >>> transport(x, y, settings=Settings(reg=0.1))
+        tensor([0.5000])
+    """
+    ground = resolve("transport", ground)
+    _check.pair("transport", x, y, x_lengths, y_lengths, paired=True)
+    if not is_fused(ground) or _differentiable(x, y):
+        return transport_plan(x, y, x_lengths, y_lengths, settings=settings, ground=ground).value
+    x_frames, y_frames, root, factor = frames(ground, x, y, x_lengths, y_lengths)
+    numbers = settings.plain(x_frames.dtype, factor)
+    return scaled(_transport(x_frames, y_frames, x_lengths, y_lengths, root, *numbers), factor).to(x.dtype)
+
+
+def transport_plan(
+    x: Tensor,
+    y: Tensor,
+    x_lengths: Optional = None,
+    y_lengths: Optional = None,
+    *,
+    settings: Settings,
+    ground: str | GroundCost = "sqeuclidean",
+) -> Transported:
+    """Values, plans and marginal errors of x[b] and y[b]; values and plans are differentiable.
+
+    Example:
+        >>> x, y = torch.tensor([[[0.0], [1.0]]]), torch.tensor([[[0.0], [2.0]]])
+        >>> transport_plan(x, y, settings=Settings(reg=0.1)).plan.round(decimals=3)
+        tensor([[[0.5000, 0.0000],
+                 [0.0000, 0.5000]]])
+    """
+    ground = resolve("transport", ground)
+    _check.pair("transport", x, y, x_lengths, y_lengths, paired=True)
+    if not is_fused(ground):
+        cost = evaluate("transport", ground, x, y, x_lengths, y_lengths)
+        return _typed(transport_cost(cost, x_lengths, y_lengths, settings=settings), x.dtype)
+    x_frames, y_frames, root, factor = frames(ground, x, y, x_lengths, y_lengths)
+    given = (x_frames, y_frames, x_lengths, y_lengths, None, None, root)
+    value, plan, error = _transport_plan(*given, *settings.plain(x_frames.dtype, factor))
+    return _typed(Transported(scaled(value, factor), plan, error), x.dtype)
+
+
+def transport_cost(
+    cost: Tensor,
+    x_lengths: Optional = None,
+    y_lengths: Optional = None,
+    *,
+    settings: Settings,
+    x_mass: Optional = None,
+    y_mass: Optional = None,
+) -> Transported:
+    """Values, plans and marginal errors of given costs (B, Tx, Ty), and masses (B, Tx) and (B, Ty) or uniform ones.
+
+    Example:
+        >>> cost = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]])
+        >>> x_mass, y_mass = torch.tensor([[0.5, 0.5]]), torch.tensor([[0.25, 0.75]])
+        >>> transport_cost(cost, settings=Settings(reg=0.01), x_mass=x_mass, y_mass=y_mass).plan.round(decimals=3)
+        tensor([[[0.2500, 0.2500],
+                 [0.0000, 0.5000]]])
+    """
+    _check.costs("transport", cost, x_lengths, y_lengths)
+    for name, mass, steps in (("x_mass", x_mass, cost.shape[1]), ("y_mass", y_mass, cost.shape[2])):
+        if mass is not None:
+            _check.is_tensor("transport", name, mass)
+            if mass.shape != (len(cost), steps):
+                _check.refuse("transport", f"expected {name} of shape {(len(cost), steps)}, got {tuple(mass.shape)}")
+            if mass.requires_grad:
+                _check.refuse("transport", f"{name} has no derivative; pass {name}.detach()")
+    costs = at_least_float32(cost)
+    given = (costs, None, x_lengths, y_lengths, x_mass, y_mass, False)
+    return _typed(Transported(*_transport_plan(*given, *settings.plain(costs.dtype))), cost.dtype)
+
+
+def transport_matrix(
+    x: Tensor,
+    y: Tensor | None = None,
+    x_lengths: Optional = None,
+    y_lengths: Optional = None,
+    *,
+    settings: Settings,
+    ground: str | GroundCost = "sqeuclidean",
+) -> Tensor:
+    """<T, D> of every x[i] with every y[j]: x (N, Tx, C), y (M, Ty, C) -> (N, M). Without y, x against itself.
+
+    Takes the named ground costs and has no derivative; the distances' ``matrix`` has both, in chunks of pairs.
+
+    Example:
+        >>> x = torch.tensor([[[0.0], [1.0]], [[1.0], [3.0]]])
+        >>> transport_matrix(x, settings=Settings(reg=0.1)).round(decimals=3)
+        tensor([[0.0000, 2.5000],
+                [2.5000, 0.0000]])
+    """
+    ground = resolve("transport", ground)
+    symmetric = y is None and settings.n_iter is None
+    if y is None:
+        y, y_lengths = x, x_lengths
+    _check.pair("transport", x, y, x_lengths, y_lengths, paired=False)
+    if not is_fused(ground):
+        _check.refuse("transport", "transport_matrix takes the named ground costs only; use Sinkhorn.matrix")
+    x_frames, y_frames, root, factor = frames(ground, x, y, x_lengths, y_lengths)
+    numbers = settings.plain(x_frames.dtype, factor)
+    given = (x_frames, y_frames, x_lengths, y_lengths, symmetric, root)
+    return scaled(_transport_matrix(*given, *numbers), factor).to(x.dtype)
+
+
+def _typed(found: Transported, dtype: torch.dtype) -> Transported:
+    return Transported(found.value.to(dtype), found.plan.to(dtype), found.error.to(dtype))
+
+
+def _differentiable(*tensors: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def warn_unless_met(errors: Tensor, n_iter: int, tolerance: float, max_iter: int) -> None:
+    """Say so where the masses were to be met and are not."""
+    worst = float(errors.max()) if n_iter == 0 and errors.numel() else 0.0
+    if worst > 10 * tolerance and worst > 1e-6:  # rounding may leave more than a tolerance that is very small
+        count = int((errors > tolerance).sum())
+        warnings.warn(
+            f"transport: the masses of {count} of {errors.numel()} pairs are off by up to {worst:.1e} after {max_iter} "
+            "steps; raise max_iter, reg or tolerance, or choose an early stop with n_iter",
+            stacklevel=2,
+        )
+
+
+# The operators. Without y, x is a given cost.
+
+
+def masses(
+    x: Tensor, y: Optional, x_lengths: Optional, y_lengths: Optional, x_mass: Optional, y_mass: Optional
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Lengths (B,) and masses (B, Tx) and (B, Ty), float64 and zero in the padding, checked."""
+    rows, columns = x.shape[1], x.shape[2] if y is None else y.shape[1]
+    found = []
+    for name, lengths, mass, steps in (("x", x_lengths, x_mass, rows), ("y", y_lengths, y_mass, columns)):
+        if lengths is None:
+            lengths = torch.full((len(x),), steps, device=x.device)
+        lengths = lengths.to(x.device)
+        _check.lengths_range("transport", f"{name}_lengths", lengths, steps)
+        if mass is None:
+            found += [lengths, reference.uniform(lengths, steps)]
+            continue
+        real = reference.real(lengths, steps)
+        mass = torch.where(real, mass.detach().double().to(x.device), 0)
+        wrong = ~(mass.isfinite() & ((mass > 0) | ~real))
+        if wrong.any():
+            b, i = wrong.nonzero()[0].tolist()
+            _check.refuse("transport", f"{name}_mass[{b}] holds {mass[b, i].item():g} at {i}; masses must be positive")
+        found += [lengths, mass]
+    n, a, m, b = found
+    totals = a.sum(1), b.sum(1)
+    apart = (totals[0] - totals[1]).abs() > 1e-5 * totals[0]
+    if apart.any():
+        k = int(apart.nonzero()[0])
+        sums = f"x_mass[{k}] sums to {totals[0][k].item():g} and y_mass[{k}] to {totals[1][k].item():g}"
+        _check.refuse("transport", f"{sums}; divide each by its sum")
+    return n, m, a, b * (totals[0] / totals[1])[:, None]
+
+
+def _plan_cpu(
+    x: Tensor, y: Optional, x_lengths: Optional, y_lengths: Optional, x_mass: Optional, y_mass: Optional, root: bool,
+    *numbers: Any,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    problem = cpu.problem("transport", x, y, x_lengths, y_lengths, Rules(), root=root)
+    n, m, a, b = masses(x, y, x_lengths, y_lengths, x_mass, y_mass)
+    settings = Settings.from_plain(*numbers)
+    cost = x if y is None else (euclidean_cost if root else squared_cost)(problem.x.double(), y.double())
+    values, errors, plan = x.new_empty(len(x)), x.new_empty(len(x)), cpu.zeros_like(cost).to(x.dtype)
+    for k, (rows, columns) in enumerate(zip(n.tolist(), m.tolist(), strict=True)):
+        part = cost[k : k + 1, :rows, :columns].double()
+        found = solve(part, n[k : k + 1], m[k : k + 1], a[k : k + 1, :rows], b[k : k + 1, :columns], settings)
+        values[k], errors[k], plan[k, :rows, :columns] = found.value[0], found.error[0], found.plan[0]
+    warn_unless_met(errors, *numbers[4:])
+    return cpu.finite_values("transport", values), plan, errors
+
+
+def solve(cost: Tensor, n: Tensor, m: Tensor, a: Tensor, b: Tensor, settings: Settings) -> Transported:
+    """Solve it in float64, by the reference."""
+    L = reference.log_kernel(cost, n, m, settings)
+    if settings.n_iter is not None:
+        f, g = reference.iterate(L, a, b, settings.n_iter)
+    else:
+        assert settings.tolerance is not None
+        f, g = reference.converge(L, a, b, settings.tolerance, settings.max_iter)
+    T = reference.plan(L, f, g)
+    return Transported((T * torch.where(T > 0, cost, 0)).sum((1, 2)), T, reference.marginal_error(T, b))
+
+
+def _value_cpu(x: Tensor, y: Tensor, x_lengths: Optional, y_lengths: Optional, *numbers: Any) -> Tensor:
+    return _plan_cpu(x, y, x_lengths, y_lengths, None, None, *numbers)[0]
+
+
+def _matrix_cpu(
+    x: Tensor, y: Tensor, x_lengths: Optional, y_lengths: Optional, symmetric: bool, *numbers: Any
+) -> Tensor:
+    i, j = (index.flatten() for index in torch.meshgrid(torch.arange(len(x)), torch.arange(len(y)), indexing="ij"))
+    lengths = (None if x_lengths is None else x_lengths[i], None if y_lengths is None else y_lengths[j])
+    return _value_cpu(x[i], y[j], *lengths, *numbers).reshape(len(x), len(y))
+
+
+def gradient(
+    value_grad: Tensor, plan_grad: Tensor, plan: Tensor, cost: Tensor, x_lengths: Optional, y_lengths: Optional,
+    x_mass: Optional, y_mass: Optional, *numbers: Any,
+) -> Tensor:  # fmt: skip
+    """The gradient with respect to the cost (B, Tx, Ty), from those with respect to values (B,) and plans."""
+    settings = Settings.from_plain(*numbers)
+    n, m, a, b = masses(cost, None, x_lengths, y_lengths, x_mass, y_mass)
+    real = reference.real(n, cost.shape[1])[:, :, None] & reference.real(m, cost.shape[2])[:, None]
+    costs = torch.where(real, cost.double(), 0)
+    T_grad = torch.where(real, value_grad.double()[:, None, None] * costs + plan_grad.double(), 0)
+    T = plan.double()
+    if settings.n_iter is None:
+        L_grad = reference.adjoint(T, a, b, T_grad)
+    else:
+        L = reference.log_kernel(costs, n, m, settings)
+        L_grad = reference.iterate_adjoint(L, a, b, settings.n_iter, T_grad)
+    slope = reference.slopes(n, m, cost.shape[1], cost.shape[2], settings)
+    through_plan = torch.where(real, L_grad * slope, 0)
+    return (value_grad.double()[:, None, None] * T + through_plan).to(cost.dtype)
+
+
+def _save_plan(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs[:6], output[1])
+    ctx.numbers = inputs[6:]
+    ctx.mark_non_differentiable(output[2])
+
+
+def _plan_backward(ctx: Any, value_grad: Tensor, plan_grad: Tensor, _: Any) -> tuple[Any, ...]:
+    x, y, *others, plan = ctx.saved_tensors
+    root, *numbers = ctx.numbers
+    nothing = [None for _ in (*others, *ctx.numbers)]
+    if y is None:
+        return _transport_grad(value_grad, plan_grad, plan, x, *others, *numbers), None, *nothing
+    again = torch.is_grad_enabled()  # then a second derivative reaches _transport_grad, which raises
+    with torch.enable_grad():
+        x = x if x.requires_grad else x.detach().requires_grad_()
+        y = y if y.requires_grad else y.detach().requires_grad_()
+        ground = euclidean_cost if root else squared_cost
+        cost = ground(zero_padding(x, others[0]), zero_padding(y, others[1]))
+        with torch.set_grad_enabled(again):
+            cost_grad = _transport_grad(value_grad, plan_grad, plan, cost.detach(), *others, *numbers)
+        x_grad, y_grad = torch.autograd.grad(cost, (x, y), cost_grad, create_graph=again)
+    return x_grad, y_grad, *nothing
+
+
+def _no_derivative(what: str) -> Any:
+    def refuse(ctx: Any, *grads: Tensor) -> None:
+        raise NotImplementedError(f"transport: the {what} is not implemented")
+
+    return refuse
+
+
+def _plan_fake(x: Tensor, y: Optional, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    shape = x.shape if y is None else (*x.shape[:2], y.shape[1])
+    return x.new_empty(x.shape[0]), x.new_empty(shape), x.new_empty(x.shape[0])
+
+
+_LENGTHS = "Tensor? x_lengths, Tensor? y_lengths"
+_NUMBERS = (
+    "float reg, float inverse_difference, float delta, float time_weight, int n_iter, float tolerance, int max_iter"
+)
+_MASSES = "Tensor? x_mass, Tensor? y_mass"
+
+_transport = operator(
+    f"transport(Tensor x, Tensor y, {_LENGTHS}, bool root, {_NUMBERS}) -> Tensor",
+    cpu=_value_cpu,
+    triton="transport.value",
+    fake=lambda x, *_: x.new_empty(x.shape[0]),
+    backward=_no_derivative("derivative of transport without its plan; use transport_plan"),
+)
+_transport_matrix = operator(
+    f"transport_matrix(Tensor x, Tensor y, {_LENGTHS}, bool symmetric, bool root, {_NUMBERS}) -> Tensor",
+    cpu=_matrix_cpu,
+    triton="transport.matrix",
+    fake=lambda x, y, *_: x.new_empty(x.shape[0], y.shape[0]),
+    backward=_no_derivative("derivative of all pairs at once; use the distance's matrix"),
+)
+_transport_plan = operator(
+    f"transport_plan(Tensor x, Tensor? y, {_LENGTHS}, {_MASSES}, bool root, {_NUMBERS}) -> (Tensor, Tensor, Tensor)",
+    cpu=_plan_cpu,
+    triton="transport.plan",
+    fake=_plan_fake,
+    save=_save_plan,
+    backward=_plan_backward,
+)
+_transport_grad = operator(
+    f"transport_grad(Tensor value_grad, Tensor plan_grad, Tensor plan, Tensor cost, {_LENGTHS}, {_MASSES}, {_NUMBERS})"
+    " -> Tensor",
+    cpu=gradient,
+    triton="transport.gradient",
+    fake=lambda value_grad, plan_grad, plan, cost, *_: torch.empty_like(cost),
+    backward=_no_derivative("second derivative"),
+)
