@@ -27,7 +27,7 @@ MOST_PASSES = 40
 class _Scratch:
     """What the kernels keep."""
 
-    found: Tensor  # (B, Ty), a path
+    found: Tensor  # (B, Ty), the nodes of a path
     totals: Tensor  # (B,), its objective
     kept: Tensor  # (B (4 + Ty),): the states, then the best warps
     bounds: tuple[Tensor, ...]  # (B, Ty) each: low and high of the grid, and how wide the first was
@@ -167,17 +167,17 @@ class _Search:
 def solve(x: Tensor, y: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Values, warps and holds, as the C++ kernel gives them. Waits for the GPU."""
     count, knots = y.shape[:2]
-    pairs = _Search.of(x, y, *given)
-    parts = pairs.parts()
-    ready = torch.cuda.current_stream().record_event() if x.is_cuda else None
-    searched = [parts[0].begin()] if parts else []
-    host = _to_host(pairs.x, pairs.y, *pairs.lengths, *pairs.settings, after=ready)  # while the search runs
-    warps = [parts[k].finish(searched.pop() if k == 0 else parts[k].begin()) for k in range(len(parts))]
-    _wait(x)
     # One buffer holds all that goes back: two int32 of a hold take the room of a float64.
     buffer = torch.empty(count * (1 + 2 * knots), dtype=torch.float64, pin_memory=x.is_cuda)
     value, warp, hold = _unpack(buffer, count, knots)
-    torch.cat(warps or [warp], out=warp)
+    pairs = _Search.of(x, y, *given)
+    ready = torch.cuda.current_stream().record_event() if x.is_cuda else None
+    parts = pairs.parts()
+    begun = [parts[0].begin()] if parts else []
+    host = _to_host(pairs.x, pairs.y, *pairs.lengths, *pairs.settings, after=ready)  # while the search runs
+    for part, into in zip(parts, warp.split(len(parts[0].x)) if parts else (), strict=True):
+        into.copy_(part.finish(begun.pop() if begun else part.begin()))
+    _wait(x)
     _run(cpu.native.gdtw_polish, _Problem.of(*host, *given[-4:]), value, warp, hold)
     value, warp, hold = _unpack(buffer.to(x.device, non_blocking=True), count, knots)
     return value.clone(), warp.clone(), hold.clone()

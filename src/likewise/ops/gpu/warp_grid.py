@@ -106,27 +106,47 @@ def window(high, low, pace, k, most):
 
 
 @triton.jit
-def nearest_of(here, j, center, scale, least, first, last, MASKED: tl.constexpr):
-    """Least of eight candidates V(j) + (center - j scale)^2 and of what was found before."""
-    start = center - j * scale
-    found = ()
-    for u in tl.static_range(8):
-        distance = start - u * scale
-        candidate = distance * distance + tl.load(here + j + u)
-        if MASKED:
-            candidate = tl.where((j + u >= first) & (j + u <= last), candidate, float("inf"))
-        found = found + (candidate,)
-    half = (tl.minimum(found[0], found[1]), tl.minimum(found[2], found[3]),
-            tl.minimum(found[4], found[5]), tl.minimum(found[6], found[7]))  # fmt: skip
-    return tl.minimum(least, tl.minimum(tl.minimum(half[0], half[1]), tl.minimum(half[2], half[3])))
+def load_plan(plan, i):
+    """Offset, ahead, scale, pace, high and low of row i."""
+    row = plan + i * PLAN
+    return (tl.load(row + 2), tl.load(row + 3), tl.load(row + 4), tl.load(row + 5), tl.load(row + 6),
+            tl.load(row + 7))  # fmt: skip
 
 
 @triton.jit
-def best_before(here, plan, k, j, count, dtype: tl.constexpr):
-    """The least V(j) + edge(j, k) over all j, for one k, and where it is."""
-    first, last = window(tl.load(plan + 6), tl.load(plan + 7), tl.load(plan + 5), k, count)
-    center = (tl.load(plan + 2) + k * tl.load(plan + 3)).to(dtype)
-    distance = center - j * tl.load(plan + 4).to(dtype)
+def load_eight(here, j):
+    values = ()
+    for u in tl.static_range(8):
+        values = values + (tl.load(here + j + u),)
+    return values
+
+
+@triton.jit
+def least_of(values, j, center, scale, least, first, last, UPPER: tl.constexpr, LOWER: tl.constexpr):
+    """Least of what was found before and of eight candidates V(j) + (center - j scale)^2 within the windows."""
+    start = center - j * scale
+    behind = last - j
+    before = first - j
+    found = ()
+    for u in tl.static_range(8):
+        distance = start - u * scale
+        candidate = distance * distance + values[u]
+        if UPPER:
+            candidate = tl.where(behind >= u, candidate, float("inf"))
+        if LOWER:
+            candidate = tl.where(before <= u, candidate, float("inf"))
+        found = found + (candidate,)
+    left = tl.minimum(tl.minimum(found[0], found[1]), tl.minimum(found[2], found[3]))
+    right = tl.minimum(tl.minimum(found[4], found[5]), tl.minimum(found[6], found[7]))
+    return tl.minimum(least, tl.minimum(left, right))
+
+
+@triton.jit
+def best_before(here, row, k, j, count):
+    """The least V(j) + edge(j, k) over all j, for one k, and where it is; V is given, and the row's plan."""
+    offset, ahead, scale, pace, high, low = row
+    first, last = window(high, low, pace, k, count)
+    distance = (offset + k * ahead).to(here.dtype) - j * scale.to(here.dtype)
     candidate = tl.where((j >= first) & (j <= last), here + distance * distance, float("inf"))
     return tl.min(candidate, 0, return_indices=True)
 
@@ -136,7 +156,7 @@ def bellman_kernel(rows, plan, state, found, totals, x_lengths, y_lengths, x_ste
                    PASS: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr):  # fmt: skip
     """The best path through rows (B, Ty, stride), which hold losses and get the least sums; WIDTH nodes at most.
 
-    Writes the path's values found (B, Ty) and its objective, totals (B,).
+    Writes the path's nodes found (B, Ty) and its objective, totals (B,). What a knot needs is loaded one knot ahead.
     """
     pair = tl.program_id(0).to(tl.int64)
     n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
@@ -145,67 +165,76 @@ def bellman_kernel(rows, plan, state, found, totals, x_lengths, y_lengths, x_ste
     rows += pair * y_steps * stride
     plan += pair * y_steps * PLAN
     found += pair * y_steps
-    dtype = rows.dtype.element_ty
-    lane = tl.arange(0, LANES)
     j = tl.arange(0, WIDTH)
     steps = tl.where(done, 0, m)
-    tiles = (count + LANES - 1) // LANES
+    coming = load_plan(plan, tl.minimum(1, m - 1))
     for i in range(1, steps):
-        advance(rows + (i - 1) * stride, rows + i * stride, plan + i * PLAN, count, tiles, lane, j, dtype, LANES)
+        row = coming
+        coming = load_plan(plan, tl.minimum(i + 1, m - 1))
+        advance(rows + (i - 1) * stride, rows + i * stride, row, count, j, LANES)
         tl.debug_barrier()
     if steps > 0:
-        row = tl.load(rows + (m - 1) * stride + j, mask=j < count, other=float("inf"))
-        total, k = tl.min(row, 0, return_indices=True)
+        here = tl.load(rows + (m - 1) * stride + j, mask=j < count, other=float("inf"))
+        total, k = tl.min(here, 0, return_indices=True)
         tl.store(totals + pair, total.to(tl.float64))
-        row = tl.load(rows + (m - 2) * stride + j, mask=j < tl.where(m > 1, count, 0), other=float("inf"))
+        here = tl.load(rows + tl.maximum(m - 2, 0) * stride + j, mask=j < count, other=float("inf"))
+        coming = load_plan(plan, m - 1)
         for back in range(1, steps):
             i = m - back
-            tl.store(found + i, tl.load(plan + i * PLAN) + k * tl.load(plan + i * PLAN + 1))
-            ahead = tl.load(rows + (i - 2) * stride + j, mask=j < tl.where(i > 1, count, 0), other=float("inf"))
-            _, k = best_before(row, plan + i * PLAN, k, j, count, dtype)
-            row = ahead
-        tl.store(found, tl.load(plan) + k * tl.load(plan + 1))
+            row = coming
+            coming = load_plan(plan, i - 1)
+            ahead = tl.load(rows + tl.maximum(i - 2, 0) * stride + j, mask=j < count, other=float("inf"))
+            tl.store(found + i, k.to(tl.float64))
+            _, k = best_before(here, row, k, j, count)
+            here = ahead
+        tl.store(found, k.to(tl.float64))
 
 
 @triton.jit
-def advance(here, there, plan, count, tiles, lane, j, dtype: tl.constexpr, LANES: tl.constexpr):
+def advance(here, there, row, count, j, LANES: tl.constexpr):
     """One row: there(k) += min_j here(j) + edge(j, k)."""
-    offset = tl.load(plan + 2)
-    ahead = tl.load(plan + 3)
-    scale = tl.load(plan + 4).to(dtype)
-    pace = tl.load(plan + 5)
-    high = tl.load(plan + 6)
-    low = tl.load(plan + 7)
-    row = tl.load(here + j, mask=j < count, other=float("inf"))
+    offset, ahead, scale, pace, high, low = row
+    dtype = here.dtype.element_ty
+    scale = scale.to(dtype)
+    tiles = (count + LANES - 1) // LANES
     earliest = tl.full([], 0, tl.int32)
     for tile in range(tiles):
-        k = tile * LANES + lane
-        own = tl.load(there + k, mask=k < count, other=float("inf"))
         k_first = tile * LANES
         k_last = tl.minimum(k_first + LANES, count) - 1
+        k = k_first + tl.arange(0, LANES)
+        own = tl.load(there + k, mask=k < count, other=float("inf"))
+        # The candidate with j = k comes first: its load brings the row, which was just written, near.
+        straight = tl.load(here + k, mask=k < count, other=float("inf"))
         center = (offset + k * ahead).to(dtype)
         first, last = window(high, low, pace, k, count)
+        distance = center - k * scale
+        least = tl.where((k >= first) & (k <= last), straight + distance * distance, float("inf"))
         first_of_first, last_of_first = window(high, low, pace, k_first, count)
         first_of_last, last_of_last = window(high, low, pace, k_last, count)
-        begin = tl.maximum(earliest, first_of_first)
+        begin = tl.maximum(earliest, first_of_first) // 8 * 8
         end = last_of_last + 1
         if tile + 1 < tiles:
-            value, at = best_before(row, plan, k_last, j, count, dtype)
+            whole = tl.load(here + j, mask=j < count, other=float("inf"))
+            value, at = best_before(whole, row, k_last, j, count)
             reached = value < float("inf")
             end = tl.where(reached, at + 1, end)
             earliest = tl.where(reached, at, earliest)
-        # Eight at a time; in the middle all may reach all.
-        begin = begin // 8 * 8
-        clear = tl.minimum(tl.maximum((first_of_last + 7) // 8 * 8, begin), tl.maximum(end, begin) // 8 * 8)
-        clear = tl.maximum(clear, begin)
-        ended = tl.maximum(tl.minimum((last_of_first + 1) // 8 * 8, end // 8 * 8), clear)
-        least = tl.full((LANES,), float("inf"), dtype)
+        # Eight at a time: first those that not all may come from on the left, then all, then not all on the right.
+        clear = tl.maximum(tl.minimum((first_of_last + 7) // 8 * 8, (end + 7) // 8 * 8), begin)
+        ended = tl.maximum(tl.minimum(last_of_first + 1, end) // 8 * 8, clear)
+        values = load_eight(here, begin)
         for at in range(begin, clear, 8):
-            least = nearest_of(here, at, center, scale, least, first, last, True)
+            following = load_eight(here, at + 8)
+            least = least_of(values, at, center, scale, least, first, last, True, True)
+            values = following
         for at in range(clear, ended, 8):
-            least = nearest_of(here, at, center, scale, least, first, last, False)
+            following = load_eight(here, at + 8)
+            least = least_of(values, at, center, scale, least, first, last, False, False)
+            values = following
         for at in range(ended, end, 8):
-            least = nearest_of(here, at, center, scale, least, first, last, True)
+            following = load_eight(here, at + 8)
+            least = least_of(values, at, center, scale, least, first, last, True, False)
+            values = following
         tl.store(there + k, own + least, mask=k < count)
 
 
@@ -278,14 +307,15 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, x_lengths
         share = tl.load(state + pair * STATE + 2)
         finished = tl.load(state + pair * STATE + 3) > 0.0
         value = tl.load(totals + pair)
-        path = tl.load(found + at, mask=real, other=0.0)
+        old_low = tl.load(lows + at, mask=real, other=0.0)
+        old_high = tl.load(highs + at, mask=real, other=0.0)
+        node = tl.load(found + at, mask=real, other=0.0)
+        path = old_low + node * tl.load(plan + at * PLAN + 1, mask=real, other=0.0)
         better = value < least_value
         previous = tl.load(best + at, mask=real, other=0.0) - origin
         center = tl.where(better, path, previous)
         whole = tl.load(wide + at, mask=real, other=0.0)
         # A solution at the rim of its grid may lie beyond: the next grid is centred there, and as wide.
-        old_low = tl.load(lows + at, mask=real, other=0.0)
-        old_high = tl.load(highs + at, mask=real, other=0.0)
         near = 1.5 * (old_high - old_low) / (before - 1).to(tl.float64)
         rim = ((path < old_low + near) & (old_low > floor)) | ((path > old_high - near) & (old_high < ceiling))
         rim = rim & real & (old_high - old_low > 1e-11 * span)
@@ -315,7 +345,7 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, x_lengths
             tl.store(state + pair * STATE + 1, 0.0)
             tl.store(state + pair * STATE + 2, 1.0)
             tl.store(state + pair * STATE + 3, 0.0)
-        tl.debug_barrier()  # lows and highs of the pass before have been read
+        tl.debug_barrier()  # lows, highs and plan of the pass before have been read
         tl.store(lows + at, low, mask=real)
         tl.store(highs + at, high, mask=real)
         tl.debug_barrier()

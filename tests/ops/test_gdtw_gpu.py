@@ -1,0 +1,202 @@
+"""The GPU search in Triton's interpreter, which is slow: grids are small here."""
+
+import math
+
+import pytest
+import torch
+
+from likewise.ops.gdtw import _gdtw, _gdtw_grad, _setting, gdtw
+from likewise.ops.gdtw.reference import grid_search
+from likewise.testing import assert_close
+from tests.ops.test_gdtw import arguments, assert_feasible, batch_of, pair_of, random_pair, spread
+
+gpu = pytest.importorskip("likewise.ops.gdtw.gpu", reason="needs Triton")
+
+SMALL = {"n": 7, "m": 5}
+
+
+def operands(given, named, **options):
+    """Arguments of the operator for those of ``gdtw``."""
+    settings = [_setting(name, named[name], named[name].shape, given[0], None) for name in NAMES]
+    options = {"subsequence": False, "huber": math.inf, "nodes": 0, "refinements": 2} | options
+    return *given, *settings, *options.values()
+
+
+NAMES = ("times_x", "times_y", "reg", "lower", "upper", "slope_min", "slope_max")
+
+
+def searched(pair, *, nodes, refinements):
+    """What the kernels find, before it is polished; a grid never moves on more than the first launch allows."""
+    search = gpu._Search.of(*arguments(pair, nodes=nodes, refinements=refinements))
+    return search.finish(search.begin())[0]
+
+
+# ---- The search
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"slope": (0.4, 2.5)},
+        {"band": 0.15, "reg": 1e-3},
+        {"subsequence": True, "slope": (0.5, 1.5), "band": 0.3},
+        {"huber": 0.4, "even": False},
+    ],
+    ids=str,
+)
+def test_finds_what_the_cpu_finds(options):
+    pair = random_pair(5, **SMALL, **options)
+    given = arguments(pair, nodes=11, refinements=1)
+    value, warp, holds = gpu.solve(*given)
+    expected = _gdtw(*given)
+    assert_feasible(pair, warp[0])
+    assert_close(value, expected[0], 1e-9, "")
+    assert_close(warp, expected[1], 1e-9, "")
+    assert torch.equal(holds, expected[2])
+
+
+def test_the_grid_is_the_references():
+    pair = random_pair(1, n=9, m=6, slope=(0.3, 3.0))
+    # With no refinement and a grid that is not coarser than x, there is one pass.
+    assert_close(searched(pair, nodes=21, refinements=0), grid_search(pair, 21, 0), 1e-9, "")
+
+
+def test_several_tiles():
+    pair = random_pair(2, n=6, m=4, reg=1e-3, slope=(0.1, 4.0))
+    assert_close(searched(pair, nodes=261, refinements=0), grid_search(pair, 261, 0), 1e-9, "")
+
+
+def test_a_row_that_would_need_one_more_lane_has_two_nodes_fewer():
+    pair = random_pair(2, n=6, m=4)
+    search = gpu._Search.of(*arguments(pair, nodes=128))
+    assert search.most_nodes(True) == 127
+    assert search.most_nodes(False) == 65
+    assert_close(searched(pair, nodes=128, refinements=0), grid_search(pair, 127, 0), 1e-9, "")
+
+
+def test_float32():
+    pair = random_pair(4, **SMALL)
+    x, y, *rest = arguments(pair, nodes=11, refinements=1)
+    value, warp, _ = gpu.solve(x.float(), y.float(), *rest)
+    expected = _gdtw(x.float(), y.float(), *rest)
+    assert warp.dtype == value.dtype == torch.float64
+    assert_close(value, expected[0], 1e-9, "")
+    assert_close(warp, expected[1], 1e-9, "")
+
+
+def test_the_grid_moves_on_with_a_solution_at_its_rim():
+    """A sharp valley far from where the first, coarse grid sees the solution."""
+    pair = random_pair(0, n=40, m=4, reg=1e-4, channels=1)
+    given = arguments(pair, nodes=5, refinements=0)
+    value, warp, _ = gpu.solve(*given)
+    expected = _gdtw(*given)
+    assert_close(value, expected[0], 1e-9, "")
+    assert_close(warp, expected[1], 1e-9, "")
+
+
+# ---- The operator's contract
+
+
+def test_a_batch_is_its_pairs(monkeypatch):
+    pairs = [random_pair(seed, n=4 + seed, m=6 - seed, band=0.4, reg=0.1 * seed + 0.01) for seed in range(3)]
+    given, named = batch_of(pairs)  # the padding holds NaN
+    value, warp, _ = gpu.solve(*operands(given, named, nodes=9, refinements=0))
+    for b, pair in enumerate(pairs):
+        alone = _gdtw(*arguments(pair, nodes=9, refinements=0))
+        assert_close(value[b], alone[0][0], 1e-9, "")
+        assert_close(warp[b, : len(pair.y)], alone[1][0], 1e-9, "")
+        assert warp[b, len(pair.y) :].isnan().all()
+    # Pairs for which there is no room take turns.
+    monkeypatch.setattr(gpu, "ROW_BYTES", 1)
+    again = gpu.solve(*operands(given, named, nodes=9, refinements=0))
+    assert torch.equal(again[0], value)
+    assert torch.equal(again[1].nan_to_num(), warp.nan_to_num())
+
+
+def test_default_grid_does_not_depend_on_padding():
+    pair = random_pair(0, n=5, m=3)
+    alone = gpu.solve(*arguments(pair, refinements=0))
+    padded = gpu._Search.of(*arguments(random_pair(0, n=90, m=3)))
+    assert padded.most_nodes(True) == 91
+    given, named = batch_of([pair])
+    given = (torch.nn.functional.pad(given[0], (0, 0, 0, 60), value=math.nan), *given[1:])
+    named["times_x"] = torch.nn.functional.pad(named["times_x"], (0, 60), value=math.nan)
+    found = gpu.solve(*operands(given, named, refinements=0))
+    assert_close(found[0], alone[0], 1e-9, "")
+    assert_close(found[1], alone[1], 1e-9, "")
+
+
+def test_gradients_are_the_cpus():
+    pairs = [random_pair(seed, n=6, m=5, slope=(0.3, 3.0)) for seed in range(2)]
+    given, named = batch_of(pairs)
+    operator = operands(given, named)
+    solution = _gdtw(*operator)
+    weights = torch.randn(2, dtype=torch.float64), torch.randn(2, 5, dtype=torch.float64)
+    expected = _gdtw_grad(*weights, *solution[1:], *operator)
+    found = gpu.gradient(*weights, *solution[1:], *operator)
+    assert len(found) == len(expected)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_no_pairs():
+    given, named = batch_of([random_pair(0, **SMALL)])
+    none = tuple(each[:0] for each in given), {name: each[:0] for name, each in named.items()}
+    value, warp, holds = gpu.solve(*operands(*none))
+    assert (value.shape, warp.shape, holds.shape) == ((0,), (0, 5), (0, 5, 2))
+    grads = gpu.gradient(value, warp, warp, holds, *operands(*none))
+    assert grads[0].shape == (0, 7, 3)
+
+
+def test_not_contiguous_and_nothing_changed():
+    pair = random_pair(6, n=6, m=4)
+    x, y, *rest = arguments(pair, nodes=9, refinements=0)
+    turned = x.transpose(1, 2).contiguous().transpose(1, 2)
+    before = turned.clone()
+    assert_close(gpu.solve(turned, y, *rest)[1], _gdtw(x, y, *rest)[1], 1e-9, "")
+    assert torch.equal(turned, before)
+
+
+# ---- What cannot be solved
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"reg": -1.0}, "reg must be positive"),
+        ({"x": math.nan}, r"x\[0\] holds nan"),
+        ({"slope": (2.0, 2.5)}, "no warp of pair 0"),
+        ({"x": 1e200}, "its losses overflow"),
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore")  # the interpreter computes with NumPy, which warns
+def test_refusals(changed, message):
+    x = spread(0, 1, 4)[:, None].clone()
+    x[1] = changed.get("x", 0.3)
+    pair = pair_of(x, x[:3], spread(0, 1, 4), spread(0, 1, 3), changed.get("reg", 0.1), changed.get("slope", (0, 9)))
+    given = list(arguments(pair, nodes=5, refinements=0))
+    given[1] = given[1].nan_to_num(0.2)
+    with pytest.raises(ValueError, match=message):
+        gpu.solve(*given)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_on_the_device(dtype):
+    pairs = [random_pair(seed, n=40 + seed, m=30 - seed, slope=(0.3, 4.0)) for seed in range(4)]
+    given, named = batch_of(pairs)
+    given = (*(each.to(dtype) for each in given[:2]), *given[2:])
+    there = tuple(each.cuda() for each in given), {name: each.cuda() for name, each in named.items()}
+    x, y = (each.clone().requires_grad_() for each in given[:2])
+    a, b = (each.clone().requires_grad_() for each in there[0][:2])
+    expected, found = gdtw(x, y, *given[2:], **named), gdtw(a, b, *there[0][2:], **there[1])
+    assert_close(found[0].cpu(), expected[0], 1e-9, "")
+    assert_close(found[1].cpu().nan_to_num(), expected[1].nan_to_num(), 1e-9, "")
+    for mine, theirs in zip(
+        torch.autograd.grad(found[1].nansum() + found[0].sum(), (a, b)),
+        torch.autograd.grad(expected[1].nansum() + expected[0].sum(), (x, y)),
+        strict=True,
+    ):
+        assert_close(mine.cpu(), theirs, 1e-9, "")
