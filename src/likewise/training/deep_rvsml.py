@@ -15,7 +15,15 @@ from likewise.distances.distance import Distance
 from likewise.models.frame_mlp import FrameMLP
 from likewise.models.metric import Metric
 from likewise.training.neighbor_classifier import Items, NeighborClassifier
-from likewise.training.rvsml import align_with, ready_aligner, tracked, uniform_plan, virtual_sequences
+from likewise.training.rvsml import (
+    align_with,
+    finite_sequences,
+    ready_aligner,
+    several_classes,
+    tracked,
+    uniform_plan,
+    virtual_sequences,
+)
 
 FRAMES_OF_A_CLASS = 8  # in a batch, at least
 
@@ -86,9 +94,10 @@ class DeepRVSML(NeighborClassifier):
         """Learn from sequences X with their labels y (N,), numbers or names, of at least two classes."""
         self._check_settings()
         aligner = ready_aligner("DeepRVSML", self.aligner)
-        x, codes = self._read(X, y)
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
-        x, codes = x.to(device), codes.to(device)
+        x = finite_sequences("DeepRVSML", X).to(device)
+        codes = self._number(y, len(x)).to(device)
+        several_classes("DeepRVSML", self.classes_)
         classes, real = len(self.classes_), x.mask
         self.virtual_ = virtual_sequences(classes, self.steps).to(x.values)
         metric = self._metric(x, aligner)

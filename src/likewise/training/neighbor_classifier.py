@@ -25,28 +25,27 @@ Items = Any
 
 
 class NeighborClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
-    """Classifies sequences by their k nearest training sequences under a learned metric.
+    """Classifies items by their k nearest training items under a learned metric.
 
-    ``fit``, which subclasses write, sets classes_, metric_ and references_, the encoded training sequences.
+    ``fit``, which subclasses write, sets classes_ and _codes (by ``_number``), metric_, and references_, the encoded
+    training items. Items are sequences unless ``_embed`` says otherwise.
     """
 
     k: int
     metric_: Metric
-    references_: Batch
+    references_: Batch | Tensor
 
-    def transform(self, X: Items) -> Batch:
+    def transform(self, X: Items) -> Any:
         """Sequences as the learned metric compares them: a Batch of as many, of the same lengths."""
         check_is_fitted(self)
-        encoded = self.metric_.embed(self._sequences(X))
-        assert isinstance(encoded, Batch)
-        return encoded
+        return self._embed(X)
 
     def kneighbors(self, X: Items, k: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Distances (n, k) and indices (n, k) of the training sequences nearest to each one of X, nearest first."""
+        """Distances (n, k) and indices (n, k) of the training items nearest to each item of X, nearest first."""
         check_is_fitted(self)
         name, references = type(self).__name__, self.references_
         k = read_k(name, self.k if k is None else k, len(references))
-        queries = self.transform(X)
+        queries = self._embed(X)
         found: list[tuple[Tensor, Tensor]] = []
         with torch.no_grad(), evaluating(self.metric_):
             for part in row_slices(len(queries), len(references)):
@@ -59,33 +58,34 @@ class NeighborClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):
         return distances, indices
 
     def predict(self, X: Items) -> np.ndarray:
-        """The most frequent label among the k nearest training sequences of each one, (n,)."""
+        """The most frequent label among the k nearest training items of each item, (n,)."""
         indices = torch.from_numpy(self.kneighbors(X)[1])
         return self.classes_[ranking.vote(self._codes[indices]).numpy()]
 
-    def _read(self, X: Items, y: Any) -> tuple[Batch, Tensor]:
-        """Training sequences, with zeros for padding, and the index of each one's class; sets classes_."""
-        name, x = type(self).__name__, self._sequences(X)
-        y = np.asarray(y)
+    def _number(self, y: Any, count: int) -> Tensor:
+        """The index of each item's class; sets classes_."""
+        name, y = type(self).__name__, np.asarray(y)
         check_classification_targets(y)
-        if y.shape != (len(x),):
-            _check.refuse(name, f"expected y of shape ({len(x)},), got {y.shape}")
-        if _check.whole(name, "k", self.k) > len(x):
-            _check.refuse(name, f"k is {self.k}, but X holds {len(x)} sequence{'s' * (len(x) != 1)}")
+        if y.shape != (count,):
+            _check.refuse(name, f"expected y of shape ({count},), got {y.shape}")
+        if _check.whole(name, "k", self.k) > count:
+            _check.refuse(name, f"k is {self.k}, but X holds {count} item{'s' * (count != 1)}")
         self.classes_, codes = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            _check.refuse(name, f"expected at least two classes, got one, {self.classes_[0]!r}")
         self._codes = torch.from_numpy(codes)
-        _check.finite(name, "X", x.values, x.lengths)
-        return Batch(x.values.masked_fill(~x.mask[..., None], 0), x.lengths), self._codes.to(x.device)
+        return self._codes
 
-    def _sequences(self, X: Items) -> Batch:
-        if isinstance(X, np.ndarray) and X.dtype == object:
-            X = list(X)
-        values, lengths = as_sequences(type(self).__name__, "X", X)
-        return Batch(at_least_float32(values.detach()), lengths)
+    def _embed(self, X: Items) -> Batch | Tensor:
+        return self.metric_.embed(read_sequences(type(self).__name__, X))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
+
+
+def read_sequences(op: str, X: Items) -> Batch:
+    """Sequences in float32 or better; arrays of objects are lists."""
+    if isinstance(X, np.ndarray) and X.dtype == object:
+        X = list(X)
+    values, lengths = as_sequences(op, "X", X)
+    return Batch(at_least_float32(values.detach()), lengths)

@@ -17,7 +17,7 @@ from likewise.distances.distance import Distance
 from likewise.distances.dtw import DTW
 from likewise.models.frame_mlp import FrameMLP
 from likewise.models.metric import Metric
-from likewise.training.neighbor_classifier import Items, NeighborClassifier
+from likewise.training.neighbor_classifier import Items, NeighborClassifier, read_sequences
 
 NUMBERS_AT_ONCE = 1 << 24  # of the sequences that are encoded, aligned and summed at once
 
@@ -86,7 +86,9 @@ class RVSML(NeighborClassifier):
         steps = _check.whole("RVSML", "steps", self.steps)
         rounds = range(_check.whole("RVSML", "max_iter", self.max_iter))
         aligner = ready_aligner("RVSML", self.aligner)
-        x, codes = self._read(X, y)
+        x = finite_sequences("RVSML", X)
+        codes = self._number(y, len(x)).to(x.device)
+        several_classes("RVSML", self.classes_)
         aligner.to(x.device)
         virtual = virtual_sequences(len(self.classes_), steps).to(x.values)
         plan, weight = uniform_plan(x, steps), virtual.new_empty(0)
@@ -115,6 +117,19 @@ def virtual_sequences(classes: int, steps: int) -> Tensor:
                 [0., 0., 0., 1.]])
     """
     return torch.eye(classes * steps).reshape(classes, steps, -1)
+
+
+def finite_sequences(op: str, X: Items) -> Batch:
+    """Sequences of finite numbers, with zeros for padding."""
+    x = read_sequences(op, X)
+    _check.finite(op, "X", x.values, x.lengths)
+    return Batch(x.values.masked_fill(~x.mask[..., None], 0), x.lengths)
+
+
+def several_classes(op: str, classes: np.ndarray) -> None:
+    """Refuse a single class, from which there is nothing to learn."""
+    if len(classes) < 2:
+        _check.refuse(op, f"expected at least two classes, got one, {classes[0]!r}")
 
 
 def uniform_plan(x: Batch, steps: int) -> Tensor:
