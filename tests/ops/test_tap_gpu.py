@@ -181,7 +181,7 @@ def test_the_distance_on_a_gpu():
     tap, x, y, n, m = problem(30)
     expected = truth(tap, x, y, n, m)
     tap, there = tap.float().to(DEVICE), [t.to(DEVICE) for t in (x, y, n, m)]
-    weights, biases = tap._weights_and_biases()
+    weights, biases = tap._weights(torch.float32)
     with torch.no_grad():
         assert_close(tap.all_pairs(*there), expected, TOLERANCE, "all pairs")
         k = torch.tensor([3, 0, 1], device=DEVICE)
@@ -191,4 +191,4 @@ def test_the_distance_on_a_gpu():
         assert op.fused_distances(1e7 * there[0], *there[1:], weights, biases).isnan().all()
     assert op.fused_distances(there[0].double(), there[1].double(), *there[2:], weights, biases) is None
     wide = TAP(129).to(DEVICE)
-    assert op.fused_distances(*there, *wide._weights_and_biases()) is None
+    assert op.fused_distances(*there, *wide._weights(torch.float32)) is None

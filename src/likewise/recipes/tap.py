@@ -97,7 +97,7 @@ class Settings:
 
 TRAINING: dict[str, dict[str, object]] = {
     "paper": {},
-    "ours": {"augment": False, "epochs": 40, "lr": 2e-3, "cosine": True, "dropout": 0.2, "jitter": (0.3, 0.1, 0.2)},
+    "ours": {"augment": False, "epochs": 32, "lr": 2e-3, "cosine": True, "dropout": 0.2, "jitter": (0.3, 0.1, 0.2)},
 }
 TABLES: dict[int, list[dict[str, object]]] = {
     1: [{"loss": loss, "distance": d} for d in ("tap", "softdtw", "dtw") for loss in ("hm", "lifted", "binomial")],
