@@ -1,0 +1,354 @@
+"""Few-shot classification of sequences: Table 5 of "Temporal alignment prediction" (Su & Wen, ICLR 2022).
+
+    python -m likewise.recipes.few_shot --data utd_mhad --method tap --ways 5 --shots 1 --seeds 3
+    python -m likewise.recipes.few_shot --data msr_action3d --table
+    python -m likewise.recipes.few_shot --features DIR --splits DIR --method satap
+
+A network and a distance are trained on episodes of some classes, the weights kept that do best on episodes of other
+classes, and judged on 10,000 episodes of yet others, the same for every method. Skeletons' queries are of other
+subjects than their support. All distances between the test items are computed once, in both directions. Each seed
+prints a JSON line for every number of ways, the end a table in the layout of the paper's Table 5.
+
+--table runs 1 and 5 shots, 5 and 10 ways, of all methods, and DTW and mean frames untrained beside them.
+Data come from --data-dir or $LIKEWISE_DATA, features from --features; see ``likewise.recipes.few_shot_data``. The paper
+trains a ResNet-50 on video by SGD, one episode a step, with 64 channels in TAP; here small encoders are trained by
+AdamW, several episodes at once, with TAP's 30 channels unless --width says otherwise.
+"""
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+import likewise as lw
+from likewise.data.episodes import Episodes
+from likewise.distances.mean_frames import MeanFrames
+from likewise.distances.otam import OTAM
+from likewise.evaluation.few_shot import few_shot_accuracy
+from likewise.models.self_attention import SelfAttention
+from likewise.recipes.few_shot_data import READERS, Part, Split, read, read_features
+from likewise.training.few_shot import EpisodeLoss, EpisodeValidation
+
+# From the channels of a frame, and the width of TAP.
+DISTANCES: dict[str, Callable[[int, int], lw.Distance]] = {
+    "tap": lambda channels, width: lw.TAP(width),
+    "satap": lambda channels, width: lw.TAP(width),
+    "otam": lambda channels, width: OTAM(gamma=0.1),
+    "softdtw": lambda channels, width: lw.SoftDTW(gamma=0.1),
+    "dtw": lambda channels, width: lw.DTW(),
+    "opw": lambda channels, width: named("OPW")(),
+    "cgru": lambda channels, width: named("CoupledGRU")(channels, hidden=(64,)),
+    "mean": lambda channels, width: MeanFrames(),
+}
+NAMES = {
+    "tap": "TAP", "satap": "SA-TAP", "otam": "OTAM", "softdtw": "SoftDTW", "dtw": "DTW", "opw": "OPW",
+    "cgru": "coupled GRU", "mean": "mean frames, prototypes",
+}  # fmt: skip
+TABLE = (("dtw", False), ("mean", False), *((m, True) for m in ("mean", "softdtw", "otam", "tap", "satap")))
+WAYS, SHOTS = (5, 10), (1, 5)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One line of the table, and how it is trained."""
+
+    data: str = "utd_mhad"
+    method: str = "tap"
+    trained: bool = True
+    shots: int = 1
+    encoder: str = "linear"
+    steps: int = 800
+    episodes_a_step: int = 4
+    queries: int = 5  # of each class, in training; 1 in test, as in the paper
+    lr: float = 1e-3
+    weight_decay: float = 1e-4
+    augment: bool = True
+    frames: int = 32
+    width: int = 30
+    tests: int = 10_000
+    validations: int = 1_000
+
+    @property
+    def name(self) -> str:
+        """What the table calls it."""
+        return NAMES[self.method] if self.trained else f"{NAMES[self.method]}, untrained"
+
+
+def main(
+    data: Annotated[str, typer.Option(help=", ".join(READERS))] = "utd_mhad",
+    method: Annotated[str, typer.Option(help=", ".join(DISTANCES))] = "tap",
+    ways: Annotated[
+        int | None, typer.Option(help="Classes of a test episode; by default 5, and 10 if there are.")
+    ] = None,
+    shots: Annotated[int, typer.Option(help="Examples of each class, in training and in test.")] = 1,
+    trained: Annotated[bool, typer.Option(help="Train it; otherwise the distance as it is.")] = True,
+    table: Annotated[bool, typer.Option(help="Run all methods, with 1 and 5 shots.")] = False,
+    features: Annotated[Path | None, typer.Option(help="A folder of per-frame features, one .npy a clip.")] = None,
+    splits: Annotated[Path | None, typer.Option(help="The folder of trainlist*.txt ..., if not features.")] = None,
+    seeds: Annotated[int, typer.Option(help="How many runs, from seed 0.")] = 3,
+    first_seed: Annotated[int, typer.Option(help="Where the seeds begin.")] = 0,
+    encoder: Annotated[str, typer.Option(help="linear, which starts as the identity, mlp, or tcn")] = "linear",
+    steps: Annotated[int, typer.Option(help="Steps of training.")] = 800,
+    episodes_a_step: int = 4,
+    queries: int = 5,
+    lr: float = 1e-3,
+    weight_decay: float = 1e-4,
+    augment: Annotated[bool, typer.Option(help="Change skeletons at random in training.")] = True,
+    frames: Annotated[int, typer.Option(help="Frames of a skeleton sequence; the paper has 8 of a video.")] = 32,
+    width: Annotated[int, typer.Option(help="Channels of TAP; the paper has 64.")] = 30,
+    tests: Annotated[int, typer.Option(help="Test episodes.")] = 10_000,
+    validations: Annotated[int, typer.Option(help="Validation episodes.")] = 1_000,
+    items: Annotated[int | None, typer.Option(help="Use at most so many items of a class.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the .npz files are; else $LIKEWISE_DATA.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Append the JSON lines to this file.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep checkpoints, logs and metrics here, and go on from them.")
+    ] = None,
+    verbose: bool = False,
+) -> None:
+    """Train on episodes, and classify sequences of new classes from a few examples of each."""
+    for given, known in ((data, READERS), (method, DISTANCES), (encoder, ENCODERS)):
+        if given not in known:
+            raise SystemExit(f"error: unknown {given!r}; expected one of {', '.join(known)}")
+    data = "features" if features is not None else data
+    base = Settings(
+        data,
+        method,
+        trained,
+        shots,
+        encoder,
+        steps,
+        episodes_a_step,
+        queries,
+        lr,
+        weight_decay,
+        augment,
+        frames,
+        width,
+        tests,
+        validations,
+    )
+    if features is not None:
+        split = read_features(features, splits or features, frames)
+    else:
+        split = read(data, data_dir or Path(os.environ.get("LIKEWISE_DATA", ".")), frames)
+    split = thinned(split, items).to("cuda" if torch.cuda.is_available() else "cpu")
+    rows = [base] if not table else [replace(base, method=m, trained=t, shots=s) for m, t in TABLE for s in SHOTS]
+    asked = [w for w in (WAYS if ways is None else (ways,)) if ways or w <= len(split.test.labels.unique())]
+    lines, drawn = [], {}
+    for settings in rows:
+        for seed in range(first_seed, first_seed + (seeds if settings.trained else 1)):
+            kept = None if folder is None else folder / f"{data}, {settings.name}, {settings.shots}-shot, seed {seed}"
+            for line in run(settings, seed, split, asked, drawn, folder=kept, verbose=verbose):
+                lines.append(line)
+                emit(line, out)
+    print_table(data, lines)
+
+
+def run(
+    settings: Settings,
+    seed: int,
+    split: Split,
+    ways: list[int],
+    drawn: dict[tuple[int, int], tuple[Tensor, Tensor]],
+    *,
+    folder: Path | None = None,
+    verbose: bool = False,
+) -> list[dict]:
+    """Train one metric, and a mapping for each number of ways that goes to JSON. ``drawn`` keeps the test episodes."""
+    start = time.perf_counter()
+    device = split.train.sequences.device
+    torch.manual_seed(seed)
+    metric = build(settings, split.train.sequences.channels).to(device)
+    validation = validate_by(settings, split.val)
+    learned: dict[str, Any] = {}
+    if settings.trained:
+        learned = train(metric, settings, seed, split, validation, folder, verbose)
+    metric.to(device)
+    trained_in = time.perf_counter() - start
+    with torch.no_grad():
+        D = metric.distance.matrix(metric.embed(split.test.sequences))
+    seconds = time.perf_counter() - start - trained_in
+    lines = []
+    for count in ways:
+        key = count, settings.shots
+        if key not in drawn:
+            part = split.test
+            drawn[key] = Episodes(part.labels, *key, 1, groups=part.groups, seed=1).take(settings.tests)
+        score = few_shot_accuracy(D, *drawn[key], prototypes=settings.method == "mean")
+        lines.append({
+            "recipe": "few_shot", **asdict(settings), "ways": count, "seed": seed, "accuracy": score.accuracy,
+            "interval": score.interval, "validation_accuracy": validation.few_shot(metric).accuracy, **learned,
+            "test_items": len(split.test), "wall_time": trained_in, "matrix_seconds": seconds,
+            "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        })  # fmt: skip
+    return lines
+
+
+def train(
+    metric: lw.Metric,
+    settings: Settings,
+    seed: int,
+    split: Split,
+    validation: EpisodeValidation,
+    folder: Path | None,
+    verbose: bool,
+) -> dict[str, Any]:
+    """Train a metric in place; what is worth keeping of its history."""
+    part = split.train
+    steps = min(50, settings.steps)  # an epoch
+    ways = min(5, len(part.labels.unique()))
+    episodes = Episodes(
+        part.labels, ways, settings.shots, settings.queries, per_batch=settings.episodes_a_step, batches=steps,
+        groups=part.groups, seed=seed,
+    )  # fmt: skip
+    epochs = max(1, settings.steps // steps)
+    loss = EpisodeLoss(
+        episodes, scale=scale_for(metric, part, seed), learn_scale=True, prototypes=settings.method == "mean"
+    )
+    history = lw.fit(
+        metric,
+        part.sequences,
+        part.labels,
+        None,
+        sampler=episodes,
+        terms=[loss],
+        val=validation,
+        val_every=max(1, epochs // 8),
+        epochs=epochs,
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=settings.lr, weight_decay=settings.weight_decay),
+        scheduler=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs),
+        clip=5.0,
+        augment=split.augment if settings.augment else None,
+        folder=folder,
+        resume=folder is not None,
+        seed=seed,
+        verbose=verbose,
+    )
+    return {
+        "best_epoch": history.best_epoch,
+        "epochs": len(history.losses),
+        "loss_first_epoch": history.losses[0],
+        "loss_last_epoch": history.losses[-1],
+        "seconds_an_epoch": statistics.median(history.seconds),
+    }
+
+
+def build(settings: Settings, channels: int) -> lw.Metric:
+    """The encoder and the distance; untrained, the distance alone."""
+    distance = DISTANCES[settings.method](channels, settings.width)
+    if not settings.trained or settings.method == "cgru":  # which has a network of its own
+        return lw.Metric(None, distance)
+    encoder = ENCODERS[settings.encoder](channels)
+    if settings.method == "satap":
+        encoder = SelfAttention(channels, encoder=encoder)
+    return lw.Metric(encoder, distance)
+
+
+def linear(channels: int) -> nn.Module:
+    """A linear map of each frame, the identity at first: with few training classes, more overfits them."""
+    encoder = lw.FrameMLP(channels, depth=0, normalize=False)
+    (layer,) = encoder.layers
+    assert isinstance(layer, nn.Linear)
+    nn.init.eye_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return encoder
+
+
+ENCODERS: dict[str, Callable[[int], nn.Module]] = {
+    "linear": linear,
+    "mlp": lambda channels: lw.FrameMLP(channels, hidden=256, normalize=False),
+    "tcn": lambda channels: lw.TCN(channels, hidden=128, layers=2, out=channels, dropout=0.3),
+}
+
+
+def named(name: str) -> Callable[..., lw.Distance]:
+    """A distance of likewise, which may not have it yet."""
+    if not hasattr(lw, name):
+        raise SystemExit(f"error: this version of likewise has no {name}")
+    return getattr(lw, name)
+
+
+def validate_by(settings: Settings, part: Part) -> EpisodeValidation:
+    """Episodes of the validation classes, with as many ways as there are, 5 at most."""
+    ways = min(5, len(part.labels.unique()))
+    episodes = Episodes(part.labels, ways, settings.shots, 1, groups=part.groups, seed=2)
+    return EpisodeValidation(
+        part.sequences, part.labels, episodes, count=settings.validations, prototypes=settings.method == "mean"
+    )
+
+
+@torch.no_grad()
+def scale_for(metric: lw.Metric, part: Part, seed: int) -> float:
+    """A scale with which logits begin at about 8, whatever the unit of the distance is; it is learned from there."""
+    some = torch.randperm(len(part), generator=torch.Generator().manual_seed(seed))[:40]
+    D = metric.distance.matrix(metric.embed(part.sequences[some]))
+    typical = float((D if metric.distance.symmetric else D + D.T).abs().mean())
+    return 8 / typical if typical > 0 else 1.0
+
+
+def thinned(split: Split, items: int | None) -> Split:
+    """The first items of each class and subject in turn, so that at most ``items`` of a class are left."""
+
+    def thin(part: Part) -> Part:
+        if items is None:
+            return part
+        kept = []
+        for label in part.labels.unique():
+            own = (part.labels == label).nonzero()[:, 0]
+            kept.append(own[torch.linspace(0, len(own) - 1, min(items, len(own))).long()])
+        index = torch.cat(kept)
+        return Part(part.sequences[index], part.labels[index], None if part.groups is None else part.groups[index])
+
+    return replace(split, train=thin(split.train), val=thin(split.val), test=thin(split.test))
+
+
+def emit(line: dict, out: Path | None) -> None:
+    """Print a line of JSON, and append it to a file if asked to."""
+    print(json.dumps(line), flush=True)
+    if out is not None:
+        with out.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def print_table(data: str, lines: list[dict]) -> None:
+    """Print the layout of the paper's Table 5: methods down, ways and shots across; means over seeds."""
+    columns = sorted({(line["ways"], line["shots"]) for line in lines})
+    table = Table(caption=f"{data}: accuracy in %, with the 95 % interval of {lines[0]['tests']:,} episodes")
+    table.add_column("method")
+    for ways, shots in columns:
+        table.add_column(f"{ways}-way {shots}-shot", justify="right")
+    for method, trained in dict.fromkeys((line["method"], line["trained"]) for line in lines):
+        cells = []
+        for key in columns:
+            own = [
+                ln for ln in lines if (ln["method"], ln["trained"], ln["ways"], ln["shots"]) == (method, trained, *key)
+            ]
+            cells.append(cell(own))
+        table.add_row(NAMES[method] if trained else f"{NAMES[method]}, untrained", *cells)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+def cell(lines: list[dict]) -> str:
+    """Mean accuracy over seeds and, as in the paper, the interval of one run; how far seeds differ, if several."""
+    if not lines:
+        return "-"
+    accuracies = [100 * line["accuracy"] for line in lines]
+    interval = 100 * statistics.mean(line["interval"] for line in lines)
+    seeds = f" (seeds {statistics.stdev(accuracies):.1f})" if len(lines) > 1 else ""
+    return f"{statistics.mean(accuracies):.1f}±{interval:.1f}{seeds}"
+
+
+if __name__ == "__main__":
+    typer.run(main)
