@@ -122,18 +122,17 @@ class _Search:
     def lay_out(self, scratch: _Scratch, number: int) -> None:
         """Launch what judges the pass before and begins that of this number."""
         state, best = scratch.state_and_best()
-        times_x, times_y, *settings = self.settings
+        lanes = triton.next_power_of_2(self.y.shape[1])
         launch(
             refine_kernel,
             (len(self.x),),
-            (scratch.found, scratch.totals, state, best, *scratch.bounds, scratch.plan, *self.lengths, times_x, times_y,
-             *settings),
-            (self.x.shape[1], self.y.shape[1], self.nodes, self.refinements),
-            4,
-            PASS=min(number, 2),
+            (scratch.found, scratch.totals, state, best, *scratch.bounds, scratch.plan, *self.lengths, *self.settings),
+            (self.x.shape[1], self.y.shape[1], self.nodes, self.refinements, number),
+            min(16, max(4, lanes // 64)),
+            FIRST=number == 0,
             SUBSEQUENCE=self.subsequence,
-            LANES=triton.next_power_of_2(self.y.shape[1]),
-        )  # fmt: skip
+            LANES=lanes,
+        )
 
     def run_pass(self, scratch: _Scratch, number: int) -> None:
         """Launch the pass of this number, from 0, and what judges it."""
@@ -141,25 +140,23 @@ class _Search:
         state, _ = scratch.state_and_best()
         stride, most = scratch.rows.shape[2], self.most_nodes(number == 0)
         lanes = 64 if most <= 64 else TILE.value
-        same: dict[str, Any] = {"PASS": min(number, 1), "LANES": lanes}
         launch(
             nodes_kernel,
             (triton.cdiv(most, lanes), y_steps, count),
             (scratch.frames, self.y, *self.lengths, *self.settings[:2], scratch.plan, state, scratch.rows),
-            (x_steps, y_steps, channels, stride, self.nodes, float64_bits(self.huber)),
+            (x_steps, y_steps, channels, stride, self.nodes, number, x_steps.bit_length(), float64_bits(self.huber)),
             lanes // 32,
             HUBER=self.huber < float("inf"),
-            BITS=x_steps.bit_length(),
-            **same,
+            LANES=lanes,
         )
         launch(
             bellman_kernel,
             (count,),
             (scratch.rows, scratch.plan, state, scratch.found, scratch.totals, *self.lengths),
-            (x_steps, y_steps, stride, self.nodes),
+            (x_steps, y_steps, stride, self.nodes, number),
             lanes // 32,
+            LANES=lanes,
             WIDTH=max(lanes, triton.next_power_of_2(most)),
-            **same,
         )
         self.lay_out(scratch, number + 1)
 

@@ -26,21 +26,20 @@ def lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps):
 
 
 @triton.jit
-def node_count(n, nodes, PASS: tl.constexpr):
-    """Nodes of a row: odd, by default as many as x has steps; half as many after the first pass."""
+def node_count(n, nodes, number):
+    """Nodes of a row: odd, by default as many as x has steps; half as many after pass number 0."""
     count = tl.where(nodes > 0, nodes, tl.maximum(n, 50)) | 1
-    if PASS > 0:
-        count = tl.minimum(count, tl.maximum(count // 2, 50) | 1)
+    count = tl.where(number > 0, tl.minimum(count, tl.maximum(count // 2, 50) | 1), count)
     # One more than fills a tile would cost another.
     return tl.where((count > TILE) & (count % TILE == 1), count - 2, count)
 
 
 @triton.jit
-def segment_of(times, origin, n, at, BITS: tl.constexpr):
+def segment_of(times, origin, n, at, halvings):
     """The segment of x that holds each time; on a tie the one to the right."""
     first = (at * 0).to(tl.int32)
     last = first + tl.maximum(n - 2, 0)
-    for _ in range(BITS):
+    for _ in range(halvings):
         middle = (first + last + 1) // 2
         right = tl.load(times + middle) - origin <= at
         first = tl.where(right, middle, first)
@@ -48,15 +47,14 @@ def segment_of(times, origin, n, at, BITS: tl.constexpr):
     return first
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["number", "halvings"])
 def nodes_kernel(x, y, x_lengths, y_lengths, times_x, times_y, plan, state, rows, x_steps, y_steps, C, stride, nodes,
-                 huber_bits, HUBER: tl.constexpr, PASS: tl.constexpr, BITS: tl.constexpr,
-                 LANES: tl.constexpr):  # fmt: skip
+                 number, halvings, huber_bits, HUBER: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
     """Weighted losses w L of a tile of nodes, infinite where there is no node; x (B, C, Tx)."""
     pair = tl.program_id(2).to(tl.int64)
     i = tl.program_id(1)
     n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
-    count = node_count(n, nodes, PASS)
+    count = node_count(n, nodes, number)
     k = tl.program_id(0) * LANES + tl.arange(0, LANES)
     done = tl.load(state + pair * STATE + 3) > 0.0
     if (i < m) & (tl.program_id(0) * LANES < count) & (done == 0):
@@ -73,7 +71,7 @@ def nodes_kernel(x, y, x_lengths, y_lengths, times_x, times_y, plan, state, rows
         spacing = tl.load(plan + 1)
         at = tl.load(plan) + k * spacing
         origin = tl.load(times_x)
-        segment = segment_of(times_x, origin, n, at, BITS)
+        segment = segment_of(times_x, origin, n, at, halvings)
         begin = tl.load(times_x + segment) - origin
         end = tl.load(times_x + tl.minimum(segment + 1, n - 1)) - origin
         dtype = x.dtype.element_ty
@@ -151,9 +149,9 @@ def best_before(here, row, k, j, count):
     return tl.min(candidate, 0, return_indices=True)
 
 
-@triton.jit
-def bellman_kernel(rows, plan, state, found, totals, x_lengths, y_lengths, x_steps, y_steps, stride, nodes,
-                   PASS: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr):  # fmt: skip
+@triton.jit(do_not_specialize=["number"])
+def bellman_kernel(rows, plan, state, found, totals, x_lengths, y_lengths, x_steps, y_steps, stride, nodes, number,
+                   LANES: tl.constexpr, WIDTH: tl.constexpr):  # fmt: skip
     """The best path through rows (B, Ty, stride), which hold losses and get the least sums; WIDTH nodes at most.
 
     Writes the path's nodes found (B, Ty) and its objective, totals (B,). What a knot needs is loaded one knot ahead.
@@ -161,7 +159,7 @@ def bellman_kernel(rows, plan, state, found, totals, x_lengths, y_lengths, x_ste
     pair = tl.program_id(0).to(tl.int64)
     n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
     done = tl.load(state + pair * STATE + 3) > 0.0
-    count = node_count(n, nodes, PASS)
+    count = node_count(n, nodes, number)
     rows += pair * y_steps * stride
     plan += pair * y_steps * PLAN
     found += pair * y_steps
@@ -264,11 +262,11 @@ def envelope(low, high, least, most):
     return tl.minimum(tl.maximum(forward_low, back_low), high), high
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["number", "refinements"])
 def refine_kernel(found, totals, state, best, lows, highs, wide, plan, x_lengths, y_lengths, times_x, times_y, reg,
-                  lower, upper, slope_min, slope_max, x_steps, y_steps, nodes, refinements, PASS: tl.constexpr,
+                  lower, upper, slope_min, slope_max, x_steps, y_steps, nodes, refinements, number, FIRST: tl.constexpr,
                   SUBSEQUENCE: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
-    """Keep the better of the path found and the best, and lay out the grid of the next pass, of number PASS.
+    """Keep the better of the path found and the best, and lay out the grid of the next pass, its number given.
 
     The plan of knot i (Ty, 8): its least value and the spacing of its nodes; offset, ahead and scale, such that the
     edge from node j to node k is (offset + k ahead - j scale)^2; pace, high and low of ``window``.
@@ -300,8 +298,8 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, x_lengths
     low = floor
     high = ceiling
     finished = False
-    if PASS > 0:
-        before = node_count(n, nodes, PASS - 1)
+    if not FIRST:
+        before = node_count(n, nodes, number - 1)
         least_value = tl.load(state + pair * STATE)
         level = tl.load(state + pair * STATE + 1)
         share = tl.load(state + pair * STATE + 2)
@@ -339,7 +337,7 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, x_lengths
     if finished == 0:
         low, high = envelope(tl.where(real, low, -infinite), tl.where(real, high, infinite), least, most)
         room = high - low
-        if PASS == 0:
+        if FIRST:
             tl.store(wide + at, room, mask=real)
             tl.store(state + pair * STATE, infinite)
             tl.store(state + pair * STATE + 1, 0.0)
@@ -349,7 +347,7 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, x_lengths
         tl.store(lows + at, low, mask=real)
         tl.store(highs + at, high, mask=real)
         tl.debug_barrier()
-        count = (node_count(n, nodes, PASS) - 1).to(tl.float64)
+        count = (node_count(n, nodes, number) - 1).to(tl.float64)
         later = real & (i > 0)
         last_low = tl.load(lows + at - 1, mask=later, other=0.0)
         last_room = tl.load(highs + at - 1, mask=later, other=0.0) - last_low

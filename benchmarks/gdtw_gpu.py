@@ -1,0 +1,198 @@
+"""GDTW on a GPU: checked against the CPU, then timed. Run on a machine with a CUDA device.
+
+    python benchmarks/gdtw_gpu.py [--rows FILE] [--no-lengths]
+
+Correct is: on the same grid no pair's objective is more than 1e-4 above the CPU's, every warp is feasible, and the
+gradients are those that the C++ kernel gives at the same solution. A case that is not gets no time.
+The last part is figures 5 and 7 of the DecDTW paper on the GPU: GDTW against DTW by length, at test time and in
+training. The bars are those of issue 3, in milliseconds and MB. It takes less than a minute.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import triton
+from gpu import milliseconds
+from torch import Tensor
+
+from likewise.distances.dtw import DTW
+from likewise.distances.gdtw import GDTW
+from likewise.distances.soft_dtw import SoftDTW
+from likewise.ops import cpu
+from likewise.ops.gdtw import _gdtw, _gdtw_grad, _Problem, _run, gdtw
+from likewise.ops.gdtw import gpu as kernels
+
+DEVICE = "cuda"
+REG = 0.1
+LENGTHS = 128, 256, 512, 1024
+ROWS: list[dict] = []
+MEGABYTE = 1e6
+
+
+def signals(kind: str, batch: int, steps: int, channels: int) -> tuple[Tensor, Tensor]:
+    """Pairs (B, T, C): curves and their warped copies with noise, two random walks, or noise alone."""
+    torch.manual_seed(0)
+    noise = torch.randn(2, batch, steps, channels)
+    if kind == "noise":
+        return noise[0], noise[1]
+    if kind == "walks":
+        x, y = noise.cumsum(2) / steps**0.5
+        return x, y
+    times, pace = torch.linspace(0, 1, steps)[:, None], 5 + 20 * torch.rand(batch, 1, channels)
+    x, y = torch.sin(pace * times**1.3), torch.sin(pace * times)
+    return x + 0.05 * noise[0], y + 0.05 * noise[1]
+
+
+def arguments(x: Tensor, y: Tensor, nodes: int, refinements: int = 2) -> tuple:
+    """Of the operator, at even times, without limits."""
+    count, steps = x.shape[:2]
+
+    def full(value: float, *shape: int) -> Tensor:
+        return torch.full(shape, value, dtype=torch.float64, device=x.device)
+
+    times = torch.linspace(0, 1, steps, dtype=torch.float64, device=x.device).expand(count, -1)
+    limits = full(-torch.inf, count, steps), full(torch.inf, count, steps)
+    slopes = full(0, count, steps - 1), full(torch.inf, count, steps - 1)
+    return x, y, None, None, times, times, full(REG, count), *limits, *slopes, False, torch.inf, nodes, refinements
+
+
+def errors(x: Tensor, y: Tensor) -> dict[str, float]:
+    """What differs from the CPU, on the same grid."""
+    steps = x.shape[1]
+    nodes = kernels._Search.of(*arguments(x, y, 0)).most_nodes(True)
+    here, there = arguments(x, y, nodes), arguments(x.to(DEVICE), y.to(DEVICE), nodes)
+    expected, warps, _ = _gdtw(*here)
+    value, warp, holds = (each.cpu() for each in _gdtw(*there))
+    steepness = warp.diff()
+    generator = torch.Generator().manual_seed(1)
+    weights = [torch.randn(each.shape, dtype=torch.float64, generator=generator) for each in (value, warp)]
+    truth = _gdtw_grad(*weights, warp, holds, *here)
+    found = _gdtw_grad(*(each.to(DEVICE) for each in (*weights, warp, holds)), *there)
+    ends = warp[:, 0].abs().max() + (warp[:, -1] - 1).abs().max()
+    return {
+        "objective, worst": ((value - expected) / expected).max().item(),
+        "objective, best": ((value - expected) / expected).min().item(),
+        "infeasible": max(-steepness.min().item(), ends.item(), 0.0),
+        "gradients": max(relative(f.cpu(), t) for f, t in zip(found, truth, strict=True)),
+        "pairs with another warp": ((warp - warps).abs().amax(1) > 1e-6 / steps).sum().item(),
+    }
+
+
+def relative(found: Tensor, expected: Tensor) -> float:
+    """Largest error, relative to the largest expected number."""
+    return ((found - expected).abs().max() / expected.abs().max().clamp(min=1e-300)).item()
+
+
+def parts(x: Tensor, y: Tensor) -> dict[str, float]:
+    """Where a forward pass spends its time: the search on the GPU, the polish on the host."""
+    given = arguments(x, y, 0)
+    search = kernels._Search.of(*given)
+
+    def find() -> Tensor:
+        return search.finish(search.begin())
+
+    found = find()
+    host = [each.cpu() if isinstance(each, Tensor) else each for each in given]
+    problem, count, knots = _Problem.of(*host), *y.shape[:2]
+    value = torch.empty(count, dtype=torch.float64)
+    holds = torch.empty(count, knots, 2, dtype=torch.int32)
+    polished = []
+    for _ in range(11):
+        warp = found.clone()
+        begin = time.perf_counter()
+        _run(cpu.native.gdtw_polish, problem, value, warp, holds)
+        polished.append(1e3 * (time.perf_counter() - begin))
+    return {"search_ms": milliseconds(find, repeats=10), "polish_ms": sorted(polished)[5]}
+
+
+def case(kind: str, batch: int, steps: int, channels: int, bars: dict[str, float]) -> None:
+    x, y = signals(kind, batch, steps, channels)
+    found = errors(x, y)
+    right = found["objective, worst"] <= 1e-4 and found["infeasible"] <= 1e-9 and found["gradients"] <= 1e-5
+    row = {"case": f"{kind}, B {batch}, T {steps}, C {channels}", "correct": right, "errors": found}
+    if right or kind == "noise":  # noise has near-ties, in which either device may be the lucky one
+        row |= {"bars": bars, **measure(x.to(DEVICE), y.to(DEVICE))}
+    ROWS.append(row)
+    print(json.dumps(row), flush=True)
+
+
+def measure(x: Tensor, y: Tensor) -> dict[str, float]:
+    a, b = x.clone().requires_grad_(), y.clone().requires_grad_()
+    layer = GDTW(REG)
+    times, reg = arguments(x, y, 0)[4], arguments(x, y, 0)[6]
+    both(layer, a, b)
+    torch.cuda.synchronize()
+    held = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    result = {
+        "forward_and_backward_ms": milliseconds(lambda: both(layer, a, b)),
+        "forward_ms": milliseconds(lambda: layer.warp(x, y)),
+        "operator_forward_ms": milliseconds(lambda: gdtw(x, y, times_x=times, times_y=times, reg=reg)),
+    }
+    result["peak_mb"] = (torch.cuda.max_memory_allocated() - held) / MEGABYTE
+    return result | parts(x, y)
+
+
+def both(layer: GDTW, a: Tensor, b: Tensor) -> None:
+    torch.autograd.grad(layer.warp(a, b).values.sum(), (a, b))
+
+
+def by_length(batch: int = 4, channels: int = 16) -> None:
+    """GDTW against our DTW, whose path is the alignment at test time and whose value is what is trained."""
+    for steps in LENGTHS:
+        times = time_length(*(each.to(DEVICE) for each in signals("walks", batch, steps, channels)))
+        row = {"case": f"by length, B {batch}, T {steps}, C {channels}", "ms": times}
+        row["times_dtw"] = times["GDTW"] / times["DTW"]
+        row["times_dtw_trained"] = times["GDTW, trained"] / times["DTW, trained"]
+        ROWS.append(row)
+        print(json.dumps(row), flush=True)
+
+
+def time_length(x: Tensor, y: Tensor) -> dict[str, float]:
+    a, b = x.clone().requires_grad_(), y.clone().requires_grad_()
+    continuous, single, classic, soft = GDTW(REG), GDTW(REG, refinements=0), DTW(), SoftDTW()
+
+    def train(result: Tensor) -> None:
+        torch.autograd.grad(result.sum(), (a, b))
+
+    runs: dict[str, Callable[[], object]] = {
+        "GDTW": lambda: continuous.warp(x, y),
+        "GDTW, one pass": lambda: single.warp(x, y),
+        "DTW": lambda: classic.align(x, y).path(0),
+        "GDTW, trained": lambda: train(continuous.warp(a, b).values),
+        "DTW, trained": lambda: train(classic(a, b)),
+        "soft-DTW, trained": lambda: train(soft(a, b)),
+    }
+    return {name: milliseconds(run, repeats=10) for name, run in runs.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=Path, default=Path(__file__).parent / "results" / "gdtw_gpu.jsonl")
+    parser.add_argument("--no-lengths", action="store_true", help="leave out GDTW against DTW by length")
+    options = parser.parse_args()
+    short = {"forward_ms": 3.0, "forward_and_backward_ms": 4.0, "peak_mb": 250.0}
+    for kind in ("smooth", "walks", "noise"):
+        case(kind, 16, 256, 64, short)
+        case(kind, 4, 512, 64, {"forward_and_backward_ms": 8.0})
+    if not options.no_lengths:
+        by_length()
+    where = {
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": os.environ.get("COMMIT", ""),
+        "gpu": torch.cuda.get_device_name(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+    }
+    with open(options.rows, "a") as file:
+        file.writelines(json.dumps(row | where) + "\n" for row in ROWS)
+
+
+if __name__ == "__main__":
+    main()
