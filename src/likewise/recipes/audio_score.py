@@ -1,0 +1,340 @@
+"""Audio-to-score alignment: Table 1 of "Deep declarative dynamic time warping" (Xu et al., ICLR 2023).
+
+    python -m likewise.recipes.audio_score --features cqt,chroma --seeds 3 --out results/audio_score.jsonl
+    python -m likewise.recipes.audio_score --features cqt --methods base_gdtw,decdtw --plot slice.png
+    python -m likewise.recipes.audio_score --features mel --mel-dir FOLDER      # after likewise.recipes.audio_features
+
+A slice of a score, 256 frames of 46 ms, is aligned with a longer slice of a performance that contains it. Six methods:
+base_dtw and base_gdtw align the features as they are; the others learn two bidirectional GRUs, one for performances and
+one for scores, that begin alike, with frames of unit length. softdtw lowers soft-DTW itself, along_gt the cost along
+the true path, dilate the expected alignment's error; all three are aligned with DTW at the end, as base_dtw is. decdtw
+lowers TimeErr through GDTW's warp, and is aligned with GDTW. All alignments match all of the score to a stretch of the
+performance.
+
+Scores are TimeErr and TimeDev in milliseconds, mean and median over the test slices. Everything is chosen on the
+validation slices: GDTW's regularisation by the TimeErr of the features as they are, the epoch by that of the learned
+ones. Each seed prints a JSON line, the end a table. Data come from audio/ under --data-dir or $LIKEWISE_DATA.
+"""
+
+import copy
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+import likewise as lw
+from likewise.recipes.audio_slices import SPLITS, WIDTHS, Slices, read_slices
+
+BASE = ("base_dtw", "base_gdtw")
+LEARNED = ("softdtw", "along_gt", "dilate", "decdtw")
+REGS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.3)
+AT_ONCE = 64  # slices aligned at once when nothing is learned
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One cell of the table; the numbers are the paper's."""
+
+    feature: str = "cqt"
+    method: str = "decdtw"
+    reg: float = 0.1  # of GDTW
+    grid: int = 563  # GDTW's nodes for each knot, twice the frames: the paper's 512 made to fit the times
+    gamma: float = 1.0  # of soft-DTW
+    alpha: float = 0.0  # of DILATE: its shape does not count
+    hidden: int = 64
+    epochs: int = 20
+    batch_size: int = 5
+    lr: float = 1e-4
+
+
+# Where the methods differ from those numbers.
+OF_METHOD = {"dilate": {"gamma": 0.1, "epochs": 300}}
+
+
+def main(
+    features: Annotated[str, typer.Option(help="Some of cqt, chroma, mel.")] = "cqt,chroma",
+    methods: Annotated[str, typer.Option(help=", ".join(BASE + LEARNED))] = ",".join(BASE + LEARNED),
+    reg: Annotated[float | None, typer.Option(help="GDTW's; else chosen on the validation slices.")] = None,
+    seeds: Annotated[int, typer.Option(help="How many runs of each learned method.")] = 3,
+    first_seed: Annotated[int, typer.Option(help="Where the seeds begin.")] = 0,
+    epochs: Annotated[int | None, typer.Option(help="By default 20, and 300 of dilate.")] = None,
+    batch_size: int = 5,
+    lr: float = 1e-4,
+    items: Annotated[int | None, typer.Option(help="Use every n-th slice only, so that about so many train.")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Holds audio/; else $LIKEWISE_DATA.")] = None,
+    mel_dir: Annotated[Path | None, typer.Option(help="Holds the _mel.npz files; else where the others are.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Append the JSON lines to this file.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Keep the state of each run here, and go on from it.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw one test slice before and after DecDTW.")] = None,
+    device: Annotated[str | None, typer.Option(help="By default cuda if there is one.")] = None,
+) -> None:
+    """Align scores with performances, by features as they are and by learned ones."""
+    chosen = named("feature", features, tuple(WIDTHS)), named("method", methods, BASE + LEARNED)
+    source = (data_dir or Path(os.environ.get("LIKEWISE_DATA", "."))) / "audio"
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    lines: list[dict] = []
+    for feature in chosen[0]:
+        train, val, test = (
+            thinned(read_slices(source, split, feature, mel_folder=mel_dir), items).to(device) for split in SPLITS
+        )
+        settings = Settings(feature, batch_size=batch_size, lr=lr)
+        settings = replace(settings, reg=reg or best_reg(settings, val))
+        for method in chosen[1]:
+            row = replace(settings, method=method, **OF_METHOD.get(method, {}))  # type: ignore[arg-type]
+            row = row if epochs is None else replace(row, epochs=epochs)
+            for seed in range(first_seed, first_seed + seeds) if method in LEARNED else [None]:
+                kept = None if folder is None or seed is None else folder / f"{feature}, {method}, seed {seed}.pt"
+                encoders, line = run(row, seed, train, val, test, state=kept)
+                lines.append(line)
+                emit(line, out)
+                if plot is not None and method == "decdtw" and seed == first_seed:
+                    draw(plot.with_stem(f"{plot.stem}_{feature}"), row, encoders, test)
+    print_table(lines)
+
+
+class Encoders(nn.Module):
+    """A GRU for performances and one for scores, which begin as copies."""
+
+    def __init__(self, channels: int, hidden: int) -> None:
+        super().__init__()
+        self.performance = lw.GRUEncoder(channels, hidden, bidirectional=True, steps=True, normalize=True)
+        self.score = copy.deepcopy(self.performance)
+
+    def forward(self, slices: Slices) -> Slices:
+        """The slices with learned features."""
+        score, performance = self.score(slices.score), self.performance(slices.performance)
+        return replace(slices, score=score.values, performance=performance.values)
+
+
+def run(
+    settings: Settings, seed: int | None, train: Slices, val: Slices, test: Slices, *, state: Path | None = None
+) -> tuple[nn.Module, dict]:
+    """Learn one method, unless it learns nothing, and score it: the encoders, and a mapping that goes to JSON."""
+    start = time.perf_counter()
+    line = {"recipe": "audio_score", **asdict(settings), "seed": seed, "train": len(train), "test": len(test)}
+    encoders: nn.Module = nn.Identity()
+    if settings.method in LEARNED:
+        assert seed is not None  # of a learned method
+        torch.manual_seed(seed)
+        encoders = Encoders(train.score.shape[2], settings.hidden).to(train.score.device)
+        line |= learn(encoders, settings, seed, train, val, state)
+    error, deviation = errors(settings, encoders, test)
+    line |= {
+        "time_err": float(error.mean()),
+        "time_err_median": float(error.median()),
+        "time_dev": float(deviation.mean()),
+        "time_dev_median": float(deviation.median()),
+        "wall_time": time.perf_counter() - start,
+        "device": torch.cuda.get_device_name() if test.score.is_cuda else "cpu",
+    }
+    return encoders, line
+
+
+def learn(
+    encoders: nn.Module, settings: Settings, seed: int, train: Slices, val: Slices, state: Path | None
+) -> dict[str, object]:
+    """Train the encoders, and leave them as they were after the epoch that was best on the validation slices."""
+    optimizer = torch.optim.Adam(encoders.parameters(), settings.lr)
+    best = copy.deepcopy(encoders.state_dict())
+    curve, losses, seconds = [], [], []
+    if state is None or not state.is_file():
+        curve.append(validation(settings, encoders, val))  # before any learning
+    else:
+        kept = torch.load(state, map_location=train.score.device, weights_only=True)
+        encoders.load_state_dict(kept["encoders"])
+        optimizer.load_state_dict(kept["optimizer"])
+        best, curve, losses, seconds = (kept[name] for name in ("best", "curve", "losses", "seconds"))
+    for epoch in range(len(losses), settings.epochs):
+        start, total = time.perf_counter(), train.score.new_zeros(())
+        order = torch.randperm(len(train), generator=torch.Generator().manual_seed(1000 * seed + epoch))
+        for index in order.to(train.score.device).split(settings.batch_size):
+            loss = LOSSES[settings.method](settings, encoders(train[index]))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += loss.detach() * len(index)
+        losses.append(float(total) / len(train))
+        seconds.append(time.perf_counter() - start)
+        curve.append(validation(settings, encoders, val))
+        if curve[-1] <= min(curve):
+            best = copy.deepcopy(encoders.state_dict())
+        if state is not None:
+            state.parent.mkdir(parents=True, exist_ok=True)
+            kept = {"encoders": encoders.state_dict(), "optimizer": optimizer.state_dict(), "best": best}
+            torch.save(kept | {"curve": curve, "losses": losses, "seconds": seconds}, state.with_suffix(".part"))
+            state.with_suffix(".part").replace(state)
+    encoders.load_state_dict(best)
+    return {
+        "best_epoch": curve.index(min(curve)),
+        "val_time_err": min(curve),
+        "val_curve": [round(value, 2) for value in curve],
+        "losses": [float(f"{value:.5g}") for value in losses],
+        "seconds_an_epoch": statistics.median(seconds) if seconds else 0.0,
+    }
+
+
+def soft_dtw_loss(settings: Settings, slices: Slices) -> Tensor:
+    """Soft-DTW itself, which looks at no truth."""
+    return lw.SoftDTW(settings.gamma, subsequence=True)(slices.score, slices.performance).mean()
+
+
+def along_gt_loss(settings: Settings, slices: Slices) -> Tensor:
+    """Squared distances of the features at the true change points."""
+    frames = [nearest(slices.score_times, slices.changes), nearest(slices.performance_times, slices.truth)]
+    cost = torch.cdist(slices.score, slices.performance, compute_mode="donot_use_mm_for_euclid_dist").square()
+    return lw.losses.AlongPath()(cost, torch.stack(frames, 2), slices.lengths)
+
+
+def dilate_loss(settings: Settings, slices: Slices) -> Tensor:
+    """DILATE: how far the expected alignment is from the truth."""
+    alignment = lw.SoftDTW(settings.gamma, subsequence=True).align(slices.score, slices.performance)
+    value = alignment.value if settings.alpha else None
+    return lw.losses.Dilate(settings.alpha)(value, alignment.plan, time_penalty(slices))
+
+
+def dec_dtw_loss(settings: Settings, slices: Slices) -> Tensor:
+    """TimeErr of GDTW's warp."""
+    found = gdtw_warp(settings, slices)(slices.changes)
+    return lw.losses.TimeError()(found, slices.truth, slices.changes, slices.lengths)
+
+
+LOSSES: dict[str, Callable[[Settings, Slices], Tensor]] = {
+    "softdtw": soft_dtw_loss,
+    "along_gt": along_gt_loss,
+    "dilate": dilate_loss,
+    "decdtw": dec_dtw_loss,
+}
+
+
+def gdtw_warp(settings: Settings, slices: Slices) -> lw.Warp:
+    """GDTW's warps from the score's time to the performance's."""
+    gdtw = lw.GDTW(settings.reg, subsequence=True, grid=settings.grid)
+    return gdtw.warp(slices.performance, slices.score, slices.performance_times, slices.score_times)
+
+
+def dtw_warp(settings: Settings, slices: Slices) -> lw.Warp:
+    """DTW's warps: each frame of the score goes to the last frame of the performance that it is matched with."""
+    frames = lw.DTW(subsequence=True).align(slices.score, slices.performance).warp  # (B, Ts)
+    step = slices.performance_times[1] - slices.performance_times[0]
+    return lw.Warp(slices.score_times.expand(len(frames), -1), frames * step)
+
+
+@torch.no_grad()
+def errors(settings: Settings, encoders: nn.Module, slices: Slices) -> tuple[Tensor, Tensor]:
+    """TimeErr and TimeDev (N,) of the slices, in milliseconds."""
+    warp_of = gdtw_warp if settings.method in ("base_gdtw", "decdtw") else dtw_warp
+    found: list[Tensor] = []
+    for first in range(0, len(slices), AT_ONCE):
+        part = encoders(slices[first : first + AT_ONCE])
+        given = (warp_of(settings, part)(part.changes), part.truth, part.changes, part.lengths)
+        found.append(1000 * torch.stack([lw.time_error(*given), lw.time_deviation(*given)]).cpu())
+    error, deviation = torch.cat(found, 1)
+    return error, deviation
+
+
+def validation(settings: Settings, encoders: nn.Module, val: Slices) -> float:
+    """Mean TimeErr of the validation slices."""
+    return float(errors(settings, encoders, val)[0].mean())
+
+
+def best_reg(settings: Settings, val: Slices) -> float:
+    """GDTW's regularisation with the least mean TimeErr on the validation slices, with the features as they are."""
+    rows = [replace(settings, method="base_gdtw", reg=reg) for reg in REGS]
+    return min(rows, key=lambda row: validation(row, nn.Identity(), val)).reg
+
+
+def time_penalty(slices: Slices) -> Tensor:
+    """DILATE's penalties (B, Ts, Tp): in the score frame of a change point, how many seconds a match is off; else 0."""
+    rows = nearest(slices.score_times, slices.changes)  # (B, K)
+    real = torch.arange(rows.shape[1]) < slices.lengths[:, None]
+    weight = torch.zeros(len(rows), slices.score.shape[1], rows.shape[1], device=rows.device)
+    weight.scatter_(1, rows[:, None], real.to(weight)[:, None])  # (B, Ts, K)
+    delays = (slices.truth[:, :, None] - slices.performance_times).abs()  # (B, K, Tp)
+    return weight @ delays / weight.sum(2, keepdim=True).clamp(min=1)  # several points in one frame: their mean
+
+
+def nearest(times: Tensor, at: Tensor) -> Tensor:
+    """Index of the frame, of evenly spaced ones, nearest to each time."""
+    return (at / (times[1] - times[0])).round().long().clamp(0, len(times) - 1)
+
+
+def draw(path: Path, settings: Settings, encoders: nn.Module, test: Slices, item: int | None = None) -> None:
+    """Draw the warp of a test slice before and after learning, by default of the one that gains most."""
+    from matplotlib.figure import Figure
+
+    from likewise import viz
+
+    base = replace(settings, method="base_gdtw")
+    before, after = errors(base, nn.Identity(), test)[0], errors(settings, encoders, test)[0]
+    item = int((before - after).argmax()) if item is None else item
+    part = test[item : item + 1]
+    truth = lw.Warp(part.changes.cpu(), part.truth.cpu(), part.lengths)
+    figure = Figure(figsize=(8.4, 4.0), layout="constrained")
+    for ax, title, features, error in zip(
+        figure.subplots(1, 2, sharey=True), ("as they are", "learned"), (nn.Identity(), encoders), (before, after),
+        strict=True,
+    ):  # fmt: skip
+        with torch.no_grad():
+            warp = gdtw_warp(settings, features(part))
+        viz.plot_warp(warp, truth=truth, ax=ax)
+        ax.set_title(f"{settings.feature} {title}: TimeErr {error[item]:.1f} ms")
+        ax.set_xlabel("time of the score, s")
+        ax.set_ylabel("time of the performance, s")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+
+
+def named(kind: str, words: str, known: tuple[str, ...]) -> list[str]:
+    """The words of a list that commas separate; unknown ones are refused."""
+    for word in words.split(","):
+        if word not in known:
+            raise SystemExit(f"error: unknown {kind} {word!r}; expected some of {', '.join(known)}")
+    return words.split(",")
+
+
+def thinned(slices: Slices, items: int | None) -> Slices:
+    """Every n-th slice, so that about ``items`` are left."""
+    return slices if items is None else slices[:: max(1, len(slices) // items)]
+
+
+def emit(line: dict, out: Path | None) -> None:
+    """Print a line of JSON, and append it to a file if asked to."""
+    print(json.dumps(line), flush=True)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with out.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def print_table(lines: list[dict]) -> None:
+    """Print the paper's Table 1: means of the seeds, medians over the slices in brackets."""
+    features = list(dict.fromkeys(line["feature"] for line in lines))
+    table = Table(title="Audio-to-score alignment, ms: mean over the test slices (median)")
+    table.add_column("method")
+    for feature in features:
+        table.add_column(f"{feature} TimeErr", justify="right")
+        table.add_column(f"{feature} TimeDev", justify="right")
+    for method in dict.fromkeys(line["method"] for line in lines):
+        cells = []
+        for feature in features:
+            same = [line for line in lines if (line["feature"], line["method"]) == (feature, method)]
+            for score in ("time_err", "time_dev"):
+                means = [statistics.mean(line[name] for line in same) for name in (score, f"{score}_median") if same]
+                cells.append(f"{means[0]:.1f} ({means[1]:.1f})" if means else "")
+        table.add_row(method, *cells)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)
