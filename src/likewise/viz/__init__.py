@@ -8,6 +8,7 @@ from likewise.viz.attention import plot_attention
 from likewise.viz.cells import density, path
 from likewise.viz.confusion import confusion
 from likewise.viz.embeddings import embedding_map
+from likewise.viz.episodes import episode_accuracy
 from likewise.viz.features import feature_map
 from likewise.viz.retrieval import distance_histogram, precision_recall
 from likewise.viz.series import three_way, two_way
@@ -18,6 +19,7 @@ __all__ = [
     "density",
     "distance_histogram",
     "embedding_map",
+    "episode_accuracy",
     "feature_map",
     "path",
     "plot_attention",
