@@ -13,6 +13,7 @@ from tests.ops.test_gdtw import arguments, assert_feasible, batch_of, pair_of, r
 gpu = pytest.importorskip("likewise.ops.gdtw.gpu", reason="needs Triton")
 
 SMALL = {"n": 6, "m": 4}
+NAMES = ("times_x", "times_y", "reg", "lower", "upper", "slope_min", "slope_max")
 
 
 def operands(given, named, **options):
@@ -22,11 +23,8 @@ def operands(given, named, **options):
     return *given, *settings, *options.values()
 
 
-NAMES = ("times_x", "times_y", "reg", "lower", "upper", "slope_min", "slope_max")
-
-
 def searched(pair, *, nodes, refinements):
-    """What the kernels find, before it is polished; a grid never moves on more than the first launch allows."""
+    """What the kernels find, before it is polished."""
     search = gpu._Search.of(*arguments(pair, nodes=nodes, refinements=refinements))
     return search.finish(search.begin())[0]
 
@@ -37,7 +35,6 @@ def searched(pair, *, nodes, refinements):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
         {"slope": (0.4, 2.5)},
         {"band": 0.15, "reg": 1e-3},
         {"subsequence": True, "slope": (0.5, 1.5), "band": 0.3},
@@ -77,7 +74,7 @@ def test_a_row_that_would_need_one_more_lane_has_two_nodes_fewer():
 
 def test_float32():
     pair = random_pair(4, **SMALL)
-    x, y, *rest = arguments(pair, nodes=9, refinements=1)
+    x, y, *rest = arguments(pair, nodes=9, refinements=0)
     value, warp, _ = gpu.solve(x.float(), y.float(), *rest)
     expected = _gdtw(x.float(), y.float(), *rest)
     assert warp.dtype == value.dtype == torch.float64
@@ -116,9 +113,7 @@ def test_a_batch_is_its_pairs(monkeypatch):
 
 def test_default_grid_does_not_depend_on_padding():
     pair = random_pair(0, n=5, m=3)
-    alone = gpu.solve(*arguments(pair, refinements=0))
-    padded = gpu._Search.of(*arguments(random_pair(0, n=90, m=3)))
-    assert padded.most_nodes(True) == 91
+    alone = _gdtw(*arguments(pair, refinements=0))
     given, named = batch_of([pair])
     given = (torch.nn.functional.pad(given[0], (0, 0, 0, 60), value=math.nan), *given[1:])
     named["times_x"] = torch.nn.functional.pad(named["times_x"], (0, 60), value=math.nan)

@@ -14,7 +14,8 @@ The solver is a dynamic program on a grid, refined around its solution, and then
 local minimum, in the basin that the grid found best. Refined grids have half the nodes, and move with a solution at
 their rim.
 Cost: O(m M) for each pass, M nodes of the grid for each knot, and O(n m C) for the losses; the derivative is O(m C).
-Memory: O(m M) bytes for each pair at work. Everything is computed in float64, whatever the input.
+Memory: O(m M) bytes for each pair at work. Everything is computed in float64, whatever the input; but on a GPU the grid
+is searched in x's precision, with M up to two nodes fewer, and what it finds is polished by the CPU (see gpu.py).
 
 Derivatives of the warp are those of the optimality conditions (implicit differentiation); of the value, those of the
 objective at the solution (the envelope theorem). Departures from the paper, all exact where it is not: knots that

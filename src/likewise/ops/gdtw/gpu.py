@@ -69,7 +69,7 @@ class _Search:
     def parts(self) -> "list[_Search]":
         """As many at a time as there is room for."""
         row = triton.cdiv(self.most_nodes(True), TILE.value) * TILE.value * self.y.element_size()
-        at_once = max(1, ROW_BYTES // (row * max(1, self.y.shape[1])))
+        at_once = min(65535, max(1, ROW_BYTES // (row * max(1, self.y.shape[1]))))  # CUDA's limit
         tensors = (self.x, self.y, *self.lengths, *self.settings)
         cut = zip(*(each.split(at_once) for each in tensors), strict=True)
         return [replace(self, x=c[0], y=c[1], lengths=c[2:4], settings=c[4:]) for c in cut if len(c[0])]
@@ -103,6 +103,7 @@ class _Search:
             passes += 2
 
     def scratch(self) -> _Scratch:
+        """Room for the kernels."""
         count, knots = self.y.shape[:2]
 
         def numbers(*shape: int) -> Tensor:

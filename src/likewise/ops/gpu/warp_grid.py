@@ -63,11 +63,8 @@ def nodes_kernel(x, y, x_lengths, y_lengths, times_x, times_y, plan, state, rows
         times_x += pair * x_steps
         times_y += pair * y_steps + i
         plan += (pair * y_steps + i) * PLAN
-        now = tl.load(times_y)
-        before = tl.load(times_y - 1, mask=i > 0, other=now)
-        after = tl.load(times_y + 1, mask=i + 1 < m, other=now)
-        before = tl.where(i > 0, before, now)
-        after = tl.where(i + 1 < m, after, now)
+        before = tl.load(times_y - tl.where(i > 0, 1, 0))
+        after = tl.load(times_y + tl.where(i + 1 < m, 1, 0))
         spacing = tl.load(plan + 1)
         at = tl.load(plan) + k * spacing
         origin = tl.load(times_x)
@@ -288,7 +285,7 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, x_lengths
     most = tl.where(inner, tl.minimum(tl.load(slope_max + between, mask=inner, other=0.0) * step, span), 0.0)
     floor = tl.maximum(tl.load(lower + at, mask=real, other=-infinite) - origin, 0.0)
     ceiling = tl.minimum(tl.load(upper + at, mask=real, other=infinite) - origin, span)
-    stretch = (span * 0.0) + 1.0
+    stretch = span * 0.0 + 1.0
     if not SUBSEQUENCE:
         floor = tl.where(i == 0, 0.0, tl.where(i == m - 1, span, floor))
         ceiling = tl.where(i == 0, 0.0, tl.where(i == m - 1, span, ceiling))
