@@ -44,7 +44,13 @@ def lines_of(path):
 
 def test_it_trains_scores_and_goes_on(tmp_path, capsys):
     tiny(tmp_path)
-    options = SMALL | {"data_dir": tmp_path, "ways": 3, "folder": tmp_path / "runs", "out": tmp_path / "lines"}
+    options = SMALL | {
+        "data_dir": tmp_path,
+        "ways": 3,
+        "shots": 1,
+        "folder": tmp_path / "runs",
+        "out": tmp_path / "lines",
+    }
     few_shot.main(**options | {"seeds": 2, "method": "satap"})
     few_shot.main(**options | {"seeds": 1, "method": "satap"})  # what is done is not done again
     lines = lines_of(tmp_path / "lines")
@@ -80,7 +86,7 @@ def test_the_table_has_every_method(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize("options", [{"method": "dtw", "encoder": "mlp"}, {"encoder": "tcn", "augment": False}])
 def test_other_methods_and_encoders(tmp_path, options, capsys):
     tiny(tmp_path)
-    few_shot.main(**SMALL | {"data_dir": tmp_path, "ways": 2, "items": 4} | options)
+    few_shot.main(**SMALL | {"data_dir": tmp_path, "ways": 2, "shots": 1, "items": 4} | options)
     assert "2-way 1-shot" in capsys.readouterr().out
 
 
@@ -98,7 +104,7 @@ def test_features_of_clips(tmp_path, capsys):
     split = read_features(tmp_path, splits, 8)
     assert [len(part) for part in (split.train, split.val, split.test)] == [12, 8, 12]
     assert split.test.sequences.values.shape == (12, 8, 5)
-    few_shot.main(**SMALL | {"features": tmp_path, "splits": splits, "ways": 3})
+    few_shot.main(**SMALL | {"features": tmp_path, "splits": splits, "ways": 3, "shots": 2})
     assert "features: accuracy" in " ".join(capsys.readouterr().out.split())
     (tmp_path / "F" / "v_F_g00.npy").unlink()
     with pytest.raises(SystemExit, match=r"testlist03\.txt, line 1: no features F/v_F_g00"):
@@ -118,7 +124,7 @@ def test_bad_words_are_refused(tmp_path):
         few_shot.main(data_dir=tmp_path)
     tiny(tmp_path)
     with pytest.raises(ValueError, match="Episodes: 9 ways need 9 classes, and there are 3"):
-        few_shot.main(**SMALL | {"data_dir": tmp_path, "ways": 9, "trained": False})
+        few_shot.main(**SMALL | {"data_dir": tmp_path, "ways": 9, "shots": 1, "trained": False})
 
 
 def test_mirror_images_are_classes_of_their_own():

@@ -9,7 +9,9 @@ classes, and judged on 10,000 episodes of yet others, the same for every method.
 subjects than their support. All distances between the test items are computed once, in both directions. Each seed
 prints a JSON line for every number of ways, the end a table in the layout of the paper's Table 5.
 
---table runs 1 and 5 shots, 5 and 10 ways, of all methods, and DTW and mean frames untrained beside them.
+A metric is trained with --train-shots, 1 by default, and tested with 1 and 5 shots, and 5 and 10 ways, unless --shots
+or --ways say otherwise; the paper trains one for each. --table runs all methods, and DTW and mean frames untrained too.
+
 Data come from --data-dir or $LIKEWISE_DATA, features from --features; see ``likewise.recipes.few_shot_data``. The paper
 trains a ResNet-50 on video by SGD, one episode a step, with 64 channels in TAP; here small encoders are trained by
 AdamW, several episodes at once, with TAP's 30 channels unless --width says otherwise.
@@ -66,7 +68,7 @@ class Settings:
     data: str = "utd_mhad"
     method: str = "tap"
     trained: bool = True
-    shots: int = 1
+    train_shots: int = 1
     encoder: str = "linear"
     steps: int = 800
     episodes_a_step: int = 4
@@ -91,9 +93,10 @@ def main(
     ways: Annotated[
         int | None, typer.Option(help="Classes of a test episode; by default 5, and 10 if there are.")
     ] = None,
-    shots: Annotated[int, typer.Option(help="Examples of each class, in training and in test.")] = 1,
+    shots: Annotated[int | None, typer.Option(help="Examples of each class; by default 1, and 5.")] = None,
+    train_shots: Annotated[int, typer.Option(help="Examples of each class in training.")] = 1,
     trained: Annotated[bool, typer.Option(help="Train it; otherwise the distance as it is.")] = True,
-    table: Annotated[bool, typer.Option(help="Run all methods, with 1 and 5 shots.")] = False,
+    table: Annotated[bool, typer.Option(help="Run all methods.")] = False,
     features: Annotated[Path | None, typer.Option(help="A folder of per-frame features, one .npy a clip.")] = None,
     splits: Annotated[Path | None, typer.Option(help="The folder of trainlist*.txt ..., if not features.")] = None,
     seeds: Annotated[int, typer.Option(help="How many runs, from seed 0.")] = 3,
@@ -126,7 +129,7 @@ def main(
         data,
         method,
         trained,
-        shots,
+        train_shots,
         encoder,
         steps,
         episodes_a_step,
@@ -144,12 +147,15 @@ def main(
     else:
         split = read(data, data_dir or Path(os.environ.get("LIKEWISE_DATA", ".")), frames)
     split = thinned(split, items).to("cuda" if torch.cuda.is_available() else "cpu")
-    rows = [base] if not table else [replace(base, method=m, trained=t, shots=s) for m, t in TABLE for s in SHOTS]
-    asked = [w for w in (WAYS if ways is None else (ways,)) if ways or w <= len(split.test.labels.unique())]
+    rows = [base] if not table else [replace(base, method=m, trained=t) for m, t in TABLE]
+    most = len(split.test.labels.unique())
+    several = WAYS if ways is None else (ways,)
+    asked = [(w, k) for w in several if ways or w <= most for k in (SHOTS if shots is None else (shots,))]
     lines, drawn = [], {}
     for settings in rows:
         for seed in range(first_seed, first_seed + (seeds if settings.trained else 1)):
-            kept = None if folder is None else folder / f"{data}, {settings.name}, {settings.shots}-shot, seed {seed}"
+            name = f"{data}, {settings.name}, {settings.train_shots}-shot, seed {seed}"
+            kept = None if folder is None else folder / name
             for line in run(settings, seed, split, asked, drawn, folder=kept, verbose=verbose):
                 lines.append(line)
                 emit(line, out)
@@ -160,13 +166,13 @@ def run(
     settings: Settings,
     seed: int,
     split: Split,
-    ways: list[int],
+    asked: list[tuple[int, int]],
     drawn: dict[tuple[int, int], tuple[Tensor, Tensor]],
     *,
     folder: Path | None = None,
     verbose: bool = False,
 ) -> list[dict]:
-    """Train one metric, and a mapping for each number of ways that goes to JSON. ``drawn`` keeps the test episodes."""
+    """Train one metric, and test it: a mapping for each of the ways and shots. ``drawn`` keeps the test episodes."""
     start = time.perf_counter()
     device = split.train.sequences.device
     torch.manual_seed(seed)
@@ -178,18 +184,18 @@ def run(
     metric.to(device)
     trained_in = time.perf_counter() - start
     with torch.no_grad():
-        D = metric.distance.matrix(metric.embed(split.test.sequences))
+        D = metric.distance.matrix(metric.embed(split.test.sequences)).cpu()
     seconds = time.perf_counter() - start - trained_in
     lines = []
-    for count in ways:
-        key = count, settings.shots
-        if key not in drawn:
+    judged = validation.few_shot(metric).accuracy
+    for ways, shots in asked:
+        if (ways, shots) not in drawn:
             part = split.test
-            drawn[key] = Episodes(part.labels, *key, 1, groups=part.groups, seed=1).take(settings.tests)
-        score = few_shot_accuracy(D, *drawn[key], prototypes=settings.method == "mean")
+            drawn[ways, shots] = Episodes(part.labels, ways, shots, 1, groups=part.groups, seed=1).take(settings.tests)
+        score = few_shot_accuracy(D, *drawn[ways, shots], prototypes=settings.method == "mean")
         lines.append({
-            "recipe": "few_shot", **asdict(settings), "ways": count, "seed": seed, "accuracy": score.accuracy,
-            "interval": score.interval, "validation_accuracy": validation.few_shot(metric).accuracy, **learned,
+            "recipe": "few_shot", **asdict(settings), "ways": ways, "shots": shots, "seed": seed,
+            "accuracy": score.accuracy, "interval": score.interval, "validation_accuracy": judged, **learned,
             "test_items": len(split.test), "wall_time": trained_in, "matrix_seconds": seconds,
             "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         })  # fmt: skip
@@ -210,7 +216,7 @@ def train(
     steps = min(50, settings.steps)  # an epoch
     ways = min(5, len(part.labels.unique()))
     episodes = Episodes(
-        part.labels, ways, settings.shots, settings.queries, per_batch=settings.episodes_a_step, batches=steps,
+        part.labels, ways, settings.train_shots, settings.queries, per_batch=settings.episodes_a_step, batches=steps,
         groups=part.groups, seed=seed,
     )  # fmt: skip
     epochs = max(1, settings.steps // steps)
@@ -283,7 +289,7 @@ def named(name: str) -> Callable[..., lw.Distance]:
 def validate_by(settings: Settings, part: Part) -> EpisodeValidation:
     """Episodes of the validation classes, with as many ways as there are, 5 at most."""
     ways = min(5, len(part.labels.unique()))
-    episodes = Episodes(part.labels, ways, settings.shots, 1, groups=part.groups, seed=2)
+    episodes = Episodes(part.labels, ways, settings.train_shots, 1, groups=part.groups, seed=2)
     return EpisodeValidation(
         part.sequences, part.labels, episodes, count=settings.validations, prototypes=settings.method == "mean"
     )
