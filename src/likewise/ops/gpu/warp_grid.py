@@ -321,6 +321,7 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, x_lengths
         ends = ((stays == 0) & enough) | ((value < infinite) == 0)
         finer = (stays == 0) & (ends == 0)
         share = tl.where(finer, share * 0.125, share)
+        tl.debug_barrier()  # every warp has read the state
         if finished == 0:
             tl.store(state + pair * STATE, tl.minimum(value, least_value))
             tl.store(state + pair * STATE + 1, tl.where(finer, level + 1.0, level))
