@@ -15,7 +15,7 @@ def pairs(count=12, seed=0):
 def test_the_pairs_are_as_described():
     found = pairs(50)
     assert found.x.shape == found.y.shape == (50, recipe.STEPS, recipe.CHANNELS)
-    assert (found.truth.diff(dim=1) > 0).all()
+    assert (found.truth.diff(dim=1) > 0).all()  # no warp turns back
     assert torch.equal(found.truth[:, 0], torch.zeros(50))
     assert torch.allclose(found.truth[:, -1], torch.ones(50))
     wander = (found.truth - found.times).abs().amax(0)

@@ -3,7 +3,7 @@
     python -m likewise.recipes.learnable_constraints --seeds 3 --plot constraints.png
 
 Signals repeat a motif, so that a warp can slip by a whole period; among their channels are ones that say nothing. The
-true warps stay close to the diagonal at first and wander off later on. Learned, by TimeErr through the warp, are
+true warps stay close to the diagonal at first and swing off it later on. Learned, by TimeErr through the warp, are
 
     features      a linear map of the channels,
     lambda        what bends cost, a number,
@@ -37,7 +37,7 @@ import likewise as lw
 STEPS = 48  # frames of a signal
 CHANNELS, INFORMATIVE = 6, 2
 PERIODS = 5  # of the motif in a signal
-WANDER = 0.09  # how far the true warps leave the diagonal, at most
+WANDER = 0.06  # how far the true warps leave the diagonal, at most
 NOISE = 0.6
 REGS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 BANDS = (0.05, 0.1, 0.15, 0.2, 0.5)  # no warp touches the last
@@ -130,9 +130,9 @@ def make_pairs(count: int, generator: torch.Generator) -> Pairs:
     times = torch.linspace(0, 1, STEPS)
     # Zero at both ends, small at first, and widest at two thirds of the time.
     shape = 6.75 * times.square() * (1 - times)
-    amount = WANDER * (2 * torch.rand(count, 1, generator=generator) - 1)
-    truth = times + amount * shape
-    phase = torch.rand(count, 1, generator=generator)
+    frequency, begin, phase = torch.rand(3, count, 1, generator=generator)
+    swing = torch.sin(2 * math.pi * ((0.5 + 1.5 * frequency) * times + begin))  # half a swing to two of them
+    truth = times + WANDER * shape * swing
 
     def motif(at: Tensor) -> Tensor:
         turn = 2 * math.pi * (PERIODS * at + phase)
