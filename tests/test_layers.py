@@ -14,13 +14,14 @@ ENDS = {"viz", "recipes", "web", "cli", "testing"}  # the library imports none o
 BELOW_DISTANCES = {"_check", "data", "ops"}
 BELOW_MODELS = BELOW_DISTANCES | {"distances"}
 BELOW_TRAINING = BELOW_MODELS | {"models", "losses", "regularizers", "evaluation"}
-EVERYTHING = BELOW_TRAINING | {"training", "search"}
+EVERYTHING = BELOW_TRAINING | {"training", "search", "dynamics"}
 MAY_IMPORT = {
     "_check": set(),
     "data": {"_check"},
     "ops": {"_check"},
     "losses": {"_check"},
     "regularizers": {"_check"},
+    "dynamics": {"_check"},
     "evaluation": {"_check"},
     "distances": BELOW_DISTANCES,
     "models": BELOW_MODELS,
@@ -38,7 +39,7 @@ MAY_IMPORT = {
 ENTRANCES = {"recipes", "web", "cli", "__main__"}
 # What parts that see matrices and tensors may import beside torch.
 STANDARD = {"collections", "concurrent", "copy", "dataclasses", "enum", "functools", "itertools", "math", "typing"}
-ONLY_TENSORS = {"losses", "regularizers", "evaluation"}
+ONLY_TENSORS = {"losses", "regularizers", "dynamics", "evaluation"}
 PEERS = {"aeon", "tslearn", "dtaidistance", "tsdistances", "pysdtw", "dtw", "gdtw", "ot"}
 
 

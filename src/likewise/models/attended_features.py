@@ -21,6 +21,12 @@ class Attended:
 
     features: (B, out). maps: for each layer its attention weights, (B, H, W) or (B, T), 0 in the padding and 1 in all;
     with ``MultiDimensional``, their mean over features.
+
+    Example:
+        >>> from likewise.models.small_cnn import SmallCNN
+        >>> encoder = AttendedFeatures(SmallCNN(3), layers=["norms.1"])
+        >>> {name: tuple(weights.shape) for name, weights in encoder.attend(torch.rand(2, 3, 16, 16)).maps.items()}
+        {'norms.1': (2, 8, 8)}
     """
 
     features: Tensor
