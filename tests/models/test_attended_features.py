@@ -15,16 +15,16 @@ from tests.training.problems import problem
 
 ATTENTIONS = [
     Additive(),
-    Additive(two_maps=True),
+    Additive(hidden=3),
     Multiplicative(),
-    Multiplicative(two_maps=True),
+    Multiplicative(hidden=3),
     MultiDimensional(),
     MultiDimensional(over_features=True),
 ]
 
 
 def name(attention):
-    flags = [key for key in ("two_maps", "over_features") if getattr(attention, key, False)]
+    flags = [key for key in ("hidden", "over_features") if getattr(attention, key, False)]
     return "-".join([type(attention).__name__, *flags])
 
 
@@ -306,7 +306,7 @@ def test_an_example_tells_the_sizes():
 
 
 def test_a_map_that_does_not_go_with_the_lengths():
-    with pytest.raises(ValueError, match=r"x gives .* which does not go with lengths up to 5"):
+    with pytest.raises(ValueError, match="x gives 3 steps, which does not go with lengths up to 5"):
         as_map("op", "x", torch.zeros(2, 3, 4), torch.tensor([5, 1]))
     with pytest.raises(ValueError, match=r"x gives \(2,\); expected \(B, C, H, W\), \(B, T, C\) or \(B, C\)"):
         as_map("op", "x", torch.zeros(2))

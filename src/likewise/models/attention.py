@@ -59,7 +59,7 @@ class Attention(nn.Module):
 
 
 class Multiplicative(Attention):
-    """S(q, u) = (W1 q) . u, or (W1 q) . (W2 u) with ``two_maps``.
+    """S(q, u) = (W1 q) . u, or (W1 q) . (W2 u) with ``hidden``, the number of features that W1 and W2 give.
 
     Reference: equations 8 and 9 of Al-Kaabi, Monsefi & Zabihzadeh, A Framework to Enhance Generalization of Deep Metric
     Learning methods; (9) is printed with a plus for the inner product.
@@ -69,16 +69,16 @@ class Multiplicative(Attention):
         torch.Size([2, 1, 5])
     """
 
-    def __init__(self, two_maps: bool = False, *, channels: int | None = None, width: int | None = None) -> None:
+    def __init__(self, hidden: int | None = None, *, channels: int | None = None, width: int | None = None) -> None:
         super().__init__(channels, width)
-        self.two_maps = two_maps
+        self.hidden = None if hidden is None else _check.whole(type(self).__name__, "hidden", hidden)
         if self.channels is not None and self.width is not None:
-            self.inward = _weight(self.width, self.channels)
-            self.across = _weight(self.width, self.width) if two_maps else None
+            self.inward = _weight(self.hidden or self.width, self.channels)
+            self.across = _weight(self.hidden, self.width) if self.hidden else None
 
     def sized(self, channels: int, width: int) -> Self:
         """The same attention, with weights of its own."""
-        return type(self)(self.two_maps, channels=channels, width=width)
+        return type(self)(self.hidden, channels=channels, width=width)
 
     def scores(self, positions: Tensor, u: Tensor) -> Tensor:
         """S (B, 1, P) for positions (B, C, P) and u (B, W)."""
@@ -88,8 +88,9 @@ class Multiplicative(Attention):
 
 
 class Additive(Attention):
-    """S(q, u) = w . tanh(W1 q + u), or w . tanh(W1 q + W2 u) with ``two_maps``.
+    """S(q, u) = w . tanh(W1 q + u), or w . tanh(W1 q + W2 u) with ``hidden``.
 
+    hidden: the number of features that W1 and W2 give; cheaper than u's own width where that is large.
     tanh: without it, S is w . W1 q and a constant: the weights then do not depend on u at all. (So it is in code of the
         paper's authors for a sister project.)
 
@@ -104,25 +105,26 @@ class Additive(Attention):
     rows = 1  # scores of a position
 
     def __init__(
-        self, two_maps: bool = False, tanh: bool = True, *, channels: int | None = None, width: int | None = None
+        self, hidden: int | None = None, tanh: bool = True, *, channels: int | None = None, width: int | None = None
     ) -> None:
         super().__init__(channels, width)
-        self.two_maps = two_maps
+        self.hidden = None if hidden is None else _check.whole(type(self).__name__, "hidden", hidden)
         self.tanh = tanh
         if self.channels is not None and self.width is not None:
-            self.inward = _weight(self.width, self.channels)
-            self.across = _weight(self.width, self.width) if two_maps else None
-            self.outward = _weight(self.rows or self.channels, self.width)
+            inner = self.hidden or self.width
+            self.inward = _weight(inner, self.channels)
+            self.across = _weight(inner, self.width) if self.hidden else None
+            self.outward = _weight(self.rows or self.channels, inner)
 
     def sized(self, channels: int, width: int) -> Self:
         """The same attention, with weights of its own."""
-        return type(self)(self.two_maps, self.tanh, channels=channels, width=width)
+        return type(self)(self.hidden, self.tanh, channels=channels, width=width)
 
     def scores(self, positions: Tensor, u: Tensor) -> Tensor:
         """S (B, 1, P) for positions (B, C, P) and u (B, W)."""
         wanted = u if self.across is None else u @ self.across.T
-        both = self.inward @ positions + wanted[..., None]  # (B, W, P)
-        return self.outward @ (both.tanh() if self.tanh else both)
+        both = _project(self.inward, positions) + wanted[..., None]  # (B, W or hidden, P)
+        return _project(self.outward, both.tanh() if self.tanh else both)
 
 
 class MultiDimensional(Additive):
@@ -142,19 +144,19 @@ class MultiDimensional(Additive):
 
     def __init__(
         self,
-        two_maps: bool = False,
+        hidden: int | None = None,
         tanh: bool = True,
         over_features: bool = False,
         *,
         channels: int | None = None,
         width: int | None = None,
     ) -> None:
-        super().__init__(two_maps, tanh, channels=channels, width=width)
+        super().__init__(hidden, tanh, channels=channels, width=width)
         self.over_features = over_features
 
     def sized(self, channels: int, width: int) -> Self:
         """The same attention, with weights of its own."""
-        return type(self)(self.two_maps, self.tanh, self.over_features, channels=channels, width=width)
+        return type(self)(self.hidden, self.tanh, self.over_features, channels=channels, width=width)
 
     def weights(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         """Weights (B, C, P), 0 in the padding."""
@@ -162,6 +164,15 @@ class MultiDimensional(Additive):
             return super().weights(scores, mask)
         weights = scores.softmax(1)
         return weights if mask is None else weights.masked_fill(~mask[:, None], 0)
+
+
+def _project(weight: Tensor, positions: Tensor) -> Tensor:
+    """weight (R, C) times the features (B, C, P) of each position: (B, R, P), without turning the map around."""
+    if len(weight) == 1:
+        return weight.expand(len(positions), 1, -1) @ positions
+    if positions.mT.is_contiguous():
+        return nn.functional.linear(positions.mT, weight).mT
+    return nn.functional.conv1d(positions, weight[..., None])
 
 
 def _weight(rows: int, columns: int) -> nn.Parameter:

@@ -118,15 +118,15 @@ def as_map(
         if lengths is None or not len(lengths) or len(output) != int(lengths.sum()):
             return FeatureMap(output[..., None], None, ())
         output = torch.nn.utils.rnn.pad_sequence(list(output.split(lengths.tolist())), batch_first=True)  # (B, T, C)
-    elif isinstance(layer, CHANNELS_FIRST):
-        output = output.mT
-    steps = output.shape[1]
+        layer = None
+    values = output if isinstance(layer, CHANNELS_FIRST) else output.mT  # (B, C, T)
+    steps = values.shape[2]
     if lengths is None or (full and len(lengths) and int(lengths[0]) == steps):
-        return FeatureMap(output.mT, None, (steps,))
-    if len(lengths) != len(output) or (len(lengths) and int(lengths.max()) > steps):
-        _check.refuse(op, f"{name} gives {tuple(output.shape)}, which does not go with lengths up to {lengths.max()}")
-    mask = (torch.arange(steps) < lengths[:, None]).to(output.device)  # (B, T)
-    return FeatureMap(output.masked_fill(~mask[..., None], 0).mT, mask, (steps,))
+        return FeatureMap(values, None, (steps,))
+    if len(lengths) != len(values) or (len(lengths) and int(lengths.max()) > steps):
+        _check.refuse(op, f"{name} gives {steps} steps, which does not go with lengths up to {int(lengths.max())}")
+    mask = (torch.arange(steps) < lengths[:, None]).to(values.device)  # (B, T)
+    return FeatureMap(torch.where(mask[:, None], values, 0), mask, (steps,))
 
 
 def read_items(op: str, x: object) -> tuple[Any, Tensor | None]:
