@@ -41,7 +41,7 @@ def test_it_trains_scores_and_goes_on(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "row", [{"distance": "softdtw", "loss": "lifted"}, {"distance": "dtw", "augment": False}, {"self_supervised": True},
+    "row", [{"distance": "softdtw", "loss": "lifted"}, {"distance": "dtw", "augment": False}, {"distance": "opw", "augment": False}, {"self_supervised": True},
             {"distance": "tap_transformer", "loss": "binomial"}, {"distance": "tap_deep", "loss": "hm_hinge"}]
 )  # fmt: skip
 def test_every_kind_of_row_runs(tmp_path, row):
@@ -70,8 +70,8 @@ def test_a_speaker_is_held_out(tmp_path, capsys):
 
 
 def test_bad_words_are_refused(tmp_path):
-    with pytest.raises(SystemExit, match="error: unknown 'opw'; expected one of tap"):
-        tap.main(distance="opw", data_dir=tmp_path)
+    with pytest.raises(SystemExit, match="error: unknown 'twed'; expected one of tap"):
+        tap.main(distance="twed", data_dir=tmp_path)
     with pytest.raises(SystemExit, match="is not there; give --data-dir"):
         tap.main(data_dir=tmp_path)
     with pytest.raises(SystemExit, match="error: unknown 'theirs'; expected one of paper, ours"):

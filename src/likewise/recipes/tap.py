@@ -65,7 +65,9 @@ DISTANCES: dict[str, Callable[[int], lw.Distance]] = {
     "tap_transformer": lambda channels: lw.TransformerTAP(channels),
     "softdtw": lambda channels: lw.SoftDTW(gamma=1.0),
     "dtw": lambda channels: lw.DTW(),
+    "opw": lambda channels: lw.OPW(),
 }
+SUMS = ("softdtw", "dtw")
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,9 @@ TRAINING: dict[str, dict[str, object]] = {
     "ours": {"augment": False, "epochs": 32, "lr": 2e-3, "cosine": True, "dropout": 0.2, "jitter": (0.3, 0.1, 0.2)},
 }
 TABLES: dict[int, list[dict[str, object]]] = {
-    1: [{"loss": loss, "distance": d} for d in ("tap", "softdtw", "dtw") for loss in ("hm", "lifted", "binomial")],
+    1: [
+        {"loss": loss, "distance": d} for d in ("tap", "softdtw", "dtw", "opw") for loss in ("hm", "lifted", "binomial")
+    ],
     8: [{"loss": loss, "augment": augment} for loss in ("hm", "lifted", "binomial") for augment in (True, False)],
     9: [{"loss": loss, "distance": d} for loss in ("hm", "binomial") for d in ("tap", "tap_transformer")],
     10: [{"loss": loss, "distance": d} for loss in ("hm", "binomial") for d in ("tap", "tap_large", "tap_deep")],
@@ -183,7 +187,7 @@ def run(
         encoder = Jitter(encoder, offset=offset, scale=scale, noise=noise)
     metric = lw.Metric(encoder, DISTANCES[settings.distance](channels))
     predicts = isinstance(metric.distance, (lw.TAP, lw.TransformerTAP))
-    losses = LOSSES if predicts else LOSSES_OF_SUMS
+    losses = LOSSES_OF_SUMS if settings.distance in SUMS else LOSSES
     # As in the paper's code: the loss is a sum over the batch, the self-supervised part a mean, by the batch once more.
     terms = [lw.SelfSupervised(1 if settings.self_supervised else 1 / settings.batch_size)] if predicts else []
     history = lw.fit(
