@@ -37,6 +37,8 @@ def test_contract(loss):
     half = loss(x.half(), labels)
     assert half.dtype == torch.float32
     torch.testing.assert_close(half, value, rtol=1e-2, atol=1e-2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(loss(x, labels), value), "mixed precision"
     (slope,) = torch.autograd.grad(value, x)
     assert slope.isfinite().all()
     assert loss(x[:0], labels[:0]) == 0

@@ -184,6 +184,10 @@ def test_contract(kind):
     found = kind(half, LABELS)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), value, rtol=2e-3, atol=2e-3)
+    single = [x.float() for x in features] if isinstance(features, list) else features.float()
+    expected = kind(single, LABELS)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(kind(single, LABELS), expected), "mixed precision"
 
 
 @pytest.mark.parametrize("kind", EVERY, ids=lambda kind: type(kind).__name__)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from likewise import _check
 from likewise.losses.pml import cos_face
-from likewise.losses.vector_loss import VectorLoss
+from likewise.losses.vector_loss import VectorLoss, full_precision
 
 
 class AMSoftmax(VectorLoss):
@@ -46,7 +46,8 @@ class AMSoftmax(VectorLoss):
         x = self.vectors(x)
         if x.shape[1] != self.channels:
             _check.refuse(self.name, f"expected x with {self.channels} features, got {x.shape[1]}")
-        return self.loss.get_cosine(x)  # type: ignore[operator]
+        with full_precision(x):
+            return self.loss.get_cosine(x)  # type: ignore[operator]
 
     def value(self, x: Tensor, labels: Tensor) -> Tensor:
         """The mean cross entropy."""

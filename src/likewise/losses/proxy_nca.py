@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from likewise import _check
-from likewise.losses.vector_loss import VectorLoss
+from likewise.losses.vector_loss import VectorLoss, full_precision
 
 START = 1 / 8  # standard deviation of the proxies at the start, as in the published code
 
@@ -52,7 +52,8 @@ class ProxyNCA(VectorLoss):
         x = self.vectors(x)
         if x.shape[1] != self.channels:
             _check.refuse(self.name, f"expected x with {self.channels} features, got {x.shape[1]}")
-        cosines = normalize(x, dim=1) @ normalize(self.proxies.to(x), dim=1).T
+        with full_precision(x):
+            cosines = normalize(x, dim=1) @ normalize(self.proxies.to(x), dim=1).T
         far = self.scale * self.proxy_scale * cosines
         return self.scale**2 + self.proxy_scale**2 - 2 * far
 

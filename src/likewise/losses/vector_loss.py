@@ -15,7 +15,7 @@ class VectorLoss(nn.Module):
     centres are parameters, which ``fit`` trains and keeps with the metric (``lr={"encoder": 1e-4, "loss": 1e-2}``).
     ``fit(metric, items, labels, loss)`` hands them what the encoder gives. Subclasses write ``value``.
 
-    Half precision is computed in float32. An empty batch has loss 0.
+    Half precision is computed in float32, under autocast too. An empty batch has loss 0.
 
     Example:
         >>> class Size(VectorLoss):
@@ -38,7 +38,8 @@ class VectorLoss(nn.Module):
         """The loss, a scalar, of vectors x (N, C) with labels (N,), whole numbers."""
         x = self.vectors(x)
         codes = self._labels(labels, x)
-        return self.value(x, codes) if len(x) else x.sum()
+        with full_precision(x):
+            return self.value(x, codes) if len(x) else x.sum()
 
     def vectors(self, x: object) -> Tensor:
         """Vectors (N, C) in float32 or better, checked."""
@@ -72,3 +73,8 @@ class VectorLoss(nn.Module):
         if len(x) and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
             raise TypeError(f"{self.name}: expected labels to be integers, got {tensor.dtype}")
         return tensor.detach().to(x.device, torch.int64)
+
+
+def full_precision(x: Tensor) -> torch.autocast:
+    """A context in which autocast leaves products of x as precise as x is."""
+    return torch.autocast(x.device.type, enabled=False)

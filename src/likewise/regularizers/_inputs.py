@@ -38,6 +38,11 @@ def read_labels(op: str, labels: Any, features: Tensor) -> Tensor:
     return tensor.detach().to(features.device, torch.int64)
 
 
+def full_precision(x: Tensor) -> torch.autocast:
+    """A context in which autocast leaves products of x as precise as x is: differences of them are what counts."""
+    return torch.autocast(x.device.type, enabled=False)
+
+
 def mean_of_pairs(values: Tensor, keep: Tensor) -> Tensor:
     """The mean of the kept cells of a matrix (B, B); a zero that can be differentiated without any."""
     return values.masked_fill(~keep, 0).sum() / keep.sum().clamp(min=1)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from likewise import _check
-from likewise.regularizers._inputs import mean_of_pairs, read_features, read_labels, squared_distances
+from likewise.regularizers._inputs import full_precision, mean_of_pairs, read_features, read_labels, squared_distances
 
 
 class EnergyConfusion(nn.Module):
@@ -30,4 +30,5 @@ class EnergyConfusion(nn.Module):
         if len(layers) != 1:
             _check.refuse("EnergyConfusion", f"expected features of one layer, got {len(layers)}")
         classes = read_labels("EnergyConfusion", labels, layers[0])
-        return mean_of_pairs(squared_distances(layers[0]), classes[:, None] != classes)
+        with full_precision(layers[0]):
+            return mean_of_pairs(squared_distances(layers[0]), classes[:, None] != classes)

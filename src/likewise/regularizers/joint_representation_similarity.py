@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from likewise import _check
-from likewise.regularizers._inputs import mean_of_pairs, read_features, read_labels
+from likewise.regularizers._inputs import full_precision, mean_of_pairs, read_features, read_labels
 from likewise.regularizers.kernels import GaussianMixture
 
 Kernel = Callable[[Tensor], Tensor]
@@ -23,8 +23,8 @@ class JointRepresentationSimilarity(nn.Module):
         ``MomentGenerating``, or a function (B, C) -> (B, B). By default mixtures of three Gaussians, and a single one
         for the last of three layers, as in the paper.
 
-    A batch of one class gives 0. Memory is O(B^2); half precision is computed in float32. With one layer it is the
-    marginal similarity, ``MarginalSimilarity``.
+    A batch of one class gives 0. Memory is O(B^2); half precision is computed in float32, under autocast too. With one
+    layer it is the marginal similarity, ``MarginalSimilarity``.
     Reference: Chu et al. (2020), Distance Metric Learning with Joint Representation Diversification, equations 3 and 4.
 
     Example:
@@ -49,7 +49,8 @@ class JointRepresentationSimilarity(nn.Module):
         """The similarity, a scalar, of features (B, C_l) of items of classes labels (B,)."""
         layers = read_features(self.name, features)
         classes = read_labels(self.name, labels, layers[0])
-        return self.value(self.joint(layers), classes)
+        with full_precision(layers[0]):
+            return self.value(self.joint(layers), classes)
 
     def joint(self, layers: Sequence[Tensor]) -> Tensor:
         """The product (B, B) of the layers' kernels."""
@@ -166,7 +167,8 @@ class IntraClassPenalty(nn.Module):
         if len(layers) != 1:
             _check.refuse("IntraClassPenalty", f"expected features of one layer, got {len(layers)}")
         classes = read_labels("IntraClassPenalty", labels, layers[0])
-        cells = GaussianMixture(1, bandwidth=2.0)(layers[0])
+        with full_precision(layers[0]):
+            cells = GaussianMixture(1, bandwidth=2.0)(layers[0])
         pairs = (classes[:, None] == classes) & ~torch.eye(len(cells), dtype=torch.bool, device=cells.device)
         mates = pairs.sum(1, keepdim=True)  # n - 1
         share = (mates * (mates + 1)).clamp(min=1)  # n (n - 1) ordered pairs
