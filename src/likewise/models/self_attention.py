@@ -21,7 +21,7 @@ class SelfAttention(nn.Module):
 
     Frames attend to the real frames of their sequence only. Reference: Su & Wen (ICLR 2022), appendix A.3. The paper
     does not say what P is; 0.1 is its code's, which also adds X twice, Xp = 2 X + P, and has biases in the three linear
-    maps. Wv starts at zero here, as if there were no attention: with a few training classes that generalises better.
+    maps. Here Wv starts at zero, so that training begins with the frames as they are.
 
     Example:
         >>> from likewise.models.frame_mlp import FrameMLP

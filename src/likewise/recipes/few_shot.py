@@ -74,6 +74,7 @@ class Settings:
     episodes_a_step: int = 4
     queries: int = 5  # of each class, in training; 1 in test, as in the paper
     lr: float = 1e-3
+    attention_lr: float = 5e-5  # of SA-TAP's three maps, which overfit a few training classes at once
     weight_decay: float = 1e-4
     augment: bool = True
     frames: int = 32
@@ -106,6 +107,7 @@ def main(
     episodes_a_step: int = 4,
     queries: int = 5,
     lr: float = 1e-3,
+    attention_lr: Annotated[float, typer.Option(help="Of SA-TAP's self-attention.")] = 5e-5,
     weight_decay: float = 1e-4,
     augment: Annotated[bool, typer.Option(help="Change skeletons at random in training.")] = True,
     frames: Annotated[int, typer.Option(help="Frames of a skeleton sequence; the paper has 8 of a video.")] = 32,
@@ -135,6 +137,7 @@ def main(
         episodes_a_step,
         queries,
         lr,
+        attention_lr,
         weight_decay,
         augment,
         frames,
@@ -223,6 +226,9 @@ def train(
     loss = EpisodeLoss(
         episodes, scale=scale_for(metric, part, seed), learn_scale=True, prototypes=settings.method == "mean"
     )
+    rates = {"rest": settings.lr}
+    if isinstance(metric.encoder, SelfAttention):
+        rates |= {f"encoder.{part}": settings.attention_lr for part in ("queries", "keys", "values")}
     history = lw.fit(
         metric,
         part.sequences,
@@ -233,7 +239,8 @@ def train(
         val=validation,
         val_every=max(1, epochs // 8),
         epochs=epochs,
-        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=settings.lr, weight_decay=settings.weight_decay),
+        lr=rates,
+        optimizer=lambda groups: torch.optim.AdamW(groups, weight_decay=settings.weight_decay),
         scheduler=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs),
         clip=5.0,
         augment=split.augment if settings.augment else None,
