@@ -38,6 +38,7 @@ from likewise.recipes.audio_slices import SPLITS, WIDTHS, Slices, read_slices
 
 BASE = ("base_dtw", "base_gdtw")
 LEARNED = ("softdtw", "along_gt", "dilate", "decdtw")
+CONTINUOUS = ("base_gdtw", "decdtw")  # aligned with GDTW, the others with DTW
 REGS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.3)
 AT_ONCE = 64  # slices aligned at once when nothing is learned
 
@@ -89,7 +90,8 @@ def main(
             thinned(read_slices(source, split, feature, mel_folder=mel_dir), items).to(device) for split in SPLITS
         )
         settings = Settings(feature, batch_size=batch_size, lr=lr)
-        settings = replace(settings, reg=reg or best_reg(settings, val))
+        if reg is not None or set(chosen[1]) & set(CONTINUOUS):
+            settings = replace(settings, reg=reg or best_reg(settings, val))
         for method in chosen[1]:
             row = replace(settings, method=method, **OF_METHOD.get(method, {}))  # type: ignore[arg-type]
             row = row if epochs is None else replace(row, epochs=epochs)
@@ -233,7 +235,7 @@ def dtw_warp(settings: Settings, slices: Slices) -> lw.Warp:
 @torch.no_grad()
 def errors(settings: Settings, encoders: nn.Module, slices: Slices) -> tuple[Tensor, Tensor]:
     """TimeErr and TimeDev (N,) of the slices, in milliseconds."""
-    warp_of = gdtw_warp if settings.method in ("base_gdtw", "decdtw") else dtw_warp
+    warp_of = gdtw_warp if settings.method in CONTINUOUS else dtw_warp
     found: list[Tensor] = []
     for first in range(0, len(slices), AT_ONCE):
         part = encoders(slices[first : first + AT_ONCE])

@@ -13,6 +13,12 @@ alone and together. They begin as what a user would have tried without learning:
 lambda and the constant band, of a grid, that are best on validation pairs. What is not learned stays so. Every variant
 keeps the step that was best on validation pairs, and is scored on test pairs.
 Prints a JSON line for each seed and variant, then a table; draws the learned band beside the warps that it is for.
+
+What it shows (results/learnable_constraints.jsonl, mean TimeErr of three seeds): nothing learned 17.4, lambda and band
+16.0, features 10.8, features and lambda 10.7, features and band 9.1, all 9.2. The band helps in every seed, and comes
+to enclose the true warps; lambda, once chosen on a grid, has nothing to gain. Where the true warps are smooth enough for
+a stiff lambda, a band has nothing to add either; nor has it on the audio slices of ``likewise.recipes.audio_score``,
+whose true warps leave the diagonal by up to 0.4 of the duration: bands of 0.2 and less harm there.
 """
 
 import copy
