@@ -16,9 +16,10 @@ Prints a JSON line for each seed and variant, then a table; draws the learned ba
 
 What it shows (results/learnable_constraints.jsonl, mean TimeErr of three seeds): nothing learned 17.4, lambda and band
 16.0, features 10.8, features and lambda 10.7, features and band 9.1, all 9.2. The band helps in every seed, and comes
-to enclose the true warps; lambda, once chosen on a grid, has nothing to gain. Where the true warps are smooth enough for
-a stiff lambda, a band has nothing to add either; nor has it on the audio slices of ``likewise.recipes.audio_score``,
-whose true warps leave the diagonal by up to 0.4 of the duration: bands of 0.2 and less harm there.
+to enclose the true warps; lambda, once chosen on a grid, has nothing to gain. Where the true warps are smooth enough
+for a stiff lambda, a band has nothing to add either; nor has it on the audio slices of
+``likewise.recipes.audio_score``, whose true warps leave the diagonal by up to 0.4 of the duration: bands of 0.2 and
+less harm there.
 """
 
 import copy
