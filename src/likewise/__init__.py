@@ -49,12 +49,14 @@ from likewise.evaluation.significance import PairedTest, paired_test
 from likewise.evaluation.warps import position_error, share_below, time_deviation, time_error, trajectory_error
 from likewise.models.attended_features import Attended, AttendedFeatures
 from likewise.models.attention import Additive, Attention, MultiDimensional, Multiplicative
+from likewise.models.class_head import ClassHead
 from likewise.models.embedder import Embedder
 from likewise.models.frame_mlp import FrameMLP
 from likewise.models.frozen_batch_norm import freeze_batch_norm
 from likewise.models.gradient_reversal import GradientReversal
 from likewise.models.gru_encoder import GRUEncoder
 from likewise.models.jitter import Jitter
+from likewise.models.layers import FeatureMap
 from likewise.models.metric import Metric
 from likewise.models.self_attention import SelfAttention
 from likewise.models.small_cnn import SmallCNN
@@ -98,6 +100,7 @@ __all__ = [
     "Candidates",
     "ClassAdversary",
     "ClassBalanced",
+    "ClassHead",
     "Cosine",
     "CoupledAlignment",
     "CoupledGRU",
@@ -108,6 +111,7 @@ __all__ = [
     "EpisodeLoss",
     "Episodes",
     "Euclidean",
+    "FeatureMap",
     "FewShotScore",
     "FrameMLP",
     "GRUEncoder",

@@ -42,7 +42,8 @@ class GDTW(Distance):
     Tensors have derivatives, and become parameters if they are ``nn.Parameter``. The cost's derivatives are those of
     the objective at the solution, the warp's those of the optimality conditions. They are right also where a knot
     sits on a frame of x, as it does in every other warp; ``likewise.ops.gdtw`` says how this departs from the paper.
-    Warps are at least float32. Memory: O(knots grid) bytes for each pair at work. On the CPU.
+    Warps are at least float32. Memory: O(knots grid) bytes for each pair at work. For CUDA tensors the grid is searched
+    on the GPU, and the CPU polishes what it found.
     Reference: Deriso & Boyd (2019), arXiv:1905.12893; Xu et al. (2023), arXiv:2303.10778 (DecDTW).
 
     Example:
