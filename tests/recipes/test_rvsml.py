@@ -32,6 +32,8 @@ def test_it_learns_scores_and_goes_on(tmp_path, capsys):
     for first, second in zip(lines[:3], lines[3:], strict=True):
         assert first["wall_time"] == second["wall_time"]
         assert first["map"] == second["map"]
+    with pytest.raises(SystemExit, match="keeps a metric of other settings; give another --folder"):
+        rvsml.main(standardize=True, max_iter=5, **settings)
     assert lines[0]["accuracy"] > 0.6
     assert "rvsml opw, standardised" in capsys.readouterr().out
     assert isinstance(lw.Metric.load(tmp_path / "runs" / "rvsml dtw, standardised, seed 0" / "metric"), lw.Metric)

@@ -8,6 +8,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks
 
 import likewise as lw
+from likewise.distances.opw import OPW
 from likewise.training import rvsml
 from likewise.training.rvsml import RVSML, virtual_sequences
 from tests.training.problems import problem
@@ -51,8 +52,10 @@ def by_loops(items, y, aligner, ridge, steps, tol, max_iter):
 
 
 # The first plan gives all rows of a class the same image, and many paths of DTW the same cost: of several rows,
-# rounding then chooses the path. Soft-DTW takes all of them.
-@pytest.mark.parametrize(("aligner", "steps"), [(lw.DTW(), 1), (lw.SoftDTW(0.3), 1), (lw.SoftDTW(0.3), 3)])
+# rounding then chooses the path. Soft-DTW takes all of them, OPW has one best plan.
+@pytest.mark.parametrize(
+    ("aligner", "steps"), [(lw.DTW(), 1), (lw.SoftDTW(0.3), 1), (lw.SoftDTW(0.3), 3), (OPW(n_iter=20), 3)]
+)
 def test_equal_to_plain_loops(aligner, steps):
     x, y = data()
     learner = RVSML(aligner, ridge=0.05, steps=steps, max_iter=6, tol=1e-4).fit(x, y)

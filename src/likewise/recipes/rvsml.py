@@ -44,7 +44,7 @@ ALIGNERS: dict[str, Callable[[], lw.Distance]] = {
     "opw_converged": OPW,
 }
 RIDGES = {"dtw": 0.1, "softdtw": 0.1, "opw": 0.01, "opw_converged": 0.01}
-LINES, WEIGHTS = "lines.json", "metric"
+KEPT, WEIGHTS = "learned.json", "metric"
 
 
 @dataclass(frozen=True)
@@ -116,13 +116,17 @@ def run(
 ) -> dict:
     """Learn and score one metric; a mapping that goes to JSON."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    if folder is not None and (folder / LINES).exists():
-        metric, learned = lw.Metric.load(folder / WEIGHTS), json.loads((folder / LINES).read_text())
+    wanted = {**asdict(settings), "train": len(train)}
+    if folder is not None and (folder / KEPT).exists():
+        kept = json.loads((folder / KEPT).read_text())
+        if kept["wanted"] != wanted:
+            raise SystemExit(f"error: {folder} keeps a metric of other settings; give another --folder")
+        metric, learned = lw.Metric.load(folder / WEIGHTS), kept["learned"]
     else:
         metric, learned = learn(settings, train, device, verbose)
         if folder is not None:
             metric.save(folder / WEIGHTS)
-            (folder / LINES).write_text(json.dumps(learned))
+            (folder / KEPT).write_text(json.dumps({"wanted": wanted, "learned": learned}))
     metric.to(device)
     start = time.perf_counter()
     scores = lw.evaluate(
