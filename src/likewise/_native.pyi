@@ -71,6 +71,32 @@ def soft_dtw_gradients(
 ) -> None: ...
 def soft_dtw_hessian(isa: str, problem: object, tangent: int, product: int, begin: int, end: int) -> None: ...
 
+class TransportSettings:
+    def __init__(
+        self,
+        reg: float,
+        inverse_difference: float,
+        delta: float,
+        time_weight: float,
+        n_iter: int,
+        tolerance: float,
+        max_iter: int,
+        x_mass: int,
+        y_mass: int,
+    ) -> None: ...
+
+def transport_solve(
+    isa: str,
+    problem: object,
+    settings: object,
+    order: int,
+    values: int,
+    errors: int,
+    plans: int,
+    begin: int,
+    end: int,
+) -> None: ...
+
 class WarpProblem:
     def __init__(
         self,
@@ -118,4 +144,37 @@ def gdtw_polish(
 ) -> None: ...
 def gdtw_gradients(
     isa: str, problem: object, warps: int, holds: int, gradients: object, begin: int, end: int
+) -> None: ...
+
+class CoupledProblem:
+    def __init__(
+        self,
+        gx: int,
+        gy: int,
+        rows: int,
+        columns: int,
+        x_lengths: int,
+        y_lengths: int,
+        order: int,
+        weights: int,
+        hidden: int,
+        layers: int,
+        pairs: int,
+        x_steps: int,
+        y_steps: int,
+        float64: bool,
+    ) -> None: ...
+
+def coupled_gru_lanes(isa: str, float64: bool) -> int: ...
+def coupled_gru_states(isa: str, problem: object, states: int, every: bool, begin: int, end: int) -> None: ...
+def coupled_gru_gradients(
+    isa: str,
+    problem: object,
+    grad: int,
+    every: bool,
+    gx_grad: int,
+    gy_grad: int,
+    weights_grad: int,
+    begin: int,
+    end: int,
 ) -> None: ...

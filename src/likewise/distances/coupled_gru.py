@@ -149,7 +149,7 @@ class CoupledGRU(Distance):
                 self._in_chunks(gx, gy, n, m, pairs // len(gy), pairs % len(gy)).reshape(len(gx), len(gy)).to(x.dtype)
             )
         rows, columns = torch.triu_indices(len(gx), len(gx), 1, device=x.device)
-        half = self._in_chunks(gx, gx, n, n, rows, columns)
+        half = self._in_chunks(gx, None, n, None, rows, columns)
         whole = half.new_zeros(len(gx), len(gx)).index_put((rows, columns), half)
         return (whole + whole.T).to(x.dtype)
 
@@ -173,33 +173,47 @@ class CoupledGRU(Distance):
     def _prepare(
         self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Projections and lengths of both sides; without y, those of x twice."""
-        given = [(x, "x", x_lengths)] + ([] if y is None else [(y, "y", y_lengths)])
-        found = []
-        for values, name, lengths in given:
-            if values.shape[2] != self.channels and len(values):
-                _check.refuse(self.name, f"expected {name} with {self.channels} channels, got {values.shape[2]}")
-            _check.finite(self.name, name, values, lengths)
-            if lengths is not None and len(values):
-                values = values[:, : lengths.max()]  # more padding would only cost time
-            empty = at_least_float32(values.new_empty(0, values.shape[1], 3 * self.hidden[0]))
-            projected = projections(values, self._cells()[0], lengths) if len(values) else empty
-            found.append((projected, full_lengths(values, lengths)))
-        (gx, n), (gy, m) = found[0], found[-1]
+        """Projections and lengths of both sides; those of x twice where y is x, or None."""
+        gx, n = self._project("x", x, x_lengths)
+        if y is None or (y is x and y_lengths is x_lengths):
+            return gx, gx, n, n
+        gy, m = self._project("y", y, y_lengths)
         return gx, gy, n, m
 
-    def _in_chunks(self, gx: Tensor, gy: Tensor, n: Tensor, m: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    def _project(self, name: str, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Projections (N, T, 3H) of sequences for the first layer, and their lengths (N,)."""
+        n = full_lengths(x, lengths)
+        if not len(x):
+            return at_least_float32(x.new_empty(0, x.shape[1], 3 * self.hidden[0])), n
+        if x.shape[2] != self.channels:
+            _check.refuse(self.name, f"expected {name} with {self.channels} channels, got {x.shape[2]}")
+        _check.finite(self.name, name, x, lengths)
+        if lengths is not None:
+            x = x[:, : lengths.max()]  # more padding would only cost time
+        return projections(x, self._cells()[0], lengths), n
+
+    def _in_chunks(
+        self, gx: Tensor, gy: Tensor | None, n: Tensor, m: Tensor | None, rows: Tensor, columns: Tensor
+    ) -> Tensor:
         """Distances (P,) of the pairs, all at once with gradients."""
         chunk = max(1, len(rows))
         if not torch.is_grad_enabled():
-            steps = max(gx.shape[1], gy.shape[1])
-            each = 2 * self.hidden[-1] + sum(8 * steps * width for width in self.hidden[1:])
+            each = 2 * self.hidden[-1]
+            if gx.is_cuda and len(self.hidden) > 1:
+                steps = gx.shape[1] if gy is None else max(gx.shape[1], gy.shape[1])
+                each = 8 * steps * max(self.hidden)
             chunk = max(1, NUMBERS_AT_ONCE["cuda" if gx.is_cuda else "cpu"] // each)
         parts = [slice(first, first + chunk) for first in range(0, len(rows), chunk)] or [slice(0, 0)]
         return torch.cat([self._distances(gx, gy, n, m, rows[part], columns[part]) for part in parts])
 
     def _distances(
-        self, gx: Tensor, gy: Tensor, n: Tensor, m: Tensor, rows: Tensor | None, columns: Tensor | None
+        self,
+        gx: Tensor,
+        gy: Tensor | None,
+        n: Tensor,
+        m: Tensor | None,
+        rows: Tensor | None,
+        columns: Tensor | None,
     ) -> Tensor:
         last = coupled_gru(gx, gy, self._cells(), n, m, rows, columns)
         return torch.linalg.vector_norm(last[:, 0] - last[:, 1], dim=-1)

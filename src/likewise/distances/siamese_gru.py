@@ -48,7 +48,7 @@ class SiameseGRU(Distance):
     @classmethod
     def of(cls, coupled: CoupledGRU) -> Self:
         """The twin of a coupled network: a copy of its weights, without the coupling."""
-        first = coupled.cells[0].weight_ih
+        first = next(coupled.parameters())
         twin = cls(coupled.channels, coupled.hidden).to(first.device, first.dtype)
         with torch.no_grad():
             for layer, cell in zip(twin.layers, coupled.cells, strict=True):
@@ -69,7 +69,8 @@ class SiameseGRU(Distance):
 
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (B,) of padded pairs."""
-        a, b = self._embedded("x", x, x_lengths), self._embedded("y", y, y_lengths)
+        a = self._embedded("x", x, x_lengths)
+        b = a if y is x and y_lengths is x_lengths else self._embedded("y", y, y_lengths)
         return torch.linalg.vector_norm(a - b, dim=-1).to(x.dtype)
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:

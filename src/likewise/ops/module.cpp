@@ -7,11 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "coupled_gru/kernel.h"
 #include "dtw/kernel.h"
 #include "finite/kernel.h"
 #include "gdtw/kernel.h"
 #include "problem.h"
 #include "soft_dtw/kernel.h"
+#include "transport/kernel.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -145,6 +147,24 @@ NB_MODULE(_native, module) {
         },
         Release());
 
+    nb::class_<TransportSettings>(module, "TransportSettings")
+        .def("__init__",
+             [](TransportSettings* self, double reg, double inverse_difference, double delta, double time_weight, int64_t n_iter,
+                double tolerance, int64_t max_iter, Address x_mass, Address y_mass) {
+                 new (self) TransportSettings{reg, inverse_difference, delta, time_weight, n_iter, tolerance, max_iter,
+                                              at<double>(x_mass), at<double>(y_mass)};
+             },
+             "reg"_a, "inverse_difference"_a, "delta"_a, "time_weight"_a, "n_iter"_a, "tolerance"_a, "max_iter"_a, "x_mass"_a,
+             "y_mass"_a);
+    module.def(
+        "transport_solve",
+        [](const std::string& isa, const Problem& problem, const TransportSettings& settings, Address order, Address values,
+           Address errors, Address plans, int64_t begin, int64_t end) {
+            CALL(isa, transport_solve, problem, settings, at<int64_t>(order), at<void>(values), at<double>(errors),
+                 at<void>(plans), begin, end);
+        },
+        Release());
+
     nb::class_<WarpProblem>(module, "WarpProblem")
         .def("__init__",
              [](WarpProblem* self, Address x, Address y, Address x_lengths, Address y_lengths, Address x_times, Address y_times,
@@ -186,6 +206,33 @@ NB_MODULE(_native, module) {
         [](const std::string& isa, const WarpProblem& problem, Address warps, Address holds, const WarpGradients& gradients,
            int64_t begin, int64_t end) {
             CALL(isa, gdtw_gradients, problem, at<double>(warps), at<int32_t>(holds), gradients, begin, end);
+        },
+        Release());
+
+    nb::class_<CoupledProblem>(module, "CoupledProblem")
+        .def("__init__",
+             [](CoupledProblem* self, Address gx, Address gy, Address rows, Address columns, Address x_lengths,
+                Address y_lengths, Address order, Address weights, Address hidden, int64_t layers, int64_t pairs,
+                int64_t x_steps, int64_t y_steps, bool float64) {
+                 new (self) CoupledProblem{at<void>(gx), at<void>(gy), at<int64_t>(rows), at<int64_t>(columns),
+                                           at<int64_t>(x_lengths), at<int64_t>(y_lengths), at<int64_t>(order),
+                                           at<void>(weights), at<int64_t>(hidden), layers, pairs, x_steps, y_steps, float64};
+             },
+             "gx"_a, "gy"_a, "rows"_a, "columns"_a, "x_lengths"_a, "y_lengths"_a, "order"_a, "weights"_a, "hidden"_a,
+             "layers"_a, "pairs"_a, "x_steps"_a, "y_steps"_a, "float64"_a);
+    module.def("coupled_gru_lanes", [](const std::string& isa, bool float64) { return CALL(isa, coupled_gru_lanes, float64); });
+    module.def(
+        "coupled_gru_states",
+        [](const std::string& isa, const CoupledProblem& problem, Address states, bool every, int64_t begin, int64_t end) {
+            CALL(isa, coupled_gru_states, problem, at<void>(states), every, begin, end);
+        },
+        Release());
+    module.def(
+        "coupled_gru_gradients",
+        [](const std::string& isa, const CoupledProblem& problem, Address grad, bool every, Address gx_grad, Address gy_grad,
+           Address weights_grad, int64_t begin, int64_t end) {
+            CALL(isa, coupled_gru_gradients, problem, at<void>(grad), every, at<void>(gx_grad), at<void>(gy_grad),
+                 at<void>(weights_grad), begin, end);
         },
         Release());
 }

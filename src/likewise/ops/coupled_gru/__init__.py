@@ -18,14 +18,17 @@ networks (IJCNN 2020), equations 8 to 13. The paper has neither unequal lengths 
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from likewise import _check
+from likewise.ops import cpu
 from likewise.ops.coupled_gru import reference
+from likewise.ops.dispatch import operator
 from likewise.ops.ground import at_least_float32, zero_padding
 
 __all__ = ["Cell", "coupled_gru", "coupled_gru_states", "coupling", "projections"]
@@ -54,19 +57,20 @@ def projections(x: Tensor, cell: Cell, lengths: Tensor | None = None) -> Tensor:
 
 def coupled_gru(
     gx: Tensor,
-    gy: Tensor,
+    gy: Tensor | None,
     cells: Sequence[Cell],
     x_lengths: Tensor,
-    y_lengths: Tensor,
+    y_lengths: Tensor | None,
     rows: Tensor | None = None,
     columns: Tensor | None = None,
 ) -> Tensor:
     """The last states of both sides of every pair, (P, 2, H), of the last layer.
 
-    gx (N, Tx, 3H), gy (M, Ty, 3H): ``projections`` for the first of the cells. x_lengths (N,), y_lengths (M,).
-    rows, columns: (P,), pair p is gx[rows[p]] and gy[columns[p]]; without them, gx[p] and gy[p].
+    gx (N, Tx, 3H), gy (M, Ty, 3H): ``projections`` for the first of the cells; x_lengths (N,), y_lengths (M,). Without
+    gy and y_lengths, gx is both.
+    rows, columns: (P,) int64, pair p is gx[rows[p]] and gy[columns[p]]; without them, gx[p] and gy[p].
 
-    Memory: with one layer O(P H); each further layer holds 4 T H numbers for each side of every pair.
+    Memory: O(P H) and, for a derivative, O(T H) for each pair at work; on a GPU, O(T H) for every pair.
 
     Example:
         >>> cell = Cell(*(torch.zeros(shape) for shape in [(6, 1), (6, 2), 6, 6, (2, 2), 2]))
@@ -74,15 +78,16 @@ def coupled_gru(
         >>> coupled_gru(torch.ones(1, 3, 6), torch.ones(1, 3, 6), [cell], lengths, lengths).shape
         torch.Size([1, 2, 2])
     """
-    return coupled_gru_states(gx, gy, cells, x_lengths, y_lengths, rows, columns)[:, :, -1]
+    _check_pairs(gx, gy, cells, x_lengths, y_lengths, rows, columns)
+    return _last(gx, gy, rows, columns, x_lengths, y_lengths, _flat(cells, gx.dtype), _hidden(cells))
 
 
 def coupled_gru_states(
     gx: Tensor,
-    gy: Tensor,
+    gy: Tensor | None,
     cells: Sequence[Cell],
     x_lengths: Tensor,
-    y_lengths: Tensor,
+    y_lengths: Tensor | None,
     rows: Tensor | None = None,
     columns: Tensor | None = None,
 ) -> Tensor:
@@ -90,41 +95,270 @@ def coupled_gru_states(
 
     Past the end of a side, its last state stays. Arguments are those of ``coupled_gru``.
     """
-    _check_projections(gx, gy, cells, rows, columns)
-    states = reference.states(gx, gy, rows, columns, x_lengths, y_lengths, *_recurrent(cells[0], gx.dtype))
-    if rows is not None and columns is not None:
-        x_lengths, y_lengths = x_lengths[rows], y_lengths[columns]
-    for cell in cells[1:]:
-        gx, gy = projections(states[:, 0], cell), projections(states[:, 1], cell)
-        states = reference.states(gx, gy, None, None, x_lengths, y_lengths, *_recurrent(cell, gx.dtype))
-    return states
+    _check_pairs(gx, gy, cells, x_lengths, y_lengths, rows, columns)
+    return _states(gx, gy, rows, columns, x_lengths, y_lengths, _flat(cells, gx.dtype), _hidden(cells))
 
 
 def coupling(states: Tensor, cell: Cell) -> Tensor:
     """The coupling gate c of every step, (P, T, H), from the states (P, 2, T, H) of that layer."""
     before = functional.pad(states, (0, 0, 1, 0))[:, :, :-1]  # h = 0 before the first step
-    return reference.coupling(before[:, 0], before[:, 1], *_recurrent(cell, states.dtype))
+    weight, bias = (torch.cat(parts).to(states.dtype) for parts in _recurrent(cell))
+    return reference.coupling(before[:, 0], before[:, 1], weight, bias)
 
 
-def _recurrent(cell: Cell, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Weights (4H, H) and biases (4H,) of the states, in the order r, z, n, c."""
-    weight, bias = torch.cat([cell.weight_hh, cell.weight_hc]), torch.cat([cell.bias_hh, cell.bias_hc])
-    return weight.to(dtype), bias.to(dtype)
+def _recurrent(cell: Cell) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Weights and biases of the states, in the order r, z, n and c."""
+    return (cell.weight_hh, cell.weight_hc), (cell.bias_hh, cell.bias_hc)
 
 
-def _check_projections(
-    gx: Tensor, gy: Tensor, cells: Sequence[Cell], rows: Tensor | None, columns: Tensor | None
+def _flat(cells: Sequence[Cell], dtype: torch.dtype) -> Tensor:
+    """What ``reference.layers`` reads: the weights of all layers in one vector."""
+    parts = []
+    for layer, cell in enumerate(cells):
+        weights, biases = _recurrent(cell)
+        parts += [*((cell.weight_ih, cell.bias_ih) if layer else ()), *weights, *biases]
+    return torch.cat([part.flatten() for part in parts]).to(dtype)
+
+
+def _hidden(cells: Sequence[Cell]) -> list[int]:
+    return [cell.weight_hh.shape[1] for cell in cells]
+
+
+def _check_pairs(
+    gx: Tensor,
+    gy: Tensor | None,
+    cells: Sequence[Cell],
+    x_lengths: Tensor,
+    y_lengths: Tensor | None,
+    rows: Tensor | None,
+    columns: Tensor | None,
 ) -> None:
+    op = "coupled_gru"
     if not cells:
-        _check.refuse("coupled_gru", "expected at least one cell")
+        _check.refuse(op, "expected at least one cell")
+    if (gy is None) != (y_lengths is None) or (rows is None) != (columns is None):
+        _check.refuse(op, "give gy with y_lengths and rows with columns, or neither of the two")
     width = len(cells[0].weight_hh)
-    for name, g in (("gx", gx), ("gy", gy)):
-        _check.sequences("coupled_gru", name, g)
+    for name, g, lengths in (("x", gx, x_lengths), ("y", gy, y_lengths)):
+        if g is None:
+            continue
+        _check.sequences(op, f"g{name}", g)
+        _check.lengths_shape(op, f"{name}_lengths", lengths, len(g))
         if g.shape[2] != width:
-            _check.refuse("coupled_gru", f"expected {name} of shape (N, T, {width}), got {tuple(g.shape)}")
-    if (rows is None) != (columns is None):
-        _check.refuse("coupled_gru", "give rows and columns, or neither")
-    if rows is None and len(gx) != len(gy):
-        _check.refuse("coupled_gru", f"gx has {len(gx)} sequences and gy has {len(gy)}; name pairs by rows and columns")
-    if rows is not None and columns is not None and rows.shape != columns.shape:
-        _check.refuse("coupled_gru", f"rows have shape {tuple(rows.shape)} and columns {tuple(columns.shape)}")
+            _check.refuse(op, f"expected g{name} of shape (N, T, {width}), got {tuple(g.shape)}")
+    if gy is not None and (gx.dtype != gy.dtype or gx.device != gy.device):
+        _check.refuse(op, f"gx is {gx.dtype} on {gx.device} and gy is {gy.dtype} on {gy.device}; convert one with .to")
+    if rows is None and gy is not None and len(gx) != len(gy):
+        _check.refuse(op, f"gx has {len(gx)} sequences and gy has {len(gy)}; name pairs by rows and columns")
+    if rows is not None and columns is not None and (rows.ndim != 1 or rows.shape != columns.shape):
+        _check.refuse(op, f"expected rows and columns (P,), got {tuple(rows.shape)} and {tuple(columns.shape)}")
+
+
+# The operators. ``weights`` is what ``_flat`` gives, and ``hidden`` the states of each layer.
+
+PARTS = 8  # sums of gradients that are added up in the end: their number is fixed, and so is what is added to what
+PART_BYTES = 1 << 28  # room for them; with large sequences, there are fewer
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """What the C++ kernels are asked, with the tensors that its addresses point into."""
+
+    native: object
+    tensors: tuple[Tensor | None, ...]
+    blocks: int
+    work: int  # of one block, in the cells that ``share_out`` counts
+
+    @classmethod
+    def of(
+        cls,
+        gx: Tensor,
+        gy: Tensor | None,
+        rows: Tensor | None,
+        columns: Tensor | None,
+        x_lengths: Tensor,
+        y_lengths: Tensor | None,
+        weights: Tensor,
+        hidden: Sequence[int],
+    ) -> "_Problem":
+        """Check the numbers, and describe them."""
+        gx, weights = gx.detach().contiguous(), weights.detach().contiguous()
+        n = m = _lengths("x_lengths", x_lengths, gx)
+        if gy is not None and y_lengths is not None:
+            gy, m = gy.detach().contiguous(), _lengths("y_lengths", y_lengths, gy)
+        else:
+            gy = gx
+        rows, columns = _index("rows", rows, gx), _index("columns", columns, gy)
+        pairs = len(gx) if rows is None else len(rows)
+        order, sizes = _order(n, m, rows, columns, pairs), torch.tensor(hidden)
+        native = cpu.native.CoupledProblem(
+            gx=gx.data_ptr(),
+            gy=gy.data_ptr(),
+            rows=0 if rows is None else rows.data_ptr(),
+            columns=0 if columns is None else columns.data_ptr(),
+            x_lengths=n.data_ptr(),
+            y_lengths=m.data_ptr(),
+            order=order.data_ptr(),
+            weights=weights.data_ptr(),
+            hidden=sizes.data_ptr(),
+            layers=len(hidden),
+            pairs=pairs,
+            x_steps=gx.shape[1],
+            y_steps=gy.shape[1],
+            float64=gx.dtype == torch.float64,
+        )
+        lanes = cpu.native.coupled_gru_lanes(cpu.INSTRUCTION_SET, gx.dtype == torch.float64)
+        # A state of a block takes 14 H multiplications by vectors a step, and some for its gates.
+        work = max(gx.shape[1], gy.shape[1]) * sum(14 * width * (width + 10) for width in hidden)
+        tensors = gx, gy, rows, columns, n, m, order, weights, sizes
+        return cls(native, tensors, -(-pairs // lanes), work)
+
+
+def _lengths(name: str, lengths: Tensor, g: Tensor) -> Tensor:
+    lengths = lengths.cpu().contiguous()
+    _check.lengths_range("coupled_gru", name, lengths, g.shape[1])
+    return lengths
+
+
+def _index(name: str, index: Tensor | None, g: Tensor) -> Tensor | None:
+    if index is None:
+        return None
+    index = index.cpu().to(torch.int64).contiguous()
+    if len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(g):
+        _check.refuse("coupled_gru", f"expected {name} between 0 and {len(g) - 1}")
+    return index
+
+
+def _order(n: Tensor, m: Tensor, rows: Tensor | None, columns: Tensor | None, pairs: int) -> Tensor:
+    """Pairs in an order in which those of like length are neighbours: lanes then end together."""
+    if pairs == 0 or (n.min() == n.max() and m.min() == m.max()):
+        return torch.arange(pairs)
+    if rows is not None and columns is not None:
+        n, m = n[rows], m[columns]
+    return torch.argsort(torch.maximum(n, m), stable=True)
+
+
+def _run_cpu(every: bool, gx: Tensor, gy: Tensor | None, *rest: Any) -> Tensor:
+    out = gx.new_empty(_shape(every, gx, gy, *rest))
+    if out.numel():
+        problem = _Problem.of(gx, gy, *rest)
+        cpu.share_out(
+            problem.blocks,
+            problem.work,
+            lambda begin, end: cpu.native.coupled_gru_states(
+                cpu.INSTRUCTION_SET, problem.native, out.data_ptr(), every, begin, end
+            ),
+        )
+    return out
+
+
+def _last_cpu(gx: Tensor, *rest: Any) -> Tensor:
+    return _run_cpu(False, gx, *rest)
+
+
+def _states_cpu(gx: Tensor, *rest: Any) -> Tensor:
+    return _run_cpu(True, gx, *rest)
+
+
+def _grad_cpu(
+    grad: Tensor,
+    gx: Tensor,
+    gy: Tensor | None,
+    rows: Tensor | None,
+    columns: Tensor | None,
+    x_lengths: Tensor,
+    y_lengths: Tensor | None,
+    weights: Tensor,
+    hidden: Sequence[int],
+) -> tuple[Tensor, Tensor, Tensor]:
+    if not grad.numel():
+        return _zeros(gx), gx.new_zeros(0) if gy is None else _zeros(gy), _zeros(weights)
+    problem = _Problem.of(gx, gy, rows, columns, x_lengths, y_lengths, weights, hidden)
+    grad, every = grad.detach().contiguous(), grad.ndim == 4
+    room = (gx.numel() + (0 if gy is None else gy.numel())) * gx.element_size()
+    parts = max(1, min(PARTS, problem.blocks, max(2, PART_BYTES // room)))
+    # Pairs that share sequences add to the same gradients; without rows, every pair has its own sequences.
+    shared = parts if rows is not None or gy is None else 1
+    to_x = _zeros(gx, shared)
+    to_y = to_x if gy is None else _zeros(gy, shared)
+    to_weights = _zeros(weights, parts)
+
+    def run_parts(begin: int, end: int) -> None:
+        for part in range(begin, end):
+            cpu.native.coupled_gru_gradients(
+                cpu.INSTRUCTION_SET,
+                problem.native,
+                grad.data_ptr(),
+                every,
+                to_x[part % shared].data_ptr(),
+                to_y[part % shared].data_ptr(),
+                to_weights[part].data_ptr(),
+                problem.blocks * part // parts,
+                problem.blocks * (part + 1) // parts,
+            )
+
+    cpu.share_out(parts, 4 * problem.work * problem.blocks // parts, run_parts)
+    return to_x.sum(0), gx.new_zeros(0) if gy is None else to_y.sum(0), to_weights.sum(0)
+
+
+def _zeros(x: Tensor, *parts: int) -> Tensor:
+    return cpu.zeros_like(x.detach().expand(*parts, *x.shape))
+
+
+def _shape(every: bool, gx: Tensor, gy: Tensor | None, rows: Tensor | None, *rest: Any) -> tuple[int, ...]:
+    pairs = gx.shape[0] if rows is None else rows.shape[0]
+    width = rest[-1][-1]
+    if not every:
+        return pairs, 2, width
+    return pairs, 2, gx.shape[1] if gy is None else max(gx.shape[1], gy.shape[1]), width
+
+
+def _last_fake(gx: Tensor, *rest: Any) -> Tensor:
+    return gx.new_empty(_shape(False, gx, *rest))
+
+
+def _states_fake(gx: Tensor, *rest: Any) -> Tensor:
+    return gx.new_empty(_shape(True, gx, *rest))
+
+
+def _grad_fake(grad: Tensor, gx: Tensor, gy: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    to_y = gx.new_empty(0) if gy is None else torch.empty_like(gy)
+    return torch.empty_like(gx), to_y, torch.empty_like(rest[-2])
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:7])
+    ctx.hidden = inputs[7]
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    to_x, to_y, to_weights = _grad(grad, *ctx.saved_tensors, ctx.hidden)
+    return to_x, None if ctx.saved_tensors[1] is None else to_y, None, None, None, None, to_weights, None
+
+
+_ARGUMENTS = (
+    "Tensor gx, Tensor? gy, Tensor? rows, Tensor? columns, Tensor x_lengths, Tensor? y_lengths, Tensor weights, "
+    "int[] hidden"
+)
+_grad = operator(
+    f"coupled_gru_grad(Tensor grad, {_ARGUMENTS}) -> (Tensor, Tensor, Tensor)",
+    cpu=_grad_cpu,
+    triton="coupled_gru.gradients",
+    fake=_grad_fake,
+)
+_last = operator(
+    f"coupled_gru_last({_ARGUMENTS}) -> Tensor",
+    cpu=_last_cpu,
+    triton="coupled_gru.last",
+    fake=_last_fake,
+    save=_save,
+    backward=_backward,
+)
+_states = operator(
+    f"coupled_gru_states({_ARGUMENTS}) -> Tensor",
+    cpu=_states_cpu,
+    triton="coupled_gru.states",
+    fake=_states_fake,
+    save=_save,
+    backward=_backward,
+)
