@@ -53,6 +53,11 @@ def test_equal_distances_count_together():
     assert every.as_dict() == evaluate(Euclidean(), (x, labels)).as_dict()
 
 
+class Broken(Euclidean):
+    def paired(self, x, y, x_lengths, y_lengths):
+        return torch.full((len(x),), torch.nan)
+
+
 class Counting(DTW):
     pairs = 0
 
@@ -129,4 +134,6 @@ def test_bad_arguments_are_refused():
     fitted = NearestNeighbors(DTW(), candidates=Candidates(Euclidean(), 2)).fit(Batch(x), labels)
     with pytest.raises(ValueError, match="k is 3, but candidates keep 2; let them keep more"):
         fitted.kneighbors(Batch(x), k=3)
+    with pytest.raises(ValueError, match="evaluate: the metric gives NaN for a candidate"):
+        evaluate(Broken(), (x, labels), candidates=Candidates(Euclidean(), 2))
     assert repr(Candidates(DTW(), 2)) == "Candidates(DTW, keep=2)"

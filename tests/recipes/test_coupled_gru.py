@@ -36,6 +36,7 @@ def lines_of(path):
 def test_it_trains_scores_goes_on_and_reports(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(recipe, "SHARES", (0.1, 0.5))
     monkeypatch.setattr(recipe, "NOISE", (0.0, 2.0))
+    monkeypatch.setattr(recipe, "EXPONENT_STEPS", 10)
     tiny(tmp_path)
     out = tmp_path / "lines.jsonl"
     settings = {"data_dir": tmp_path, "part": "test", "seeds": 1, "batch_size": 18, "candidates": True}
@@ -52,7 +53,12 @@ def test_it_trains_scores_goes_on_and_reports(tmp_path, capsys, monkeypatch):
     assert len(coupled["norms"]) == 2
     assert {found["by"] for found in coupled["candidates"]} == {"twin", "sgru"}
     assert "candidates" not in siamese
-    assert {path.name for path in (tmp_path / "figures").iterdir()} == {"cgru test 0 coupling.png", "noise.png"}
+    assert len(coupled["synchronization"]["positive"]) == 8
+    assert 0 < coupled["synchronization"]["positive_coupling"] < 1
+    assert siamese["largest_exponent"] < 0  # PyTorch's weights are no chaos
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == {
+        "cgru test 0 coupling.png", "cgru test 0 synchronisation.png", "noise.png"
+    }  # fmt: skip
     assert isinstance(lw.Metric.load(tmp_path / "runs" / "har, cgru, test 0").distance, CoupledGRU)
     for number in (1, 2):  # as from other processes
         with out.open("a") as file:
@@ -61,6 +67,7 @@ def test_it_trains_scores_goes_on_and_reports(tmp_path, capsys, monkeypatch):
     recipe.main(report=[out])
     assert "cgru - sgru, map" in (printed := capsys.readouterr().out)
     assert "over 3 folds and seeds" in printed
+    assert "50.0%" in printed
 
 
 def test_a_fold_is_scored_on_its_own_subjects(tmp_path, capsys):

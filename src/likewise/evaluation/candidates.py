@@ -84,7 +84,7 @@ def rerank(op: str, cheap: Tensor, distance: Any, x: Any, y: Any, keep: int) -> 
     for part in torch.arange(rows.numel()).split(_pairs_at_once(x, y)):
         D = distance(_gathered(x, rows[part]), _gathered(y, chosen.flatten()[part]))
         if D.isnan().any():
-            _check.refuse(op, f"D holds NaN in row {int(rows[part[int(D.isnan().nonzero()[0])]])}")
+            _check.refuse(op, "the metric gives NaN for a candidate")
         parts.append(D.float() if D.dtype in (torch.float16, torch.bfloat16) else D)
     return chosen.to(parts[0].device), torch.cat(parts).reshape(chosen.shape)
 
@@ -107,15 +107,13 @@ def ranked_strip(op: str, cheap: Tensor, distance: Any, x: Any, y: Any, keep: in
 
 
 def _pairs_at_once(x: Any, y: Any) -> int:
-    """So many pairs that their frames, and a cost for each two of them, do not take much memory."""
-    shapes: list[tuple[int, ...]] = [
-        tuple(getattr(getattr(items, "values", items), "shape", (1, 1000, 1))) for items in (x, y)
-    ]
-    steps = [shape[1] if len(shape) > 2 else 1 for shape in shapes]
-    width = max(math.prod(shape[2:] if len(shape) > 2 else shape[1:]) for shape in shapes)
-    each = max(steps[0] * steps[1], sum(steps) * width, 1)
-    device = getattr(getattr(x, "values", x), "device", None)
-    return max(1, PAIRED_NUMBERS["cuda" if getattr(device, "type", "") == "cuda" else "cpu"] // each)
+    """So many pairs that their frames do not take much memory."""
+    values = [items if isinstance(items, Tensor) else getattr(items, "values", None) for items in (x, y)]
+    values = [items for items in values if isinstance(items, Tensor)]
+    if len(values) < 2:
+        return 1024  # lists and arrays: no telling how long their items are
+    each = sum(math.prod(items.shape[1:]) for items in values)
+    return max(1, PAIRED_NUMBERS["cuda" if values[0].is_cuda else "cpu"] // max(each, 1))
 
 
 def _gathered(items: Any, index: Tensor) -> Any:

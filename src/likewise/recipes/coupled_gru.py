@@ -16,16 +16,22 @@ million pairs. Settings are those chosen on the folds, and nothing is chosen on 
 
 Each run prints a JSON line, the end a table, and a paired test of every model against sgru over the folds and seeds
 that both have (exact sign-flip permutation test, and Wilcoxon's). --figures draws Figure 3 (norm of the coupling and
-loss) and Figure 4 (noise). --report does all that from lines of earlier runs; those of recipes.rvsml have their rows.
+loss), Figure 4 (noise), and the synchronisation error over time. --report does all that from lines of earlier runs;
+those of recipes.rvsml have their rows.
 
 The paper names neither its optimiser (Adam here) nor the constants of its structural loss, whose formula is a
-reconstruction; and two of its statements do not hold literally, as ``likewise.CoupledGRU`` says.
+reconstruction. Three of its statements do not hold as they are written:
+- Small coupling weights do not start close to a siamese GRU: with coupling_bias 0 the gate starts at one half, where
+  both sides get the same new state. Hence cgru-4.
+- A coupling of one half does not make the distance zero: the new states agree, the update gates do not.
+- The system that a GRU induces without input need not be chaotic: at PyTorch's initial weights the largest exponent of
+  20 units is about -0.45, and near 0 with weights five times as large. Test lines have that of the trained network.
 """
 
+import copy
 import json
 import os
 import statistics
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -34,24 +40,24 @@ from typing import Annotated
 
 import torch
 import typer
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 import likewise as lw
 from likewise.data.shl import CHANNELS, CLASSES, read_shl, standardize
 from likewise.distances.coupled_gru import CoupledGRU
 from likewise.distances.siamese_gru import SiameseGRU
+from likewise.dynamics.lyapunov import lyapunov
 from likewise.evaluation.candidates import Candidates
-from likewise.evaluation.significance import paired_test
-from likewise.recipes.tap import emit, known, load, spread
+from likewise.recipes.coupled_gru_report import SCORES, draw, print_tables
+from likewise.recipes.tap import emit, known, load
 from likewise.regularizers.coupling_norm import coupling_norm
 
 FOLDS = 7
 NOISE = tuple(0.25 * level for level in range(9))  # deviations, of the paper's Figure 4
 NOISY_ITEMS = 400
+PAIRS_OVER_TIME = 200
+EXPONENT_STEPS = 300
 SHARES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2)  # of the references that pass the coupled network
-SCORES = ("accuracy", "f1", "map")
 MODELS = {"sgru": None, "cgru": 0.0, "cgru-4": -4.0}  # the coupling_bias of each
 
 
@@ -249,12 +255,46 @@ class CouplingNorms:
 def after(
     trained: dict[str, lw.Distance], name: str, train: lw.Dataset, test: lw.Dataset, *, noise: bool, candidates: bool
 ) -> dict:
-    """What test runs measure besides: distances under noise, and retrieval by candidates."""
+    """What test runs measure besides: noise, exponents, errors over time, and retrieval by candidates."""
     found: dict = {}
     if noise:
         found["noise"] = under_noise(trained[name], test)
-    if candidates and isinstance(trained[name], CoupledGRU):
-        found["candidates"] = list(by_candidates(trained, name, train, test))
+    found["largest_exponent"] = largest_exponent(trained[name])
+    if isinstance(coupled := trained[name], CoupledGRU):
+        found["synchronization"] = synchronization(coupled, test)
+        if candidates:
+            found["candidates"] = list(by_candidates(trained, name, train, test))
+    return found
+
+
+def largest_exponent(distance: lw.Distance) -> float | None:
+    """The largest Lyapunov exponent of one side of a network of one layer, without input: chaotic if it is positive."""
+    siamese = SiameseGRU.of(distance) if isinstance(distance, CoupledGRU) else distance
+    if not isinstance(siamese, SiameseGRU) or len(siamese.layers) > 1:
+        return None
+    layer, threads = copy.deepcopy(siamese.layers[0]).cpu().double(), torch.get_num_threads()
+    torch.set_num_threads(1)  # matrices of 20 x 20: threads of many processes only wait for each other
+    try:
+        return float(lyapunov(layer, steps=EXPONENT_STEPS, burn_in=EXPONENT_STEPS // 2, count=1))
+    finally:
+        torch.set_num_threads(threads)
+
+
+@torch.no_grad()
+def synchronization(coupled: CoupledGRU, test: lw.Dataset) -> dict:
+    """Mean error ||h_t - h'_t|| at each step, and mean coupling, of positive and negative pairs of test sequences."""
+    device = next(coupled.parameters()).device
+    labels = known(test.labels)
+    order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
+    first, second = order[: len(order) // 2], order[len(order) // 2 :][: len(order) // 2]
+    found: dict = {}
+    for name, wanted in (("positive", True), ("negative", False)):
+        chosen = ((labels[first] == labels[second]) == wanted).nonzero()[:PAIRS_OVER_TIME, 0]
+        if len(chosen):
+            x, y = (test.sequences[side[chosen]].to(device) for side in (first, second))
+            alignment = coupled.align(x, y)
+            found[name] = alignment.error.mean(0).tolist()
+            found[f"{name}_coupling"] = float(alignment.coupling.mean())
     return found
 
 
@@ -354,68 +394,6 @@ def thinned(part: lw.Dataset, items: int | None) -> lw.Dataset:
     step = 1 if items is None else max(1, len(part) // items)
     assert part.groups is not None
     return lw.Dataset(part.sequences[::step], known(part.labels)[::step], part.classes, part.groups[::step])
-
-
-def print_tables(lines: list[dict]) -> None:
-    """Means and spreads of every model, and how sure its difference from sgru is."""
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    table = Table(title="retrieval: validation on left-out subjects, and the test set")
-    for heading in ("run", "model", "runs", *SCORES, "best epoch", "s an epoch", "pairs/s"):
-        table.add_column(heading, justify="left" if heading in ("run", "model") else "right")
-    mine = [line for line in lines if line.get("recipe") == "coupled_gru"]
-    for kind, name in dict.fromkeys((line["kind"], line["model"]) for line in mine):
-        same = [line for line in mine if (line["kind"], line["model"]) == (kind, name)]
-        table.add_row(
-            kind, name, str(len(same)), *(spread([line[score] for line in same], "{:.3f}") for score in SCORES),
-            spread([line["best_epoch"] for line in same], "{:.0f}"),
-            spread([line["seconds_an_epoch"] for line in same], "{:.2f}"),
-            spread([line["pairs"] / line["test_seconds"] for line in same], "{:,.0f}"),
-        )  # fmt: skip
-    for line in lines:
-        if line.get("recipe") == "rvsml" and all(score in line for score in SCORES):
-            name = f"RVSML ({line.get('aligner', '')})"
-            table.add_row("test", name, "1", *(f"{line[score]:.3f}" for score in SCORES), "", "", "")
-    console.print(table)
-    for name in MODELS:
-        for score in SCORES if name != "sgru" else ():
-            a, b = paired(mine, name, score)
-            if len(a) > 1:
-                test = paired_test(a, b)
-                console.print(
-                    f"{name} - sgru, {score}: {test.difference:+.3f} over {test.pairs} folds and seeds; "
-                    f"p = {test.permutation:.4f} (sign flips), {test.wilcoxon:.4f} (Wilcoxon)"
-                )
-
-
-def paired(lines: list[dict], name: str, score: str) -> tuple[list[float], list[float]]:
-    """Scores of a model and of sgru on the folds and seeds that both have."""
-    found = {model: {(line["kind"], line["number"]): line[score] for line in lines if line["model"] == model}
-             for model in (name, "sgru")}  # fmt: skip
-    both = sorted(found[name].keys() & found["sgru"].keys())
-    return [found[name][key] for key in both], [found["sgru"][key] for key in both]
-
-
-def draw(lines: list[dict], folder: Path) -> None:
-    """Draw Figures 3 and 4 from the first line of each kind that has their numbers."""
-    from matplotlib.figure import Figure
-
-    from likewise.viz import dynamics
-
-    folder.mkdir(parents=True, exist_ok=True)
-    for line in lines:
-        path = folder / f"{line.get('model')} {line.get('kind')} {line.get('number')} coupling.png"
-        if line.get("norms"):
-            figure = Figure(figsize=(9, 3.4), layout="constrained")
-            left, right = figure.subplots(1, 2)
-            dynamics.coupling_norm(line["norms"], line["accuracies"], ax=left)
-            dynamics.loss_by_coupling(line["norms"], line["losses"], ax=right)
-            figure.savefig(path, dpi=150)
-    noisy = {line["model"]: line["noise"] for line in lines if "noise" in line}
-    if noisy:
-        figure = Figure(figsize=(6, 4), layout="constrained")
-        curves = {name: (found["positive"], found["negative"]) for name, found in noisy.items()}
-        dynamics.noise(list(NOISE), curves, ax=figure.subplots())
-        figure.savefig(folder / "noise.png", dpi=150)
 
 
 if __name__ == "__main__":
