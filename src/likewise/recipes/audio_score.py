@@ -77,7 +77,7 @@ def main(
     mel_dir: Annotated[Path | None, typer.Option(help="Holds the _mel.npz files; else where the others are.")] = None,
     out: Annotated[Path | None, typer.Option(help="Append the JSON lines to this file.")] = None,
     folder: Annotated[Path | None, typer.Option(help="Keep the state of each run here, and go on from it.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw one test slice before and after DecDTW.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the test slice that gains most.")] = None,
     device: Annotated[str | None, typer.Option(help="By default cuda if there is one.")] = None,
 ) -> None:
     """Align scores with performances, by features as they are and by learned ones."""
@@ -183,6 +183,7 @@ def learn(
         "val_curve": [round(value, 2) for value in curve],
         "losses": [float(f"{value:.5g}") for value in losses],
         "seconds_an_epoch": statistics.median(seconds) if seconds else 0.0,
+        "training_seconds": sum(seconds),  # also of what was done before a stop
     }
 
 
