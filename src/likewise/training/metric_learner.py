@@ -8,25 +8,20 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
-import torch
-from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
-from sklearn.utils import Tags
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from likewise import _check
 from likewise.data.batch import Batch
-from likewise.evaluation import ranking
-from likewise.evaluation.labels import read_k, ready_strip, row_slices
-from likewise.models.metric import Metric, as_items, evaluating, take
+from likewise.models.metric import Metric, as_items
 from likewise.training.fit import fit
+from likewise.training.neighbor_classifier import NeighborClassifier
 
 # A Batch, a list of sequences, an array (N, T, C), images (N, C, H, W) or a table (N, F): what the metric takes.
 Items = Any
 
 
-class MetricLearner(ClassifierMixin, TransformerMixin, BaseEstimator):
+class MetricLearner(NeighborClassifier):
     """Learns a metric from labelled items, and classifies others by their k nearest training items under it.
 
     metric: the Metric to start from; a copy of it is trained. loss: a function of (D, labels); also copied.
@@ -79,19 +74,13 @@ class MetricLearner(ClassifierMixin, TransformerMixin, BaseEstimator):
         """Train a copy of the metric on items X with their labels y (N,), numbers or names."""
         if not isinstance(self.metric, Metric):
             raise TypeError(f"MetricLearner: expected metric to be a Metric, got {type(self.metric).__name__}")
-        items, y = _items(X), np.asarray(y)
-        check_classification_targets(y)
-        if y.shape != (len(items),):
-            _check.refuse("MetricLearner", f"expected y of shape ({len(items)},), got {y.shape}")
-        if _check.whole("MetricLearner", "k", self.k) > len(items):
-            _check.refuse("MetricLearner", f"k is {self.k}, but X holds {len(items)} item{'s' * (len(items) != 1)}")
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        self._codes = torch.from_numpy(codes)
+        items = _items(X)
+        codes = self._number(y, len(items))
         self.metric_, loss = copy.deepcopy((self.metric, self.loss))
         self.history_ = fit(
             self.metric_,
             items,
-            self._codes,
+            codes,
             loss,
             epochs=self.epochs,
             batch_size=self.batch_size,
@@ -113,36 +102,12 @@ class MetricLearner(ClassifierMixin, TransformerMixin, BaseEstimator):
                 "its encoder gives sequences, which have no table; transform needs one that gives vectors, such as "
                 "GRUEncoder(...) or TCN(..., steps=False)",
             )
-        vectors = self.metric_.embed(_items(X))
+        vectors = self._embed(X)
         assert isinstance(vectors, Tensor)
         return vectors.cpu().numpy()
 
-    def kneighbors(self, X: Items, k: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Distances (n, k) and indices (n, k) of the training items nearest to each item of X, nearest first."""
-        check_is_fitted(self)
-        references = self.references_
-        k = read_k("MetricLearner", self.k if k is None else k, len(references))
-        queries = self.metric_.embed(_items(X))
-        found: list[tuple[Tensor, Tensor]] = []
-        with torch.no_grad(), evaluating(self.metric_):
-            for part in row_slices(len(queries), len(references)):
-                D = self.metric_.distance.matrix(take(queries, part), references)
-                nearest = ranking.nearest(ready_strip("MetricLearner", D, part.start, own=False), k)
-                found.append((D.gather(1, nearest).cpu(), nearest.cpu()))
-        if not found:
-            return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
-        distances, indices = (torch.cat(parts).numpy() for parts in zip(*found, strict=True))
-        return distances, indices
-
-    def predict(self, X: Items) -> np.ndarray:
-        """The most frequent label among the k nearest training items of each item, (n,)."""
-        indices = torch.from_numpy(self.kneighbors(X)[1])
-        return self.classes_[ranking.vote(self._codes[indices]).numpy()]
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.three_d_array = True
-        return tags
+    def _embed(self, X: Items) -> Batch | Tensor:
+        return self.metric_.embed(_items(X))
 
 
 def _items(X: Items) -> Batch | Tensor:
