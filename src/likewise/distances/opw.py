@@ -49,6 +49,5 @@ class OPW(TransportDistance):
     def config(self) -> dict[str, object]:
         """The constructor's arguments."""
         settings = self.settings
-        return {
-            "inverse_difference": settings.inverse_difference, "kl": settings.reg, "delta": settings.delta, **self._stopping()
-        }  # fmt: skip
+        prior = {"inverse_difference": settings.inverse_difference, "kl": settings.reg, "delta": settings.delta}
+        return {**prior, **self._stopping()}

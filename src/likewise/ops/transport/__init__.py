@@ -228,40 +228,54 @@ def _plan_cpu(
     *numbers: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     problem = cpu.problem("transport", x, y, x_lengths, y_lengths, Rules(), root=root)
-    n, m, a, b = masses(x, y, x_lengths, y_lengths, x_mass, y_mass)
-    settings = Settings.from_plain(*numbers)
-    cost = x if y is None else (euclidean_cost if root else squared_cost)(problem.x.double(), y.double())
-    values, errors, plan = x.new_empty(len(x)), x.new_empty(len(x)), cpu.zeros_like(cost).to(x.dtype)
-    for k, (rows, columns) in enumerate(zip(n.tolist(), m.tolist(), strict=True)):
-        part = cost[k : k + 1, :rows, :columns].double()
-        found = solve(part, n[k : k + 1], m[k : k + 1], a[k : k + 1, :rows], b[k : k + 1, :columns], settings)
-        values[k], errors[k], plan[k, :rows, :columns] = found.value[0], found.error[0], found.plan[0]
-    warn_unless_met(errors, *numbers[4:])
-    return cpu.finite_values("transport", values), plan, errors
+    plans = cpu.zeros_like(x if y is None else x[:, :, :1].expand(-1, -1, y.shape[1]))
+    given = None
+    if x_mass is not None or y_mass is not None:
+        given = masses(x, y, x_lengths, y_lengths, x_mass, y_mass)[2:]
+    values, errors = _solve_cpu(problem, torch.arange(problem.pairs), plans, given, *numbers)
+    return values, plans, errors.to(x.dtype)
 
 
-def solve(cost: Tensor, n: Tensor, m: Tensor, a: Tensor, b: Tensor, settings: Settings) -> Transported:
-    """Solve it in float64, by the reference."""
-    L = reference.log_kernel(cost, n, m, settings)
-    if settings.n_iter is not None:
-        f, g = reference.iterate(L, a, b, settings.n_iter)
-    else:
-        assert settings.tolerance is not None
-        f, g = reference.converge(L, a, b, settings.tolerance, settings.max_iter)
-    T = reference.plan(L, f, g)
-    return Transported((T * torch.where(T > 0, cost, 0)).sum((1, 2)), T, reference.marginal_error(T, b))
-
-
-def _value_cpu(x: Tensor, y: Tensor, x_lengths: Optional, y_lengths: Optional, *numbers: Any) -> Tensor:
-    return _plan_cpu(x, y, x_lengths, y_lengths, None, None, *numbers)[0]
+def _value_cpu(x: Tensor, y: Tensor, x_lengths: Optional, y_lengths: Optional, root: bool, *numbers: Any) -> Tensor:
+    problem = cpu.problem("transport", x, y, x_lengths, y_lengths, Rules(), root=root)
+    return _solve_cpu(problem, torch.arange(problem.pairs), None, None, *numbers)[0]
 
 
 def _matrix_cpu(
-    x: Tensor, y: Tensor, x_lengths: Optional, y_lengths: Optional, symmetric: bool, *numbers: Any
+    x: Tensor, y: Tensor, x_lengths: Optional, y_lengths: Optional, symmetric: bool, root: bool, *numbers: Any
 ) -> Tensor:
-    i, j = (index.flatten() for index in torch.meshgrid(torch.arange(len(x)), torch.arange(len(y)), indexing="ij"))
-    lengths = (None if x_lengths is None else x_lengths[i], None if y_lengths is None else y_lengths[j])
-    return _value_cpu(x[i], y[j], *lengths, *numbers).reshape(len(x), len(y))
+    problem = cpu.problem("transport", x, y, x_lengths, y_lengths, Rules(), root=root, all_pairs=True)
+    pairs = torch.arange(problem.pairs)
+    if symmetric:
+        pairs = pairs[pairs // len(y) <= pairs % len(y)]
+    values = _solve_cpu(problem, pairs, None, None, *numbers)[0].reshape(len(x), len(y))
+    return values + values.triu(1).T if symmetric else values
+
+
+def _solve_cpu(
+    problem: cpu.Problem, pairs: Tensor, plans: Optional, given: tuple[Tensor, Tensor] | None, *numbers: Any
+) -> tuple[Tensor, Tensor]:
+    """Values and marginal errors of all pairs, zero for those that are not among ``pairs``."""
+    values, errors = problem.x.new_zeros(problem.pairs), torch.zeros(problem.pairs, dtype=torch.float64)
+    x_mass, y_mass = (0, 0) if given is None else (mass.data_ptr() for mass in given)
+    settings = cpu.native.TransportSettings(*numbers, x_mass, y_mass)
+    cpu.share_out(
+        len(pairs),
+        100 * problem.cells,  # a hundred iterations, say
+        lambda begin, end: cpu.native.transport_solve(
+            cpu.INSTRUCTION_SET,
+            problem.native,
+            settings,
+            pairs.data_ptr(),
+            values.data_ptr(),
+            errors.data_ptr(),
+            0 if plans is None else plans.data_ptr(),
+            begin,
+            end,
+        ),
+    )
+    warn_unless_met(errors, *numbers[4:])
+    return cpu.finite_values("transport", values), errors
 
 
 def gradient(

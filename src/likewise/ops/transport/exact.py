@@ -32,20 +32,21 @@ def exact_plan(cost: Tensor, x_lengths: Tensor | None = None, y_lengths: Tensor 
     return _transport_exact(cost.detach(), x_lengths, y_lengths)
 
 
-def _plans(cost: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
+def plans(cost: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
+    """Plans of costs wherever they are; computed on the CPU."""
     rows = torch.full((len(cost),), cost.shape[1]) if x_lengths is None else x_lengths.cpu()
     columns = torch.full((len(cost),), cost.shape[2]) if y_lengths is None else y_lengths.cpu()
     _check.lengths_range("transport", "x_lengths", rows, cost.shape[1])
     _check.lengths_range("transport", "y_lengths", columns, cost.shape[2])
     costs = cost.double().cpu().numpy()
-    plans = np.zeros(costs.shape)
+    found = np.zeros(costs.shape)
     for b, (n, m) in enumerate(zip(rows.tolist(), columns.tolist(), strict=True)):
         real = costs[b, :n, :m]
         if not np.isfinite(real).all():
             i, j = np.argwhere(~np.isfinite(real))[0]
             _check.refuse("transport", f"cost[{b}] holds {real[i, j]} at ({i}, {j})")
-        plans[b, :n, :m] = solve(real)
-    return torch.from_numpy(plans).to(cost)
+        found[b, :n, :m] = solve(real)
+    return torch.from_numpy(found).to(cost)
 
 
 def solve(cost: np.ndarray) -> np.ndarray:
@@ -89,7 +90,7 @@ def linear_programme(cost: np.ndarray) -> np.ndarray:
 
 _transport_exact = operator(
     "transport_exact(Tensor cost, Tensor? x_lengths, Tensor? y_lengths) -> Tensor",
-    cpu=_plans,
-    triton="transport.exact",
+    cpu=plans,
+    triton="transport.exact_plans",
     fake=lambda cost, *_: torch.empty_like(cost),
 )

@@ -113,6 +113,20 @@ def converge(L: Tensor, a: Tensor, b: Tensor, tolerance: float, max_iter: int) -
     return f, g
 
 
+def solve(
+    cost: Tensor, n: Tensor, m: Tensor, a: Tensor, b: Tensor, settings: Settings
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Values (B,), plans (B, N, M) and marginal errors (B,) of costs and masses; padding of costs must be finite."""
+    L = log_kernel(cost, n, m, settings)
+    if settings.n_iter is not None:
+        f, g = iterate(L, a, b, settings.n_iter)
+    else:
+        assert settings.tolerance is not None
+        f, g = converge(L, a, b, settings.tolerance, settings.max_iter)
+    T = plan(L, f, g)
+    return (T * cost).sum((1, 2)), T, marginal_error(T, b)
+
+
 def newton_step(T: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Solve (diag(T'1) - T' diag(1/a) T) d = b - T'1 for d (B, M), which sums to zero under b."""
     return _solve(T, a, b, T.sum(1), b - T.sum(1))
