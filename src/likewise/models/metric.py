@@ -168,6 +168,8 @@ def as_items(op: str, name: str, value: Items) -> Batch | Tensor:
         return value
     if isinstance(value, np.ndarray) and value.ndim in (2, 4):
         value = torch.as_tensor(value if value.flags.writeable else value.copy())
+    if isinstance(value, Tensor) and value.ndim == 4 and value.dtype == torch.uint8:
+        return value  # images as bytes: they become floats where they are encoded
     if isinstance(value, Tensor) and value.ndim in (2, 4):
         return _check.is_tensor(op, name, value)
     return Batch(*as_sequences(op, name, value))

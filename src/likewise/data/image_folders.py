@@ -1,0 +1,209 @@
+"""Readers of image sets in their public layouts, with the split by classes of zero-shot metric learning.
+
+Each takes ``part``: "train", "test", whose classes are not those of "train", or None for all; and the options of
+``images.Options``: size, channels, crop, skip_broken, limit, workers.
+"""
+
+import os
+from pathlib import Path
+from typing import Unpack
+
+import numpy as np
+
+from likewise import _check
+from likewise.data.images import ImageSet, Listing, Options, read_images
+from likewise.data.text import Line, file_size, parse_integer, quote, read_lines, word_offset
+
+MOST_BYTES = 64 << 20  # of a MATLAB file
+
+Folder = str | os.PathLike[str]
+
+
+def read_image_folder(folder: Folder, part: str | None = None, **options: Unpack[Options]) -> ImageSet:
+    """One folder for each class, with its images: folder/iris/1.jpg. The first half of the names, sorted, trains.
+
+    Hidden files are passed over; any other file must be an image.
+
+    Example:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name in ("iris", "rose"):
+        ...         Path(folder, name).mkdir()
+        ...         Image.new("RGB", (9, 9)).save(Path(folder, name, "1.png"))
+        ...     read_image_folder(folder, size=8)
+        ImageSet(2 images of 3 x 8 x 8, 2 classes)
+    """
+    op, root = "read_image_folder", Path(folder)
+    classes = [path for path in _entries(root) if path.is_dir()]
+    if not classes:
+        _check.refuse(op, f"{root} has no folders; each class is a folder of images")
+    files: list[Path] = []
+    labels: list[int] = []
+    for label, path in enumerate(classes):
+        inside = _entries(path)
+        if not inside and not options.get("skip_broken", False):
+            _check.refuse(op, f"the class {path} has no images")
+        files += inside
+        labels += [label] * len(inside)
+    listing = Listing(tuple(files), tuple(labels), tuple(path.name for path in classes))
+    return read_images(listing.part(op, part), **options)
+
+
+def read_cub(folder: Folder, part: str | None = None, **options: Unpack[Options]) -> ImageSet:
+    """Caltech-UCSD Birds 200-2011: images.txt, image_class_labels.txt, classes.txt and images/; 100 classes train.
+
+    folder: CUB_200_2011, or the one that holds it.
+    Reference: Wah et al. (2011), The Caltech-UCSD Birds-200-2011 Dataset.
+    """
+    root = _inside(Path(folder), "CUB_200_2011", "images.txt")
+    names = _numbered(root / "classes.txt")
+    paths = _numbered(root / "images.txt")
+    codes = {code: number for number, code in enumerate(names)}
+    labels: dict[int, int] = {}
+    for line in read_lines(root / "image_class_labels.txt"):
+        first, second = _words(line, 2)
+        image, code = parse_integer(line, first, 0), parse_integer(line, second, word_offset(line.text, 1))
+        if image not in paths or code not in codes:
+            raise line.error(0, f"image {image} is not in images.txt, or class {code} not in classes.txt")
+        labels[image] = codes[code]
+    if labels.keys() != paths.keys():
+        missing = min(paths.keys() - labels.keys())
+        _check.refuse(f"{root / 'image_class_labels.txt'}", f"image {missing} has no class")
+    files = tuple(_below(root / "images", path, f"{root / 'images.txt'}: image {i}") for i, path in paths.items())
+    listing = Listing(files, tuple(labels[i] for i in paths), tuple(names.values()))
+    return read_images(listing.part("read_cub", part), **options)
+
+
+def read_cars(folder: Folder, part: str | None = None, **options: Unpack[Options]) -> ImageSet:
+    """Stanford Cars-196: cars_annos.mat and car_ims/; 98 classes train.
+
+    Reference: Krause et al. (2013), 3D Object Representations for Fine-Grained Categorization.
+    """
+    path = Path(folder) / "cars_annos.mat"
+    found = _matlab(path, "annotations", "class_names")
+    rows, names = found["annotations"], [str(name) for name in found["class_names"]]
+    if rows.dtype.names is None or not {"relative_im_path", "class"} <= set(rows.dtype.names):
+        _check.refuse(str(path), "annotations lack relative_im_path or class")
+    labels = _codes(path, rows["class"], len(names))
+    files = tuple(
+        _below(Path(folder), str(name), f"{path}: row {i}") for i, name in enumerate(rows["relative_im_path"])
+    )
+    return read_images(Listing(files, labels, tuple(names)).part("read_cars", part), **options)
+
+
+def read_flowers(folder: Folder, part: str | None = None, **options: Unpack[Options]) -> ImageSet:
+    """Oxford Flowers-102: imagelabels.mat and jpg/image_00001.jpg, ...; classes 1 to 51 train.
+
+    Reference: Nilsback & Zisserman (2008), Automated Flower Classification over a Large Number of Classes.
+    """
+    path = Path(folder) / "imagelabels.mat"
+    count = 102
+    labels = _codes(path, _matlab(path, "labels")["labels"], count)
+    files = tuple(Path(folder) / "jpg" / f"image_{i:05d}.jpg" for i in range(1, len(labels) + 1))
+    listing = Listing(files, labels, tuple(str(code) for code in range(1, count + 1)))
+    return read_images(listing.part("read_flowers", part), **options)
+
+
+def read_online_products(folder: Folder, part: str | None = None, **options: Unpack[Options]) -> ImageSet:
+    """Stanford Online Products: Ebay_train.txt, Ebay_test.txt and the images that they name.
+
+    folder: Stanford_Online_Products, or the one that holds it. All 120,053 images of 256 x 256 take 24 GB.
+    Reference: Song et al. (2016), Deep Metric Learning via Lifted Structured Feature Embedding, arXiv:1511.06452.
+    """
+    op = "read_online_products"
+    if part not in ("train", "test", None):
+        _check.refuse(op, f'expected part to be "train", "test" or None, got {part!r}')
+    root = _inside(Path(folder), "Stanford_Online_Products", "Ebay_train.txt")
+    files: list[Path] = []
+    labels: list[int] = []
+    numbers: dict[int, int] = {}
+    for name in ("train", "test") if part is None else (part,):
+        path = root / f"Ebay_{name}.txt"
+        for line in read_lines(path):
+            if line.number == 1 and line.text.startswith(b"image_id"):
+                continue
+            _, code, _, image = _words(line, 4)
+            label = parse_integer(line, code, word_offset(line.text, 1))
+            labels.append(numbers.setdefault(label, len(numbers)))
+            files.append(_below(root, _text(line, image), f"{path}:{line.number}"))
+    listing = Listing(tuple(files), tuple(labels), tuple(str(code) for code in numbers))
+    return read_images(listing, **options)
+
+
+def _entries(folder: Path) -> list[Path]:
+    """What a folder holds, sorted by name, without hidden files."""
+    if not folder.is_dir():
+        _check.refuse(str(folder), "there is no such folder")
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def _inside(folder: Path, name: str, sign: str) -> Path:
+    """The folder with a file called sign: this one, or the one of that name inside."""
+    for root in (folder, folder / name):
+        if (root / sign).is_file():
+            return root
+    _check.refuse(str(folder), f"there is no {sign}, neither here nor in {name}")
+
+
+def _numbered(path: Path) -> dict[int, str]:
+    """Lines "number text" as a mapping."""
+    found: dict[int, str] = {}
+    for line in read_lines(path):
+        number, text = _words(line, 2)
+        code = parse_integer(line, number, 0)
+        if code in found:
+            raise line.error(0, f"{code} has come before")
+        found[code] = _text(line, text)
+    return found
+
+
+def _words(line: Line, count: int) -> list[bytes]:
+    words = line.text.split(None, count - 1)
+    if len(words) != count:
+        raise line.error(0, f"expected {count} words, got {quote(line.text)}")
+    return words
+
+
+def _text(line: Line, word: bytes) -> str:
+    try:
+        return word.strip().decode("utf-8")
+    except UnicodeDecodeError:
+        raise line.error(0, f"expected UTF-8, got {quote(word)}") from None
+
+
+def _below(root: Path, name: str, where: str) -> Path:
+    """A file inside a folder; a name that leads out of it is refused."""
+    parts = Path(name).parts
+    if not parts or Path(name).is_absolute() or ".." in parts or "\0" in name:
+        _check.refuse(where, f"{name!r} leads out of the folder")
+    return root / name
+
+
+def _matlab(path: Path, *names: str) -> dict[str, np.ndarray]:
+    """Variables of a MATLAB file, without sides of length 1."""
+    if file_size(path) > MOST_BYTES:
+        _check.refuse(str(path), f"is larger than {MOST_BYTES} bytes")
+    from scipy.io import loadmat  # comes with scikit-learn
+
+    try:
+        found = loadmat(os.fspath(path), squeeze_me=True, variable_names=names)
+    except Exception as error:  # SciPy states no bound on what malformed bytes may raise
+        raise ValueError(f"{path}: not a MATLAB file, or a damaged one: {error}") from error
+    for name in names:
+        if name not in found:
+            _check.refuse(str(path), f"there is no array {name}")
+    return {name: np.atleast_1d(np.asarray(found[name])) for name in names}
+
+
+def _codes(path: Path, codes: np.ndarray, classes: int) -> tuple[int, ...]:
+    """Labels from 0 of codes from 1."""
+    try:
+        numbers = codes.astype(np.int64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: classes are no whole numbers: {error}") from error
+    wrong = (numbers < 1) | (numbers > classes)
+    if wrong.any():
+        item = int(wrong.argmax())
+        _check.refuse(str(path), f"row {item} is of class {numbers[item]}; expected 1 to {classes}")
+    return tuple((numbers - 1).tolist())

@@ -1,0 +1,247 @@
+"""Images in memory: files are decoded to one size and kept as bytes. Pillow, in the extra ``images``, decodes them."""
+
+import io
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from likewise import _check
+
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF")  # others, which may start programs, are not opened
+CONVERTED = ("1", "L", "P", "RGB", "YCbCr", "CMYK")  # modes of 8 bits or less a channel, without transparency
+TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
+WHITE = (255, 255, 255, 255)
+SIZE, CHANNELS, LIMIT, WORKERS = 256, 3, 16 << 30, 8
+
+
+class Options(TypedDict, total=False):
+    """How every reader of images decodes them.
+
+    size: of the images in memory, size x size; 256 by default.
+    channels: 3 for red, green and blue, the default, or 1 for grey.
+    crop: scale the shorter side to ``size`` and keep the middle, the default; False squeezes the whole image in.
+    skip_broken: leave files that cannot be read out and name them in ``skipped``; by default they are refused.
+    limit: most bytes of all images in memory. workers: how many threads decode.
+    """
+
+    size: int
+    channels: int
+    crop: bool
+    skip_broken: bool
+    limit: int
+    workers: int
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images with their labels.
+
+    images: (N, C, H, W) uint8, as ``fit`` and ``Metric`` take them: they become floats, 0 to 255, on the device.
+    labels: (N,) int64, indices into classes. classes: their names.
+    files: where each came from; empty if that is not known. skipped: "file: why" for each that was left out.
+
+    Example:
+        >>> ImageSet(torch.zeros(2, 3, 8, 8, dtype=torch.uint8), torch.tensor([0, 1]), ("rose", "iris"))
+        ImageSet(2 images of 3 x 8 x 8, 2 classes)
+    """
+
+    images: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    files: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        images, labels = self.images, self.labels
+        if not isinstance(images, Tensor) or images.dtype != torch.uint8 or images.ndim != 4:
+            got = f"{images.dtype} {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
+            raise TypeError(f"ImageSet: expected images to be uint8 of shape (N, C, H, W), got {got}")
+        if not isinstance(labels, Tensor) or labels.dtype != torch.int64 or labels.shape != (len(images),):
+            got = f"{labels.dtype} {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
+            raise TypeError(f"ImageSet: expected labels to be int64 of shape ({len(images)},), got {got}")
+        if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(self.classes):
+            _check.refuse(
+                "ImageSet", f"labels go from {labels.min()} to {labels.max()} for {len(self.classes)} classes"
+            )
+        if self.files and len(self.files) != len(images):
+            _check.refuse("ImageSet", f"there are {len(self.files)} files for {len(images)} images")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __repr__(self) -> str:
+        size = " x ".join(str(side) for side in self.images.shape[1:])
+        left_out = f", {len(self.skipped)} files left out" if self.skipped else ""
+        return f"ImageSet({len(self)} images of {size}, {len(self.classes)} classes{left_out})"
+
+    def of_classes(self, chosen: Sequence[int]) -> "ImageSet":
+        """The images of some classes, which are numbered anew, in the order given."""
+        number = _numbers("ImageSet", chosen, len(self.classes))
+        labels = number[self.labels]
+        kept = (labels >= 0).nonzero()[:, 0]
+        files = tuple(self.files[i] for i in kept.tolist()) if self.files else ()
+        names = tuple(self.classes[i] for i in chosen)
+        return ImageSet(self.images[kept], labels[kept], names, files, self.skipped)
+
+    def without_single(self) -> "ImageSet":
+        """The same without classes of fewer than two images: these have no pair to learn from, nor one to be found."""
+        count = self.labels.bincount(minlength=len(self.classes))
+        return self.of_classes((count >= 2).nonzero()[:, 0].tolist())
+
+    def check_pairs(self, name: str = "ImageSet") -> "ImageSet":
+        """Itself, if every class has two images or more."""
+        count = self.labels.bincount(minlength=len(self.classes))
+        few = (count < 2).nonzero()[:, 0].tolist()
+        if few:
+            first, number = self.classes[few[0]], int(count[few[0]])
+            held = "one image" if number == 1 else "no image"
+            more = f", and {len(few) - 1} more classes have fewer than two" if len(few) > 1 else ""
+            mend = "an item needs another of its class; leave such classes out with .without_single()"
+            _check.refuse(name, f"class {first!r} has {held}{more}: {mend}")
+        return self
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Which files there are, and their labels; nothing is opened yet.
+
+    Example:
+        >>> listing = Listing((Path("a.jpg"), Path("b.jpg"), Path("c.jpg")), (0, 1, 2), ("x", "y", "z"))
+        >>> listing.part("example", "test")
+        Listing(files=(PosixPath('b.jpg'), PosixPath('c.jpg')), labels=(0, 1), classes=('y', 'z'))
+    """
+
+    files: tuple[Path, ...]
+    labels: tuple[int, ...]
+    classes: tuple[str, ...]
+
+    def part(self, op: str, part: str | None) -> "Listing":
+        """All, with None; "train", the first half of the classes, rounded down; "test", the others."""
+        half = len(self.classes) // 2
+        chosen = {None: range(len(self.classes)), "train": range(half), "test": range(half, len(self.classes))}
+        if part not in chosen:
+            _check.refuse(op, f'expected part to be "train", "test" or None, got {part!r}')
+        number = _numbers(op, chosen[part], len(self.classes)).tolist()
+        kept = [i for i, label in enumerate(self.labels) if number[label] >= 0]
+        return Listing(
+            tuple(self.files[i] for i in kept),
+            tuple(number[self.labels[i]] for i in kept),
+            tuple(self.classes[i] for i in chosen[part]),
+        )
+
+
+def read_images(listing: Listing, **options: Unpack[Options]) -> ImageSet:
+    """Decode the files of a listing. A file that is not an image is refused by name, or left out with skip_broken.
+
+    No file is opened whose size in pixels is beyond Pillow's MAX_IMAGE_PIXELS, nor a format that is not in FORMATS.
+    Grey, palette and CMYK images are converted; transparent ones are laid on white; 16-bit and float ones are refused.
+    """
+    op = "read_images"
+    _pillow()
+    size = _check.whole(op, "size", options.get("size", SIZE))
+    channels = _channels(op, options.get("channels", CHANNELS))
+    limit, crop = options.get("limit", LIMIT), options.get("crop", True)
+    count = len(listing.files)
+    needed = count * channels * size * size
+    if needed > limit:
+        _check.refuse(op, f"{count} images of {size} x {size} take {needed} bytes, more than limit={limit}; lower size")
+    images = torch.empty(count, channels, size, size, dtype=torch.uint8)
+
+    def decode_to(i: int) -> str | None:
+        try:
+            images[i] = decode(listing.files[i], size=size, channels=channels, crop=crop)
+        except ValueError as error:
+            if not options.get("skip_broken", False):
+                raise
+            return str(error)
+        return None
+
+    with ThreadPoolExecutor(_check.whole(op, "workers", options.get("workers", WORKERS))) as pool:
+        problems = list(pool.map(decode_to, range(count)))
+    kept = [i for i, problem in enumerate(problems) if problem is None]
+    return ImageSet(
+        images if len(kept) == count else images[kept],
+        torch.tensor([listing.labels[i] for i in kept], dtype=torch.int64),
+        listing.classes,
+        tuple(os.fspath(listing.files[i]) for i in kept),
+        tuple(problem for problem in problems if problem is not None),
+    )
+
+
+def decode(
+    file: Path | bytes, name: str | None = None, *, size: int = SIZE, channels: int = CHANNELS, crop: bool = True
+) -> Tensor:
+    """One image (channels, size, size) uint8, of a file or of its bytes; ``name`` is for errors.
+
+    Example:
+        >>> from PIL import Image
+        >>> buffer = io.BytesIO()
+        >>> Image.new("L", (6, 4), 7).save(buffer, "PNG")
+        >>> decode(buffer.getvalue(), "grey.png", size=2).unique()
+        tensor([7], dtype=torch.uint8)
+    """
+    Image = _pillow()
+    named = name or ("image" if isinstance(file, bytes) else os.fspath(file))
+    if isinstance(file, Path) and not file.is_file():  # a pipe would wait for ever
+        _check.refuse(named, "there is no such file" if not file.exists() else "expected an image, this is no file")
+    try:
+        with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=FORMATS) as image:
+            most = Image.MAX_IMAGE_PIXELS
+            if most is not None and image.width * image.height > most:
+                raise ValueError(f"{image.width} x {image.height} are more than Pillow's {most} pixels")
+            if image.mode not in CONVERTED + TRANSPARENT:
+                raise ValueError(f"its mode {image.mode} is none of {', '.join(CONVERTED + TRANSPARENT)}; save 8 bits")
+            image.draft(None, (size, size))  # JPEG decodes to a smaller size at once
+            pixels = _resized(Image, _flat(Image, image, channels), size, crop)
+    except Exception as error:  # Pillow states no bound on what malformed bytes may raise
+        text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}, {error}"
+        raise ValueError(f"{named}: not an image that can be read: {text}") from error
+    array = np.array(pixels, dtype=np.uint8).reshape(size, size, channels)
+    return torch.from_numpy(np.ascontiguousarray(array.transpose(2, 0, 1)))
+
+
+def _flat(Image: Any, image: Any, channels: int) -> Any:
+    """The image without transparency, in the mode that is wanted."""
+    if image.mode in TRANSPARENT or "transparency" in image.info:
+        image = Image.alpha_composite(Image.new("RGBA", image.size, WHITE), image.convert("RGBA"))
+    return image.convert("RGB" if channels == 3 else "L")
+
+
+def _resized(Image: Any, image: Any, size: int, crop: bool) -> Any:
+    box = (0.0, 0.0, float(image.width), float(image.height))
+    if crop:
+        side = min(image.width, image.height)
+        left, top = (image.width - side) / 2, (image.height - side) / 2
+        box = (left, top, left + side, top + side)
+    return image.resize((size, size), Image.Resampling.BILINEAR, box=box)
+
+
+def _channels(op: str, channels: object) -> int:
+    if channels not in (1, 3):
+        _check.refuse(op, f"channels must be 3, for colours, or 1, for grey, got {channels!r}")
+    return int(channels)  # type: ignore[call-overload]
+
+
+def _numbers(op: str, chosen: Sequence[int], classes: int) -> Tensor:
+    """The new number (classes,) of each class, -1 for those that are not chosen."""
+    number = torch.full((classes,), -1, dtype=torch.int64)
+    for new, old in enumerate(chosen):
+        if not 0 <= old < classes or number[old] >= 0:
+            _check.refuse(op, f"class {old} is not there, of {classes}, or chosen twice")
+        number[old] = new
+    return number
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ImportError('images are decoded by Pillow; install it with pip install "likewise[images]"') from error
+    return Image

