@@ -54,6 +54,8 @@ def test_all_methods_make_a_table(data, capsys, monkeypatch):
     for line in lines:
         assert 0 < line["time_err"] <= line["time_dev"]
         assert line["device"] == "cpu"
+    assert lines[5]["reg_chosen"] in audio_score.REGS
+    assert "reg_chosen" not in lines[4]
     printed = capsys.readouterr().out
     assert "decdtw" in printed
     assert "mel TimeErr" in printed
@@ -118,7 +120,7 @@ def test_the_penalty_in_loops(data):
 
 def test_regularisation_is_chosen_on_validation_slices(data):
     val = parts(data)[1]
-    chosen = audio_score.best_reg(small(), val)
+    chosen = audio_score.best_reg(small(), torch.nn.Identity(), val)
     scores = {
         reg: audio_score.validation(small(method="base_gdtw", reg=reg), torch.nn.Identity(), val)
         for reg in audio_score.REGS

@@ -11,9 +11,10 @@ the true path, dilate the expected alignment's error; all three are aligned with
 lowers TimeErr through GDTW's warp, and is aligned with GDTW. All alignments match all of the score to a stretch of the
 performance.
 
-Scores are TimeErr and TimeDev in milliseconds, mean and median over the test slices. Everything is chosen on the
-validation slices: GDTW's regularisation by the TimeErr of the features as they are, the epoch by that of the learned
-ones. Each seed prints a JSON line, the end a table. Data come from audio/ under --data-dir or $LIKEWISE_DATA.
+Scores are TimeErr and TimeDev in milliseconds, mean and median over the test slices. Everything is chosen by the mean
+TimeErr of the validation slices: GDTW's regularisation to learn with, of the features as they are; the epoch, of the
+learned ones; and the regularisation once more, of the learned ones at that epoch, which the paper leaves as it was.
+Each seed prints a JSON line, the end a table. Data come from audio/ under --data-dir or $LIKEWISE_DATA.
 """
 
 import copy
@@ -49,7 +50,8 @@ class Settings:
 
     feature: str = "cqt"
     method: str = "decdtw"
-    reg: float = 0.1  # of GDTW
+    reg: float = 0.1  # of GDTW while learning
+    choose_reg: bool = True  # once more, for the learned features
     grid: int = 563  # GDTW's nodes for each knot, twice the frames: the paper's 512 made to fit the times
     gamma: float = 1.0  # of soft-DTW
     alpha: float = 0.0  # of DILATE: its shape does not count
@@ -66,7 +68,7 @@ OF_METHOD = {"dilate": {"gamma": 0.1, "epochs": 300}}
 def main(
     features: Annotated[str, typer.Option(help="Some of cqt, chroma, mel.")] = "cqt,chroma",
     methods: Annotated[str, typer.Option(help=", ".join(BASE + LEARNED))] = ",".join(BASE + LEARNED),
-    reg: Annotated[float | None, typer.Option(help="GDTW's; else chosen on the validation slices.")] = None,
+    reg: Annotated[float | None, typer.Option(help="GDTW's; by default chosen on the validation slices.")] = None,
     seeds: Annotated[int, typer.Option(help="How many runs of each learned method.")] = 3,
     first_seed: Annotated[int, typer.Option(help="Where the seeds begin.")] = 0,
     epochs: Annotated[int | None, typer.Option(help="By default 20, and 300 of dilate.")] = None,
@@ -90,8 +92,10 @@ def main(
             thinned(read_slices(source, split, feature, mel_folder=mel_dir), items).to(device) for split in SPLITS
         )
         settings = Settings(feature, batch_size=batch_size, lr=lr)
-        if reg is not None or set(chosen[1]) & set(CONTINUOUS):
-            settings = replace(settings, reg=reg or best_reg(settings, val))
+        if reg is not None:
+            settings = replace(settings, reg=reg, choose_reg=False)
+        elif set(chosen[1]) & set(CONTINUOUS):
+            settings = replace(settings, reg=best_reg(settings, nn.Identity(), val))
         for method in chosen[1]:
             row = replace(settings, method=method, **OF_METHOD.get(method, {}))  # type: ignore[arg-type]
             row = row if epochs is None else replace(row, epochs=epochs)
@@ -101,7 +105,8 @@ def main(
                 lines.append(line)
                 emit(line, out)
                 if plot is not None and method == "decdtw" and seed == first_seed:
-                    draw(plot.with_stem(f"{plot.stem}_{feature}"), row, encoders, test)
+                    after = replace(row, reg=line.get("reg_chosen", row.reg))
+                    draw(plot.with_stem(f"{plot.stem}_{feature}"), (row, after), encoders, test)
     print_table(lines)
 
 
@@ -131,6 +136,9 @@ def run(
         torch.manual_seed(seed)
         encoders = Encoders(train.score.shape[2], settings.hidden).to(train.score.device)
         line |= learn(encoders, settings, seed, train, val, state)
+        if settings.method in CONTINUOUS and settings.choose_reg:
+            settings = replace(settings, reg=best_reg(settings, encoders, val))
+            line |= {"reg_chosen": settings.reg, "val_time_err_chosen": validation(settings, encoders, val)}
     error, deviation = errors(settings, encoders, test)
     line |= {
         "time_err": float(error.mean()),
@@ -251,10 +259,10 @@ def validation(settings: Settings, encoders: nn.Module, val: Slices) -> float:
     return float(errors(settings, encoders, val)[0].mean())
 
 
-def best_reg(settings: Settings, val: Slices) -> float:
-    """GDTW's regularisation with the least mean TimeErr on the validation slices, with the features as they are."""
-    rows = [replace(settings, method="base_gdtw", reg=reg) for reg in REGS]
-    return min(rows, key=lambda row: validation(row, nn.Identity(), val)).reg
+def best_reg(settings: Settings, encoders: nn.Module, val: Slices) -> float:
+    """GDTW's regularisation with the least mean TimeErr on the validation slices."""
+    rows = [replace(settings, method="decdtw", reg=reg) for reg in REGS]
+    return min(rows, key=lambda row: validation(row, encoders, val)).reg
 
 
 def time_penalty(slices: Slices) -> Tensor:
@@ -272,26 +280,23 @@ def nearest(times: Tensor, at: Tensor) -> Tensor:
     return (at / (times[1] - times[0])).round().long().clamp(0, len(times) - 1)
 
 
-def draw(path: Path, settings: Settings, encoders: nn.Module, test: Slices, item: int | None = None) -> None:
-    """Draw the warp of a test slice before and after learning, by default of the one that gains most."""
+def draw(path: Path, settings: tuple[Settings, Settings], encoders: nn.Module, test: Slices) -> None:
+    """Draw the warp of the test slice that gains most, before and after learning, with the settings of each."""
     from matplotlib.figure import Figure
 
     from likewise import viz
 
-    base = replace(settings, method="base_gdtw")
-    before, after = errors(base, nn.Identity(), test)[0], errors(settings, encoders, test)[0]
-    item = int((before - after).argmax()) if item is None else item
+    features = (nn.Identity(), encoders)
+    error = [errors(given, used, test)[0] for given, used in zip(settings, features, strict=True)]
+    item = int((error[0] - error[1]).argmax())
     part = test[item : item + 1]
     truth = lw.Warp(part.changes.cpu(), part.truth.cpu(), part.lengths)
     figure = Figure(figsize=(8.4, 4.0), layout="constrained")
-    for ax, title, features, error in zip(
-        figure.subplots(1, 2, sharey=True), ("as they are", "learned"), (nn.Identity(), encoders), (before, after),
-        strict=True,
-    ):  # fmt: skip
+    for k, ax in enumerate(figure.subplots(1, 2, sharey=True)):
         with torch.no_grad():
-            warp = gdtw_warp(settings, features(part))
+            warp = gdtw_warp(settings[k], features[k](part))
         viz.plot_warp(warp, truth=truth, ax=ax)
-        ax.set_title(f"{settings.feature} {title}: TimeErr {error[item]:.1f} ms")
+        ax.set_title(f"{settings[k].feature} {('as it is', 'learned')[k]}: TimeErr {error[k][item]:.1f} ms")
         ax.set_xlabel("time of the score, s")
         ax.set_ylabel("time of the performance, s")
     path.parent.mkdir(parents=True, exist_ok=True)
