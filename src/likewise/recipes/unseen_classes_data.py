@@ -1,0 +1,177 @@
+"""Data for the recipe of unseen classes: some classes to learn from, others to be scored on.
+
+Flowers-102: classes 0 to 50 train, 51 to 101 test, 96 px. Omniglot: the first half of the characters trains. Skeletons
+of UTD-MHAD: 13 actions train, the other 14 test. Spoken Arabic Digits: digits 0 to 4 by the speakers of the training
+set, digits 5 to 9 by those of the test set. Image sets in their public layouts: see ``data.image_folders``.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import likewise as lw
+from likewise.data.image_folders import read_cars, read_cub, read_image_folder, read_online_products
+from likewise.data.images import decode
+from likewise.recipes.few_shot_data import load, read_utd
+
+FLOWERS_TRAIN, FLOWERS_SIZE, UTD_TRAIN, SAD_TRAIN, FRAMES = 51, 96, 13, 5, 32
+LAYOUTS: dict[str, Callable] = {
+    "folder": read_image_folder,
+    "cub": read_cub,
+    "cars": read_cars,
+    "sop": read_online_products,
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Images (N, C, H, W), as bytes, or sequences, with labels (N,) from 0."""
+
+    items: lw.Batch | Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are."""
+        return int(self.labels.max()) + 1
+
+    @property
+    def channels(self) -> int:
+        """Of an image, or of a frame."""
+        return self.items.shape[1] if isinstance(self.items, Tensor) else self.items.channels
+
+    def to(self, device: str) -> "Part":
+        """The same with its items on a device."""
+        return Part(self.items.to(device), self.labels)
+
+    def of_classes(self, chosen: Tensor) -> "Part":
+        """The items of some classes, which are numbered anew."""
+        kept = torch.isin(self.labels, chosen).nonzero()[:, 0]
+        return Part(self.items[kept], self.labels[kept].unique(return_inverse=True)[1])
+
+
+def read(data: str, source: Path, *, size: int, items: int | None, skip_broken: bool = False) -> tuple[Part, Part]:
+    """Training and test part; with ``items``, about so many of each, of classes with two items or more."""
+    kind, _, path = data.partition(":")
+    try:
+        if kind in LAYOUTS:
+            return _layout(kind, path, size, items, skip_broken)
+        return READERS[data](source, items)
+    except ValueError as error:
+        raise SystemExit(f"error: {error}") from error
+
+
+def held_out(train: Part) -> tuple[Part, Part]:
+    """Training classes in two: three quarters to learn from, and a quarter, two or more, spread evenly, to score on."""
+    count = train.classes
+    kept = max(2, count // 4)
+    if count - kept < 2:
+        raise SystemExit(f"error: {count} training classes are too few to hold some out")
+    scored = (torch.arange(kept) * count) // kept + (count // kept - 1)
+    rest = torch.tensor([k for k in range(count) if k not in set(scored.tolist())])
+    return train.of_classes(rest), train.of_classes(scored)
+
+
+def read_flowers_npz(source: Path, items: int | None) -> tuple[Part, Part]:
+    """Flowers-102 at 96 px, from WebP bytes."""
+    data = load(source / "flowers102_webp96.npz")
+    labels = data["labels"].astype(np.int64)
+
+    def image(i: int) -> Tensor:
+        content = data["images"][data["offsets"][i] : data["offsets"][i + 1]].tobytes()
+        return decode(content, f"flowers102_webp96.npz, image {i}", size=FLOWERS_SIZE)
+
+    parts = []
+    for inside in (labels < FLOWERS_TRAIN, labels >= FLOWERS_TRAIN):
+        kept = _thinned(np.flatnonzero(inside), labels, items)
+        with ThreadPoolExecutor() as pool:
+            parts.append(_part(torch.stack(list(pool.map(image, kept))), labels[kept]))
+    return parts[0], parts[1]
+
+
+def read_omniglot(source: Path, items: int | None) -> tuple[Part, Part]:
+    """Omniglot at 32 px, one channel; half of the characters train."""
+    data = load(source / "omniglot_small12.npz")
+    labels, images = data["labels"].astype(np.int64), data["images32"]
+    images = torch.from_numpy(images * (255 // max(1, int(images.max()))))[:, None]
+    half = (int(labels.max()) + 1) // 2
+    return _two(lambda kept: images[kept], labels, labels < half, labels >= half, items)
+
+
+def read_skeletons(source: Path, items: int | None) -> tuple[Part, Part]:
+    """UTD-MHAD: joints relative to the hip, 32 frames."""
+    sequences, labels, _ = read_utd(source, FRAMES)
+    values, labels = np.stack(sequences), labels.astype(np.int64)
+    return _two(
+        lambda kept: lw.Batch(torch.from_numpy(values[kept])), labels, labels < UTD_TRAIN, labels >= UTD_TRAIN, items
+    )
+
+
+def read_digits(source: Path, items: int | None) -> tuple[Part, Part]:
+    """Spoken Arabic Digits, standardised by the training digits."""
+    data = load(source / "spoken_arabic_digits.npz")
+    parts = []
+    for part, wanted in (("train", lambda y: y < SAD_TRAIN), ("test", lambda y: y >= SAD_TRAIN)):
+        labels = data[f"y_{part}"].astype(np.int64)
+        sequences = np.split(data[f"values_{part}"].astype(np.float32), data[f"lengths_{part}"].cumsum()[:-1])
+        kept = _thinned(np.flatnonzero(wanted(labels)), labels, items)
+        parts.append(([sequences[i] for i in kept], labels[kept]))
+    frames = np.concatenate(parts[0][0])
+    mean, deviation = frames.mean(0), frames.std(0)
+    train, test = (_part(lw.Batch.from_list([(s - mean) / deviation for s in part]), y) for part, y in parts)
+    return train, test
+
+
+READERS: dict[str, Callable[[Path, int | None], tuple[Part, Part]]] = {
+    "flowers102": read_flowers_npz,
+    "omniglot": read_omniglot,
+    "utd_mhad": read_skeletons,
+    "sad": read_digits,
+}
+
+
+def _layout(kind: str, path: str, size: int, items: int | None, skip_broken: bool) -> tuple[Part, Part]:
+    if not path:
+        raise SystemExit(f"error: give the folder, as {kind}:PATH")
+    parts = []
+    for part in ("train", "test"):
+        found = LAYOUTS[kind](path, part, size=size, skip_broken=skip_broken)
+        found = found.without_single() if skip_broken else found.check_pairs(path)
+        kept = _thinned(np.arange(len(found)), found.labels.numpy(), items)
+        parts.append(_part(found.images[torch.from_numpy(kept)], found.labels.numpy()[kept]))
+    return parts[0], parts[1]
+
+
+def _two(
+    take: Callable[[np.ndarray], lw.Batch | Tensor],
+    labels: np.ndarray,
+    train: np.ndarray,
+    test: np.ndarray,
+    items: int | None,
+) -> tuple[Part, Part]:
+    kept = [_thinned(np.flatnonzero(inside), labels, items) for inside in (train, test)]
+    first, second = (_part(take(part), labels[part]) for part in kept)
+    return first, second
+
+
+def _thinned(index: np.ndarray, labels: np.ndarray, items: int | None) -> np.ndarray:
+    """Every n-th item, so that about ``items`` are left, of classes that have two or more of these."""
+    index = index[:: 1 if items is None else max(1, len(index) // items)]
+    names, count = np.unique(labels[index], return_counts=True)
+    kept = index[np.isin(labels[index], names[count >= 2])]
+    if len(kept) == 0:
+        raise SystemExit("error: no class has two items; raise --items")
+    return kept
+
+
+def _part(items: lw.Batch | Tensor, labels: np.ndarray) -> Part:
+    """A part whose labels count from 0."""
+    return Part(items, torch.from_numpy(np.unique(labels, return_inverse=True)[1].astype(np.int64)))

@@ -1,0 +1,134 @@
+"""Lines, tables and plots of the recipe of unseen classes."""
+
+import json
+import statistics
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+RECALLS = ("1", "2", "4", "8")
+
+
+def emit(line: dict, out: Path | None) -> None:
+    """Print a line of JSON, and append it to a file if asked to."""
+    text = json.dumps(line) + "\n"
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    if out is not None:
+        with out.open("a") as file:
+            file.write(text)
+
+
+def done(out: Path | None) -> list[dict]:
+    """The lines of an earlier run; a last one that was cut off is left out."""
+    if out is None or not out.is_file():
+        return []
+    lines = []
+    for text in out.read_text().splitlines():
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:
+            continue
+    return lines
+
+
+def line_name(line: dict) -> str:
+    """What tables and plots call a run."""
+    if line["loss"] == "untrained":
+        return "untrained"
+    values = [f"{name} {line[name]:g}" for name in ("strength", "alpha") if line.get(name) is not None]
+    return ", ".join([line["loss"] if line["add"] == "none" else f"{line['loss']} + {line['add']}", *values])
+
+
+def print_tables(data: str, lines: list[dict]) -> None:
+    """Print means and spreads over seeds: on the unseen classes, and on training classes that were held out."""
+    for held_out, title in ((False, "unseen classes"), (True, "training classes, held out")):
+        rows = [line for line in lines if line["validate"] is held_out]
+        if rows:
+            print_table(f"{data}: {title}", rows)
+
+
+def print_table(title: str, lines: list[dict]) -> None:
+    """Print NMI, Recall@k and k-NN accuracy in percent."""
+    table = Table(title=title)
+    for heading in ("method", "seeds", "NMI", *(f"R@{k}" for k in RECALLS), "k-NN", "epochs", "s an epoch"):
+        table.add_column(heading, justify="left" if heading == "method" else "right")
+    for name, same in grouped(lines).items():
+        table.add_row(
+            name,
+            str(len(same)),
+            spread([100 * line["nmi"] for line in same]),
+            *(spread([100 * line["recall"][k] for line in same if k in line["recall"]]) for k in RECALLS),
+            spread([100 * line["knn"] for line in same if line["knn"] is not None]),
+            spread([line["epochs"] for line in same if "epochs" in line], "{:.0f}"),
+            spread([line["seconds_an_epoch"] for line in same if "seconds_an_epoch" in line], "{:.2f}"),
+        )
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
+
+
+def grouped(lines: list[dict]) -> dict[str, list[dict]]:
+    """Lines that differ in their seed only, by name."""
+    groups: dict[str, list[dict]] = {}
+    for line in lines:
+        groups.setdefault(line_name(line), []).append(line)
+    return groups
+
+
+def spread(values: list[float], form: str = "{:.1f}") -> str:
+    """Mean, and standard deviation where there are several; nothing of nothing."""
+    if not values:
+        return ""
+    mean = form.format(statistics.mean(values))
+    return mean if len(values) < 2 or form == "{:.0f}" else f"{mean} ± {form.format(statistics.stdev(values))}"
+
+
+def plot(path: Path, lines: list[dict], sweep: str | None) -> None:
+    """Draw NMI and Recall@1 by epoch, or by the value that was swept; means over seeds."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    axes = figure.subplots(1, 2)
+    scored = [line for line in lines if "curve" in line and not line["validate"]] or [
+        line for line in lines if "curve" in line
+    ]
+    for ax, heading, score in zip(axes, ("NMI", "Recall@1"), (nmi_of, recall_of), strict=True):
+        if sweep is None:
+            for name, same in grouped(scored).items():
+                by_epoch: dict[int, list[float]] = {}
+                for point in (point for line in same for point in line["curve"]):
+                    by_epoch.setdefault(point["epoch"], []).append(100 * score(point))
+                epochs = sorted(by_epoch)
+                ax.plot(epochs, [statistics.mean(by_epoch[e]) for e in epochs], label=name)
+            ax.set_xlabel("epoch")
+        else:
+            draw_sweep(ax, scored, sweep, score)
+        ax.set_ylabel(f"{heading}, %")
+        if ax.lines:
+            ax.legend(fontsize="small")
+    figure.savefig(path)
+
+
+def draw_sweep(ax: object, lines: list[dict], sweep: str, score: object) -> None:
+    """Draw a score by the value that was swept, one line for each loss and addition."""
+    kinds: dict[str, dict[float, list[float]]] = {}
+    for line in lines:
+        values = kinds.setdefault(f"{line['loss']} + {line['add']}", {})
+        values.setdefault(line[sweep], []).append(100 * score(line))  # type: ignore[operator]
+    for kind, values in kinds.items():
+        places = sorted(values)
+        spreads = [statistics.stdev(values[v]) if len(values[v]) > 1 else 0.0 for v in places]
+        means = [statistics.mean(values[v]) for v in places]
+        ax.errorbar(places, means, spreads, marker="o", capsize=3, label=kind)  # type: ignore[attr-defined]
+    ax.set_xlabel({"strength": "lambda"}.get(sweep, sweep))  # type: ignore[attr-defined]
+
+
+def nmi_of(scores: dict) -> float:
+    """The agreement of clusters with classes."""
+    return scores["nmi"]
+
+
+def recall_of(scores: dict) -> float:
+    """Recall@1."""
+    return scores["recall"]["1"]

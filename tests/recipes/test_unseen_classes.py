@@ -1,0 +1,178 @@
+"""The recipe of unseen classes, on a few items."""
+
+import io
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import likewise as lw
+from likewise.models.random_crop import RandomCrop
+from likewise.recipes import unseen_classes as recipe
+from likewise.recipes import unseen_classes_data as data_of
+from likewise.recipes import unseen_classes_report as report
+from likewise.recipes.unseen_classes_data import Part
+from likewise.recipes.unseen_classes_parts import Settings, make_additions, make_encoder, make_loss, make_rates
+
+
+def digits(folder):
+    """A file as spoken_arabic_digits.npz is, of short sequences of all ten digits."""
+    random, arrays = np.random.default_rng(0), {}
+    for part, count in (("train", 40), ("test", 20)):
+        lengths = random.integers(5, 9, count)
+        labels = np.arange(count) % 10
+        values = random.standard_normal((lengths.sum(), 13)) + np.repeat(labels, lengths)[:, None]
+        arrays |= {f"values_{part}": values.astype(np.float32), f"lengths_{part}": lengths, f"y_{part}": labels}
+    np.savez(folder / "spoken_arabic_digits.npz", **arrays)
+
+
+def flowers(folder):
+    """A file as flowers102_webp96.npz is: four images of eight classes on either side."""
+    labels = np.repeat([0, 3, 7, 9, 20, 22, 30, 50, 51, 60, 61, 70, 80, 90, 100, 101], 4)
+    contents = []
+    for label in labels:
+        buffer = io.BytesIO()
+        Image.new("RGB", (96, 96), (int(label), 255 - int(label), 7)).save(buffer, "WEBP")
+        contents.append(np.frombuffer(buffer.getvalue(), np.uint8))
+    offsets = np.cumsum([0, *map(len, contents)])
+    np.savez(folder / "flowers102_webp96.npz", images=np.concatenate(contents), offsets=offsets, labels=labels)
+
+
+def some_images(classes=6, each=4):
+    labels = torch.arange(classes * each) % classes
+    images = torch.randint(256, (len(labels), 3, 16, 16), dtype=torch.uint8)
+    images[:, 0] = (30 * labels)[:, None, None].to(torch.uint8)
+    return Part(images, labels)
+
+
+def test_sequences_from_the_file_to_the_table(tmp_path, capsys):
+    digits(tmp_path)
+    out, given = (
+        tmp_path / "lines.jsonl",
+        {"data": "sad", "data_dir": tmp_path, "epochs": 2, "batch_size": 6, "seeds": 2},
+    )
+    given |= {"loss": "am_softmax", "add": "all", "embedding": 4, "encoder": "gru", "out": out}
+    recipe.main(**given, plot=tmp_path / "curves.png")
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(line["validate"], line["seed"]) for line in lines] == [(True, 0), (False, 0), (False, 1)]
+    assert (lines[0]["classes"], lines[0]["test_classes"]) == (3, 2)
+    assert (lines[1]["classes"], lines[1]["test_classes"]) == (5, 5)
+    assert lines[1]["epochs"] == max(lines[0]["curve"], key=lambda point: point["recall"]["1"])["epoch"]
+    assert set(lines[1]["recall"]) == {"1", "2", "4", "8"}
+    assert 0 <= lines[1]["nmi"] <= 1
+    assert len(lines[1]["curve"]) == lines[1]["epochs"]
+    assert (tmp_path / "curves.png").stat().st_size > 1000
+    table = capsys.readouterr().out
+    assert "am_softmax + all" in table
+    assert "held out" in table
+    recipe.main(**given)  # everything is there already
+    assert len(out.read_text().splitlines()) == 3
+
+
+def test_images_from_webp_to_a_metric_in_a_folder(tmp_path):
+    flowers(tmp_path)
+    recipe.main(
+        data="flowers102", data_dir=tmp_path, loss="triplet", add="gdfl+adapt_adv", encoder="small", epochs=1,
+        choose=False, seeds=1, crop=24, embedding=4, batch_size=8, folder=tmp_path / "runs", out=tmp_path / "out",
+        items=32, with_untrained=True,
+    )  # fmt: skip
+    first, second = (json.loads(line) for line in (tmp_path / "out").read_text().splitlines())
+    assert first["loss"] == "untrained"
+    assert (second["train"], second["test"], second["classes"]) == (32, 32, 8)
+    kept = tmp_path / "runs" / "flowers102" / "triplet + gdfl+adapt_adv, seed 0"
+    metric = lw.Metric.load(kept, classes=[RandomCrop])
+    assert isinstance(metric.encoder, lw.Embedder)
+
+
+@pytest.mark.parametrize("loss", ["triplet", "angular", "proxy_nca", "am_softmax"])
+@pytest.mark.parametrize("add", ["energy+jmmd", "gdfl+soft_adv+mrd"])
+def test_losses_and_additions_run_together(loss, add):
+    settings = Settings(loss=loss, add=add, encoder="small", embedding=4, crop=12, epochs=1, batch_size=8)
+    found = recipe.run(settings, 0, some_images(), some_images(3))
+    json.dumps(found)
+    assert found["loss_last_epoch"] == found["loss_first_epoch"]
+
+
+def test_what_is_added_where_and_at_which_rate():
+    settings = Settings(loss="proxy_nca", add="gdfl+adapt_adv+jrd", encoder="small", embedding=4, strength=0.3, alpha=2)
+    loss = make_loss(settings, 5)
+    terms, adversary = make_additions(settings, loss)
+    assert isinstance(adversary, lw.AdaptiveAdversary)
+    assert adversary.strength == 0.3
+    assert [term.weight for term in terms] == [2]
+    assert terms[0].of == ["backbone", None, loss.distances]
+    assert make_rates(settings, loss, adversary) == {
+        "encoder.backbone": 1e-4, "encoder.backbone.encoder.attentions": 1e-3, "loss": 1e-2, "adversary": 1e-3,
+        "rest": 1e-3,
+    }  # fmt: skip
+    assert isinstance(make_encoder(settings, 3).backbone.encoder, lw.AttendedFeatures)
+    plain = Settings(loss="triplet", encoder="small")
+    assert make_additions(plain, make_loss(plain, 5)) == ([], None)
+    assert isinstance(make_encoder(plain, 3).backbone.encoder, lw.SmallCNN)
+
+
+def test_held_out_classes_are_a_quarter_spread_evenly():
+    part = Part(torch.arange(51.0).repeat(2)[:, None], torch.arange(51).repeat(2))
+    rest, kept = data_of.held_out(part)
+    assert (rest.classes, kept.classes) == (39, 12)
+    assert not set(rest.items[:, 0].tolist()) & set(kept.items[:, 0].tolist())
+    assert kept.labels.tolist() == [*range(12)] * 2
+    with pytest.raises(SystemExit, match="3 training classes are too few"):
+        data_of.held_out(Part(torch.zeros(3, 1), torch.arange(3)))
+
+
+def test_class_folders_and_their_trouble(tmp_path):
+    for name in ("a", "b", "c", "d"):
+        (tmp_path / name).mkdir()
+        for i in range(2):
+            Image.new("RGB", (9, 9)).save(tmp_path / name / f"{i}.png")
+    read = {"source": tmp_path, "size": 8, "items": None}
+    train, test = data_of.read(f"folder:{tmp_path}", **read)
+    assert (train.classes, test.classes, train.items.shape) == (2, 2, (4, 3, 8, 8))
+    (tmp_path / "a" / "1.png").unlink()
+    with pytest.raises(SystemExit, match="class 'a' has one image"):
+        data_of.read(f"folder:{tmp_path}", **read)
+    (tmp_path / "c" / "2.png").write_bytes(b"no image")
+    train, test = data_of.read(f"folder:{tmp_path}", **read, skip_broken=True)
+    assert (train.classes, len(test)) == (1, 4)
+    with pytest.raises(SystemExit, match="give the folder, as cub:PATH"):
+        data_of.read("cub", **read)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"data": "mnist"}, "unknown 'mnist'"),
+        ({"loss": "hinge"}, "unknown 'hinge'; expected one of triplet"),
+        ({"add": "gdfl+magic"}, "unknown addition 'magic'"),
+        ({"add": "soft_adv+adapt_adv"}, "choose one of soft_adv and adapt_adv"),
+        ({"data": "sad", "encoder": "small"}, "small does not take sad"),
+        ({"sweep": "beta"}, "expected lambda or alpha"),
+        ({"add": "gdfl", "sweep": "alpha"}, "--sweep alpha needs one of jmmd, jrd, mrd in --add"),
+    ],
+)
+def test_words_that_are_unknown_are_refused(given, message):
+    with pytest.raises(SystemExit, match=message):
+        recipe.main(**given)
+
+
+def test_rows_of_tables_and_sweeps():
+    base = recipe.settings_for("flowers102", "proxy_nca", "jrd", {})
+    table = recipe.rows_of(base, True, None)
+    assert len(table) == 3 * len(recipe.TABLE_ADDITIONS)
+    assert {row.embedding for row in table if row.loss == "am_softmax"} == {512}
+    assert [row.alpha for row in recipe.rows_of(base, False, "alpha")] == list(recipe.SWEEPS["alpha"])
+    assert recipe.rows_of(base, False, None) == [base]
+
+
+def test_sweeps_are_drawn_and_cut_lines_left_out(tmp_path):
+    row = {"loss": "triplet", "add": "soft_adv", "nmi": 0.5, "recall": {"1": 0.7}, "knn": None, "validate": False}
+    lines = [row | {"strength": value, "curve": []} for value in (0.0, 0.5, 0.5)]
+    report.plot(tmp_path / "sweep.png", lines, "strength")
+    assert (tmp_path / "sweep.png").exists()
+    (tmp_path / "out").write_text(json.dumps(row) + "\n" + '{"loss": "tri')
+    assert report.done(tmp_path / "out") == [row]
+    assert replace(Settings(), add="all").added == {"gdfl", "soft_adv", "jrd"}
