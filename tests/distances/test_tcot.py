@@ -11,7 +11,7 @@ def frames(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@pytest.mark.parametrize("options", [{}, {"n_iter": 100}, {"reg": 0.3, "weight": 2.5}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"n_iter": 7}, {"reg": 0.3, "weight": 2.5}], ids=str)
 def test_contract(options):
     check_distance(TCOT(**options))
 
