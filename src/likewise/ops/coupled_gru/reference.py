@@ -67,11 +67,11 @@ def _layer(g: Tensor, lengths: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     width = weight.shape[1]
     h = g.new_zeros(2, g.shape[1], width)
     kept = []
-    for t in range(g.shape[2]):
+    for t, step in enumerate(g.unbind(2)):
         running = t < lengths
         # One side, then the other: in one product, equal sides could be rounded differently.
         from_h = torch.stack([functional.linear(side, weight[: 3 * width], bias[: 3 * width]) for side in h])
-        g_r, g_z, g_n = g[:, :, t].chunk(3, -1)
+        g_r, g_z, g_n = step.chunk(3, -1)
         h_r, h_z, h_n = from_h.chunk(3, -1)
         r, z = torch.sigmoid(g_r + h_r), torch.sigmoid(g_z + h_z)
         # A side that has ended stays as it is, and offers its last state as its new one.
