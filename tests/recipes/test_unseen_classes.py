@@ -15,7 +15,7 @@ from likewise.recipes import unseen_classes as recipe
 from likewise.recipes import unseen_classes_data as data_of
 from likewise.recipes import unseen_classes_report as report
 from likewise.recipes.unseen_classes_data import Part
-from likewise.recipes.unseen_classes_parts import Settings, make_additions, make_encoder, make_loss, make_rates
+from likewise.recipes.unseen_classes_parts import Settings, make_additions, make_encoder, make_loss, make_rates, scores
 
 
 def digits(folder):
@@ -26,6 +26,7 @@ def digits(folder):
         labels = np.arange(count) % 10
         values = random.standard_normal((lengths.sum(), 13)) + np.repeat(labels, lengths)[:, None]
         arrays |= {f"values_{part}": values.astype(np.float32), f"lengths_{part}": lengths, f"y_{part}": labels}
+        arrays[f"speaker_{part}"] = np.arange(count) // 10
     np.savez(folder / "spoken_arabic_digits.npz", **arrays)
 
 
@@ -114,11 +115,23 @@ def test_what_is_added_where_and_at_which_rate():
     assert isinstance(make_encoder(plain, 3).backbone.encoder, lw.SmallCNN)
 
 
+def test_people_are_found_by_others():
+    # Two classes, 0 and 10; everyone's own repetition is nearest, and others' of the other class is nearer than theirs.
+    x = torch.tensor([[0.0], [0.1], [4.0], [4.1], [1.0], [1.1], [9.0], [9.1]])
+    part = Part(x, torch.tensor([0, 0, 0, 0, 1, 1, 1, 1]), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3]))
+    found = scores(lw.Metric(None, lw.Euclidean()), part)
+    assert found["recall_any"]["1"] == 1.0
+    assert found["recall"]["1"] == 0.0
+    assert scores(lw.Metric(None, lw.Euclidean()), Part(x, part.labels))["recall"]["1"] == 1.0
+
+
 def test_held_out_classes_are_a_quarter_spread_evenly():
     part = Part(torch.arange(51.0).repeat(2)[:, None], torch.arange(51).repeat(2))
     rest, kept = data_of.held_out(part)
     assert (rest.classes, kept.classes) == (39, 12)
-    assert not set(rest.items[:, 0].tolist()) & set(kept.items[:, 0].tolist())
+    assert isinstance(rest.items, torch.Tensor)
+    assert isinstance(kept.items, torch.Tensor)
+    assert not set(rest.items.flatten().tolist()) & set(kept.items.flatten().tolist())
     assert kept.labels.tolist() == [*range(12)] * 2
     with pytest.raises(SystemExit, match="3 training classes are too few"):
         data_of.held_out(Part(torch.zeros(3, 1), torch.arange(3)))
@@ -131,6 +144,7 @@ def test_class_folders_and_their_trouble(tmp_path):
             Image.new("RGB", (9, 9)).save(tmp_path / name / f"{i}.png")
     read = {"source": tmp_path, "size": 8, "items": None}
     train, test = data_of.read(f"folder:{tmp_path}", **read)
+    assert isinstance(train.items, torch.Tensor)
     assert (train.classes, test.classes, train.items.shape) == (2, 2, (4, 3, 8, 8))
     (tmp_path / "a" / "1.png").unlink()
     with pytest.raises(SystemExit, match="class 'a' has one image"):

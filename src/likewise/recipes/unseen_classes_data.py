@@ -3,6 +3,9 @@
 Flowers-102: classes 0 to 50 train, 51 to 101 test, 96 px. Omniglot: the first half of the characters trains. Skeletons
 of UTD-MHAD: 13 actions train, the other 14 test. Spoken Arabic Digits: digits 0 to 4 by the speakers of the training
 set, digits 5 to 9 by those of the test set. Image sets in their public layouts: see ``data.image_folders``.
+
+Someone who repeats an action or a word does it nearly alike, and any encoder, an untrained one too, finds that: items
+of people have groups, their subjects or speakers, and are to be found by items of others.
 """
 
 from collections.abc import Callable
@@ -30,10 +33,11 @@ LAYOUTS: dict[str, Callable] = {
 
 @dataclass(frozen=True)
 class Part:
-    """Images (N, C, H, W), as bytes, or sequences, with labels (N,) from 0."""
+    """Images (N, C, H, W), as bytes, or sequences, with labels (N,) from 0; groups (N,) say who each is of."""
 
     items: lw.Batch | Tensor
     labels: Tensor
+    groups: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -50,12 +54,13 @@ class Part:
 
     def to(self, device: str) -> "Part":
         """The same with its items on a device."""
-        return Part(self.items.to(device), self.labels)
+        return Part(self.items.to(device), self.labels, self.groups)
 
     def of_classes(self, chosen: Tensor) -> "Part":
         """The items of some classes, which are numbered anew."""
         kept = torch.isin(self.labels, chosen).nonzero()[:, 0]
-        return Part(self.items[kept], self.labels[kept].unique(return_inverse=True)[1])
+        groups = None if self.groups is None else self.groups[kept]
+        return Part(self.items[kept], self.labels[kept].unique(return_inverse=True)[1], groups)
 
 
 def read(data: str, source: Path, *, size: int, items: int | None, skip_broken: bool = False) -> tuple[Part, Part]:
@@ -89,12 +94,11 @@ def read_flowers_npz(source: Path, items: int | None) -> tuple[Part, Part]:
         content = data["images"][data["offsets"][i] : data["offsets"][i + 1]].tobytes()
         return decode(content, f"flowers102_webp96.npz, image {i}", size=FLOWERS_SIZE)
 
-    parts = []
-    for inside in (labels < FLOWERS_TRAIN, labels >= FLOWERS_TRAIN):
-        kept = _thinned(np.flatnonzero(inside), labels, items)
-        with ThreadPoolExecutor() as pool:
-            parts.append(_part(torch.stack(list(pool.map(image, kept))), labels[kept]))
-    return parts[0], parts[1]
+    with ThreadPoolExecutor() as pool:
+        train, test = (
+            _part(torch.stack(list(pool.map(image, kept))), labels[kept]) for kept in _two(labels, FLOWERS_TRAIN, items)
+        )
+    return train, test
 
 
 def read_omniglot(source: Path, items: int | None) -> tuple[Part, Part]:
@@ -102,31 +106,35 @@ def read_omniglot(source: Path, items: int | None) -> tuple[Part, Part]:
     data = load(source / "omniglot_small12.npz")
     labels, images = data["labels"].astype(np.int64), data["images32"]
     images = torch.from_numpy(images * (255 // max(1, int(images.max()))))[:, None]
-    half = (int(labels.max()) + 1) // 2
-    return _two(lambda kept: images[kept], labels, labels < half, labels >= half, items)
+    train, test = _two(labels, (int(labels.max()) + 1) // 2, items)
+    return _part(images[train], labels[train]), _part(images[test], labels[test])
 
 
 def read_skeletons(source: Path, items: int | None) -> tuple[Part, Part]:
     """UTD-MHAD: joints relative to the hip, 32 frames."""
-    sequences, labels, _ = read_utd(source, FRAMES)
-    values, labels = np.stack(sequences), labels.astype(np.int64)
-    return _two(
-        lambda kept: lw.Batch(torch.from_numpy(values[kept])), labels, labels < UTD_TRAIN, labels >= UTD_TRAIN, items
+    sequences, labels, subjects = read_utd(source, FRAMES)
+    values, labels = torch.from_numpy(np.stack(sequences)), labels.astype(np.int64)
+    train, test = (
+        _part(lw.Batch(values[kept]), labels[kept], subjects[kept]) for kept in _two(labels, UTD_TRAIN, items)
     )
+    return train, test
 
 
 def read_digits(source: Path, items: int | None) -> tuple[Part, Part]:
     """Spoken Arabic Digits, standardised by the training digits."""
     data = load(source / "spoken_arabic_digits.npz")
-    parts = []
-    for part, wanted in (("train", lambda y: y < SAD_TRAIN), ("test", lambda y: y >= SAD_TRAIN)):
+    found = []
+    for part, side in (("train", 0), ("test", 1)):
         labels = data[f"y_{part}"].astype(np.int64)
         sequences = np.split(data[f"values_{part}"].astype(np.float32), data[f"lengths_{part}"].cumsum()[:-1])
-        kept = _thinned(np.flatnonzero(wanted(labels)), labels, items)
-        parts.append(([sequences[i] for i in kept], labels[kept]))
-    frames = np.concatenate(parts[0][0])
+        kept = _two(labels, SAD_TRAIN, items)[side]
+        found.append(([sequences[i] for i in kept], labels[kept], data[f"speaker_{part}"][kept]))
+    frames = np.concatenate(found[0][0])
     mean, deviation = frames.mean(0), frames.std(0)
-    train, test = (_part(lw.Batch.from_list([(s - mean) / deviation for s in part]), y) for part, y in parts)
+    train, test = (
+        _part(lw.Batch.from_list([(s - mean) / deviation for s in sequences]), labels, speakers)
+        for sequences, labels, speakers in found
+    )
     return train, test
 
 
@@ -150,16 +158,10 @@ def _layout(kind: str, path: str, size: int, items: int | None, skip_broken: boo
     return parts[0], parts[1]
 
 
-def _two(
-    take: Callable[[np.ndarray], lw.Batch | Tensor],
-    labels: np.ndarray,
-    train: np.ndarray,
-    test: np.ndarray,
-    items: int | None,
-) -> tuple[Part, Part]:
-    kept = [_thinned(np.flatnonzero(inside), labels, items) for inside in (train, test)]
-    first, second = (_part(take(part), labels[part]) for part in kept)
-    return first, second
+def _two(labels: np.ndarray, classes: int, items: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Which items train, those of the first classes, and which test."""
+    train, test = (_thinned(np.flatnonzero(inside), labels, items) for inside in (labels < classes, labels >= classes))
+    return train, test
 
 
 def _thinned(index: np.ndarray, labels: np.ndarray, items: int | None) -> np.ndarray:
@@ -172,6 +174,7 @@ def _thinned(index: np.ndarray, labels: np.ndarray, items: int | None) -> np.nda
     return kept
 
 
-def _part(items: lw.Batch | Tensor, labels: np.ndarray) -> Part:
+def _part(items: lw.Batch | Tensor, labels: np.ndarray, groups: np.ndarray | None = None) -> Part:
     """A part whose labels count from 0."""
-    return Part(items, torch.from_numpy(np.unique(labels, return_inverse=True)[1].astype(np.int64)))
+    numbers = torch.from_numpy(np.unique(labels, return_inverse=True)[1].astype(np.int64))
+    return Part(items, numbers, None if groups is None else torch.from_numpy(groups.astype(np.int64)))

@@ -165,16 +165,25 @@ def make_rates(settings: Settings, loss: Any, adversary: object) -> dict[str, fl
 
 
 def scores(metric: lw.Metric, part: Part, *, starts: int = 10) -> dict[str, Any]:
-    """NMI, Recall@1, 2, 4 and 8, and the share of items of which 3 of the 5 nearest have their label."""
+    """NMI, Recall@1, 2, 4 and 8, and the share of items of which 3 of the 5 nearest have their label.
+
+    Where items have groups, those of one's own group come last; recall_any is Recall@k among all others.
+    """
     vectors = metric.embed(part.items)
     ks = [k for k in (1, 2, 4, 8) if k < len(part)]
     found = lw.evaluate(lw.Euclidean(), (vectors, part.labels), ks=ks)  # type: ignore[arg-type]
-    nmi = lw.clustering_agreement(vectors, part.labels, starts=starts)  # type: ignore[arg-type]
+    any_recall = found.recall
+    if part.groups is not None:
+        D = lw.Euclidean().matrix(vectors)
+        groups = part.groups.to(D.device)
+        own = groups[:, None] == groups
+        found = lw.evaluate_matrix(torch.where(own, D + D.max() + 1, D), part.labels, ks=ks)
     return {
-        "nmi": nmi,
+        "nmi": lw.clustering_agreement(vectors, part.labels, starts=starts),  # type: ignore[arg-type]
         "recall": {str(k): found.recall[k] for k in ks},
         "knn": found.vote,
         "map_at_r": found.map_at_r,
+        "recall_any": {str(k): any_recall[k] for k in ks},
     }
 
 
@@ -184,4 +193,4 @@ def untrained(settings: Settings, part: Part) -> dict[str, Any]:
     encoder = make_encoder(Settings(data=settings.data, encoder=settings.encoder, crop=settings.crop), part.channels)
     metric = lw.Metric(encoder.backbone, lw.Euclidean()).to(part.items.device)
     vectors = nn.functional.normalize(metric.embed(part.items), dim=1)  # type: ignore[arg-type]
-    return scores(lw.Metric(None, lw.Euclidean()), Part(vectors, part.labels))
+    return scores(lw.Metric(None, lw.Euclidean()), Part(vectors, part.labels, part.groups))
