@@ -4,6 +4,7 @@
 first-order optimality, and ``vector_jacobian`` differentiates that point implicitly.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -96,35 +97,52 @@ def envelope(pair: Pair, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
     return low, torch.maximum(low, high)
 
 
-def grid_search(pair: Pair, nodes: int, refinements: int = 3, shrink: float = 0.125) -> Tensor:
-    """The best warp (m,) on a grid of ``nodes`` values for each knot, refined around the solution; best pass kept.
+@dataclass(frozen=True)
+class Pass:
+    """One pass of the solver over a grid: the values that the warp may take at the knots, and the best path in it.
 
-    Refined grids have half as many nodes, at least 51.
-
-    V_i(k) = w_i L_i(k) + min_j V_{i-1}(j) + edge(j, k), Bellman's recursion with all pairs (j, k) written out.
+    times: (m,), the knots. grid, costs: (m, M), the nodes and what each costs. warp: (m,), the best path through them.
+    value: its objective.
     """
-    bounds = lower, upper = pair.bounds()
-    low, high = envelope(pair, lower, upper)
+
+    times: Tensor
+    grid: Tensor
+    costs: Tensor
+    warp: Tensor
+    value: Tensor
+
+
+def grid_search(pair: Pair, nodes: int, refinements: int = 3, shrink: float = 0.125) -> Tensor:
+    """The best warp (m,) on a grid of ``nodes`` values for each knot, refined around the solution; best pass kept."""
+    return min(grid_passes(pair, nodes, refinements, shrink), key=lambda each: float(each.value)).warp
+
+
+def grid_passes(pair: Pair, nodes: int, refinements: int = 3, shrink: float = 0.125) -> Iterator[Pass]:
+    """The passes of the search, one after the other. Refined grids have half as many nodes, at least 51."""
+    bounds = pair.bounds()
+    low, high = envelope(pair, *bounds)
     width, best = high - low, _best_path(pair, low, high, nodes)
-    value, nodes = objective(pair, best), min(nodes, max(nodes // 2, 50) | 1)
+    yield best
+    nodes = min(nodes, max(nodes // 2, 50) | 1)
     for level in range(1, refinements + 1):
         half = shrink**level * width / 2
         while True:
-            lower, upper = torch.maximum(best - half, bounds[0]), torch.minimum(best + half, bounds[1])
+            lower, upper = torch.maximum(best.warp - half, bounds[0]), torch.minimum(best.warp + half, bounds[1])
             low, high = envelope(pair, lower, upper)
             found = _best_path(pair, low, high, nodes)
-            if objective(pair, found) >= value:
+            yield found
+            if found.value >= best.value:
                 break
-            best, value = found, objective(pair, found)
+            best, warp = found, found.warp
             # A solution at the rim of its grid may lie beyond: the next grid is centred there, and as wide.
             near = 1.5 * (high - low) / (nodes - 1)
-            rim = ((found < low + near) & (low > bounds[0])) | ((found > high - near) & (high < bounds[1]))
+            rim = ((warp < low + near) & (low > bounds[0])) | ((warp > high - near) & (high < bounds[1]))
             if not rim.any():
                 break
-    return best
 
 
-def _best_path(pair: Pair, low: Tensor, high: Tensor, nodes: int) -> Tensor:
+def _best_path(pair: Pair, low: Tensor, high: Tensor, nodes: int) -> Pass:
+    """V_i(k) = w_i L_i(k) + min_j V_{i-1}(j) + edge(j, k), Bellman's recursion with all pairs (j, k) written out."""
     m, ramp = len(low), torch.linspace(0, 1, nodes, dtype=low.dtype)
     grid = low[:, None] + (high - low)[:, None] * ramp  # (m, M)
     costs = pair.weights[:, None] * loss(pair, grid.T).T
@@ -140,7 +158,8 @@ def _best_path(pair: Pair, low: Tensor, high: Tensor, nodes: int) -> Tensor:
     path = [int(value.argmin())]
     for j in reversed(came_from):
         path.append(int(j[path[-1]]))
-    return grid[torch.arange(m), torch.tensor(path[::-1])]
+    warp = grid[torch.arange(m), torch.tensor(path[::-1])]
+    return Pass(pair.y_times, grid, costs, warp, objective(pair, warp))
 
 
 # ---- First-order optimality
