@@ -1,0 +1,93 @@
+"""An encoder of single images that place recognition starts from, and its training with a triplet loss."""
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+import likewise as lw
+from likewise.losses.pairs import Pairs
+from likewise.losses.triplet import Triplets
+from likewise.recipes.place_sequences import Places
+
+MARGIN = 0.1  # the paper's
+NEGATIVES = 10  # for each anchor and positive, the nearest ones of the batch; the paper's number
+FRAMES = 64  # places in a step
+AT_ONCE = 512  # images encoded at once when nothing is learned
+
+
+class PlaceEncoder(nn.Module):
+    """Grey images (B, 1, H, W) to vectors (B, out) of unit length.
+
+    Each of ``widths`` is a 3 x 3 convolution that halves the image, group normalisation and ReLU. Unlike in
+    ``lw.SmallCNN`` the last map is read position by position, not averaged: where things are in the image is what
+    tells one place of a track from another.
+    """
+
+    def __init__(self, height: int, width: int, out: int = 64, *, widths: Sequence[int] = (16, 32, 64)) -> None:
+        super().__init__()
+        blocks: list[nn.Module] = []
+        for before, after in zip((1, *widths[:-1]), widths, strict=True):
+            blocks += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.GroupNorm(4, after), nn.ReLU()]
+        self.blocks = nn.Sequential(*blocks, nn.Flatten())
+        for _ in widths:
+            height, width = -(-height // 2), -(-width // 2)
+        self.outward = nn.Linear(height * width * widths[-1], out)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Encode images."""
+        return nn.functional.normalize(self.outward(self.blocks(images)), dim=1)
+
+
+@torch.no_grad()
+def encode(encoder: nn.Module, images: Tensor) -> Tensor:
+    """Vectors (N, out) of many images."""
+    return torch.cat([encoder(part) for part in images.split(AT_ONCE)])
+
+
+def nearest_negatives(pairs: Pairs, margin: float) -> Triplets:
+    """Each anchor's one positive with its ten nearest negatives."""
+    distances = pairs.distances.masked_fill(~pairs.negatives, torch.inf)
+    count = min(NEGATIVES, distances.shape[1] - 1)
+    negative = distances.topk(count, dim=1, largest=False).values[:, None]  # (N, 1, Q)
+    positive = pairs.farthest_positive()[:, None, None]
+    return Triplets(positive, negative, torch.ones_like(negative, dtype=torch.bool))
+
+
+def best_encoder(encoder: nn.Module, train: Places, val: Places, *, epochs: int, lr: float, seed: int) -> float:
+    """Train on single images, and keep the epoch with the best recall on the validation frames, which is returned.
+
+    An anchor is a winter frame, its positive the summer frame of the same place, and the other way round; other
+    places of the batch are negatives. Half of the batches are mirrored.
+    """
+    loss = lw.losses.Triplet(MARGIN, mining=nearest_negatives)
+    optimizer = torch.optim.Adam(encoder.parameters(), lr)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(epochs, 1))
+    best, most = copy.deepcopy(encoder.state_dict()), recall(encoder, val)
+    for epoch in range(epochs):
+        generator = torch.Generator().manual_seed(1000 * seed + epoch)
+        for index in torch.randperm(len(train.summer), generator=generator).split(FRAMES):
+            places = index.to(train.summer.device)
+            images = torch.cat([train.winter[places], train.summer[places]])
+            if torch.rand((), generator=generator) < 0.5:
+                images = images.flip(3)
+            winter, summer = encoder(images).split(len(places))
+            D = torch.cdist(winter, summer)  # unit vectors: no two of different seasons are equal
+            value = loss(D, places, places) + loss(D.T, places, places)
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+        scheduler.step()
+        found = recall(encoder, val)
+        if found >= most:
+            best, most = copy.deepcopy(encoder.state_dict()), found
+    encoder.load_state_dict(best)
+    return most
+
+
+def recall(encoder: nn.Module, places: Places) -> float:
+    """Share of winter frames whose nearest summer frame is at most two frames off."""
+    nearest = torch.cdist(encode(encoder, places.winter), encode(encoder, places.summer)).argmin(1)
+    off = (nearest - torch.arange(len(nearest), device=nearest.device)).abs()
+    return float((off <= 2).float().mean())

@@ -1,0 +1,332 @@
+"""Place recognition by sequences: the second experiment of "Deep declarative dynamic time warping" (Xu et al., 2023).
+
+    python -m likewise.recipes.place_recognition --seeds 3 --out results/place_recognition.jsonl
+    python -m likewise.recipes.place_recognition --methods base_gdtw,decdtw --items 600 --plot query.png
+
+A query is ten frames of a train ride in winter, at a speed that varies, and is aligned with 25 frames of the same track
+in summer that contain it. An encoder of single images is trained with a triplet loss first. base_dtw and base_gdtw
+align its features as they are; the others tune it through an alignment, for query and reference alike: softdtw lowers
+soft-DTW itself, along_gt GDTW's cost of the true warp, dilate the expected alignment's squared error (these two and
+softdtw are aligned with DTW, as base_dtw is), decdtw the squared maximum error of GDTW's warp.
+
+Scores are shares of the test queries whose maximum error over their frames is below 1, 2, 3, 5 and 10 frames. The track
+is split in stretches with gaps between them. Everything is chosen on the validation stretches: the triplet loss's epoch
+by how often a winter frame's nearest summer frame is at most two frames off, GDTW's regularisation by the mean maximum
+error with the base features, the tuning's epoch by that of the learned ones. --validate scores there too, and leaves
+the test stretches alone. Each seed prints a JSON line, the end a table.
+
+Departures: the paper has 22,000 pairs of Oxford RobotCar and VGG-16 with NetVLAD, of which it tunes the last layers;
+these are Nordland's frames, ten seconds apart (nordland_sw_64x32.npz under --data-dir or $LIKEWISE_DATA), and a small
+network, all of which is tuned. Frames so far apart look different, so a position between two frames means little.
+"""
+
+import copy
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+import likewise as lw
+from likewise.recipes.audio_score import BASE, CONTINUOUS, LEARNED, emit, named
+from likewise.recipes.place_encoder import PlaceEncoder, best_encoder, encode
+from likewise.recipes.place_sequences import Places, read_places
+
+THRESHOLDS = (1, 2, 3, 5, 10)  # frames
+REGS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One row of the table; the numbers are the paper's where it has them."""
+
+    method: str = "decdtw"
+    reg: float = 0.1  # of GDTW
+    grid: int = 49  # GDTW's nodes for each knot, the paper's 50 made to fit the 25 frames
+    pace: float = 1.7  # frames of the reference that a frame of the query is taken to last: the training queries' mean
+    gamma: float = 1.0  # of soft-DTW
+    widths: tuple[int, ...] = (16, 32, 64)
+    out: int = 64
+    base_epochs: int = 30
+    base_lr: float = 1e-3
+    epochs: int = 10
+    batch_size: int = 8
+    lr: float = 1e-4
+
+
+# Where the methods differ from those numbers.
+OF_METHOD = {"dilate": {"gamma": 0.1}}
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Features of B pairs: reference (B, R, C) and query (B, Q, C); truth (B, Q), where its frames are in the other."""
+
+    reference: Tensor
+    query: Tensor
+    truth: Tensor
+
+
+def main(
+    methods: Annotated[str, typer.Option(help=", ".join(BASE + LEARNED))] = ",".join(BASE + LEARNED),
+    reg: Annotated[float | None, typer.Option(help="GDTW's; else chosen on the validation pairs.")] = None,
+    seeds: Annotated[int, typer.Option(help="How many runs.")] = 3,
+    first_seed: Annotated[int, typer.Option(help="Where the seeds begin.")] = 0,
+    epochs: Annotated[int, typer.Option(help="Of tuning.")] = 10,
+    base_epochs: Annotated[int, typer.Option(help="Of the triplet loss, before it.")] = 30,
+    batch_size: Annotated[int, typer.Option(help="Pairs of sequences in a step of tuning.")] = 8,
+    lr: Annotated[float, typer.Option(help="Of tuning.")] = 1e-4,
+    items: Annotated[int | None, typer.Option(help="Tune on every n-th pair only, so that about so many do.")] = None,
+    validate: Annotated[bool, typer.Option(help="Score on the validation pairs, not on the test pairs.")] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="Where the .npz file is; else $LIKEWISE_DATA.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Append the JSON lines to this file.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Keep the state of each run here, and go on from it.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw one query before and after DecDTW.")] = None,
+    device: Annotated[str | None, typer.Option(help="By default cuda if there is one.")] = None,
+) -> None:
+    """Find where winter's frames were taken, by features of single images and by tuned ones."""
+    chosen = named("method", methods, BASE + LEARNED)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    parts = read_places(data_dir or Path(os.environ.get("LIKEWISE_DATA", ".")))
+    train, val = parts["train"].thinned(items).to(device), parts["val"].to(device)
+    test = val if validate else parts["test"].to(device)
+    settings = Settings(base_epochs=base_epochs, epochs=epochs, batch_size=batch_size, lr=lr)
+    settings = replace(settings, pace=float(train.truth.diff(dim=1).mean()))
+    lines: list[dict] = []
+    for seed in range(first_seed, first_seed + seeds):
+        kept = None if folder is None else folder / f"base, seed {seed}.pt"
+        base, about = base_encoder(settings, seed, train, val, kept)
+        if reg is not None or set(chosen) & set(CONTINUOUS):
+            settings = replace(settings, reg=reg or best_reg(settings, base, val))
+        for method in chosen:
+            row = replace(settings, method=method, **OF_METHOD.get(method, {}))  # type: ignore[arg-type]
+            kept = None if folder is None else folder / f"{method}, seed {seed}.pt"
+            encoder, line = run(row, seed, base, (train, val, test), kept)
+            lines.append(line | about | {"validate": validate})
+            emit(lines[-1], out)
+            if plot is not None and method == "decdtw" and seed == first_seed:
+                draw(plot, row, base, encoder, test)
+    print_table(lines)
+
+
+def base_encoder(
+    settings: Settings, seed: int, train: Places, val: Places, state: Path | None
+) -> tuple[PlaceEncoder, dict[str, float]]:
+    """The encoder that a triplet loss trains, or the one of an earlier run; what is to be said of it."""
+    torch.manual_seed(seed)
+    height, width = train.summer.shape[2:]
+    encoder = PlaceEncoder(height, width, settings.out, widths=settings.widths).to(train.summer.device)
+    if state is not None and state.is_file():
+        kept = torch.load(state, map_location=train.summer.device, weights_only=True)
+        encoder.load_state_dict(kept.pop("encoder"))
+        return encoder, kept
+    start = time.perf_counter()
+    recall = best_encoder(encoder, train, val, epochs=settings.base_epochs, lr=settings.base_lr, seed=seed)
+    about = {"base_val_recall": recall, "base_seconds": time.perf_counter() - start}
+    if state is not None:
+        save(state, {"encoder": encoder.state_dict(), **about})
+    return encoder, about
+
+
+def run(
+    settings: Settings, seed: int, base: PlaceEncoder, parts: tuple[Places, Places, Places], state: Path | None
+) -> tuple[PlaceEncoder, dict]:
+    """Tune the base encoder by one method, unless it tunes nothing, and score it; the line goes to JSON."""
+    train, val, test = parts
+    start = time.perf_counter()
+    line = {"recipe": "place_recognition", **asdict(settings), "seed": seed, "train": len(train), "test": len(test)}
+    encoder = base
+    if settings.method in LEARNED:
+        encoder = copy.deepcopy(base)
+        line |= tune(encoder, settings, seed, train, val, state)
+    errors = lw.position_error(*found_and_true(settings, encoder, test))
+    rooted = lw.trajectory_error(*found_and_true(settings, encoder, test))
+    line |= {
+        "below": {str(threshold): share for threshold, share in lw.share_below(errors, THRESHOLDS).items()},
+        "max_error": float(errors.mean()),
+        "max_error_median": float(errors.median()),
+        "trajectory_error": float(rooted.mean()),
+        "wall_time": time.perf_counter() - start,
+        "device": torch.cuda.get_device_name() if test.summer.is_cuda else "cpu",
+    }
+    return encoder, line
+
+
+def tune(
+    encoder: PlaceEncoder, settings: Settings, seed: int, train: Places, val: Places, state: Path | None
+) -> dict[str, object]:
+    """Tune the encoder, and leave it as it was after the epoch that was best on the validation pairs."""
+    optimizer = torch.optim.Adam(encoder.parameters(), settings.lr)
+    best = copy.deepcopy(encoder.state_dict())
+    curve, losses, seconds = [], [], []
+    if state is None or not state.is_file():
+        curve.append(validation(settings, encoder, val))  # before any tuning
+    else:
+        kept = torch.load(state, map_location=train.summer.device, weights_only=True)
+        encoder.load_state_dict(kept["encoder"])
+        optimizer.load_state_dict(kept["optimizer"])
+        best, curve, losses, seconds = (kept[name] for name in ("best", "curve", "losses", "seconds"))
+    for epoch in range(len(losses), settings.epochs):
+        start, total = time.perf_counter(), train.summer.new_zeros(())
+        generator = torch.Generator().manual_seed(1000 * seed + epoch)
+        for index in torch.randperm(len(train), generator=generator).split(settings.batch_size):
+            mirrored = bool(torch.rand((), generator=generator) < 0.5)  # a track that the train never saw
+            loss = LOSSES[settings.method](settings, sequences(encoder, train, index, mirrored=mirrored))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += loss.detach() * len(index)
+        losses.append(float(total) / len(train))
+        seconds.append(time.perf_counter() - start)
+        curve.append(validation(settings, encoder, val))
+        if curve[-1] <= min(curve):
+            best = copy.deepcopy(encoder.state_dict())
+        if state is not None:
+            kept = {"encoder": encoder.state_dict(), "optimizer": optimizer.state_dict(), "best": best}
+            save(state, kept | {"curve": curve, "losses": losses, "seconds": seconds})
+    encoder.load_state_dict(best)
+    return {
+        "best_epoch": len(curve) - 1 - curve[::-1].index(min(curve)),
+        "val_max_error": min(curve),
+        "val_curve": [round(value, 3) for value in curve],
+        "losses": [float(f"{value:.5g}") for value in losses],
+        "seconds_an_epoch": statistics.median(seconds) if seconds else 0.0,
+    }
+
+
+def sequences(encoder: PlaceEncoder, places: Places, index: Tensor, *, mirrored: bool = False) -> Sequences:
+    """Features of some pairs; mirrored ones see all images from the other side."""
+    index = index.to(places.references.device)
+    references, queries = places.references[index], places.queries[index]  # (B, R) and (B, Q)
+    images = torch.cat([places.summer[references.flatten()], places.winter[queries.flatten()]])
+    features = encoder(images.flip(3) if mirrored else images)
+    reference, query = features.split([references.numel(), queries.numel()])
+    return Sequences(reference.unflatten(0, references.shape), query.unflatten(0, queries.shape), places.truth[index])
+
+
+def soft_dtw_loss(settings: Settings, pairs: Sequences) -> Tensor:
+    """Soft-DTW itself, which looks at no truth."""
+    return lw.SoftDTW(settings.gamma, subsequence=True)(pairs.query, pairs.reference).mean()
+
+
+def along_gt_loss(settings: Settings, pairs: Sequences) -> Tensor:
+    """GDTW's cost of the true warp."""
+    at, times = times_of(settings, pairs)
+    truth = lw.Warp(times.expand_as(pairs.truth), pairs.truth)
+    return lw.losses.AlongWarp()(truth.apply(pairs.reference, at.expand(len(pairs.truth), -1)), pairs.query, times)
+
+
+def dilate_loss(settings: Settings, pairs: Sequences) -> Tensor:
+    """DILATE without its shape: how far, in squared frames, the expected alignment is from the truth."""
+    plan = lw.SoftDTW(settings.gamma, subsequence=True).align(pairs.query, pairs.reference).plan  # (B, Q, R)
+    return lw.losses.Dilate(0)(None, plan, (pairs.truth[:, :, None] - times_of(settings, pairs)[0]).square())
+
+
+def dec_dtw_loss(settings: Settings, pairs: Sequences) -> Tensor:
+    """The squared maximum error of GDTW's warp."""
+    return lw.losses.MaxPositionError(power=2)(gdtw_warp(settings, pairs).values, pairs.truth)
+
+
+LOSSES: dict[str, Callable[[Settings, Sequences], Tensor]] = {
+    "softdtw": soft_dtw_loss,
+    "along_gt": along_gt_loss,
+    "dilate": dilate_loss,
+    "decdtw": dec_dtw_loss,
+}
+
+
+def times_of(settings: Settings, pairs: Sequences) -> tuple[Tensor, Tensor]:
+    """Times (R,) of the reference's frames, which are numbers of frames, and (Q,) of the query's at the usual pace."""
+    at, times = (torch.arange(z.shape[1], device=z.device).float() for z in (pairs.reference, pairs.query))
+    return at, settings.pace * times
+
+
+def gdtw_warp(settings: Settings, pairs: Sequences) -> lw.Warp:
+    """GDTW's warps from the query's time to the reference's."""
+    gdtw = lw.GDTW(settings.reg, subsequence=True, grid=settings.grid)
+    return gdtw.warp(pairs.reference, pairs.query, *times_of(settings, pairs))
+
+
+def dtw_warp(settings: Settings, pairs: Sequences) -> lw.Warp:
+    """DTW's warps: each frame of the query goes to the last frame of the reference that it is matched with."""
+    frames = lw.DTW(subsequence=True).align(pairs.query, pairs.reference).warp  # (B, Q)
+    return lw.Warp(times_of(settings, pairs)[1].expand(len(frames), -1), frames.float())
+
+
+@torch.no_grad()
+def found_and_true(settings: Settings, encoder: PlaceEncoder, places: Places) -> tuple[Tensor, Tensor]:
+    """Where the method puts the queries' frames, and where they are, (P, Q) each, in frames of the reference."""
+    summer, winter = encode(encoder, places.summer), encode(encoder, places.winter)
+    pairs = Sequences(summer[places.references], winter[places.queries], places.truth)
+    warp = (gdtw_warp if settings.method in CONTINUOUS else dtw_warp)(settings, pairs)
+    return warp.values.cpu(), places.truth.cpu()
+
+
+def validation(settings: Settings, encoder: PlaceEncoder, val: Places) -> float:
+    """Mean maximum error of the validation pairs, in frames."""
+    return float(lw.position_error(*found_and_true(settings, encoder, val)).mean())
+
+
+def best_reg(settings: Settings, base: PlaceEncoder, val: Places) -> float:
+    """GDTW's regularisation with the least mean maximum error on the validation pairs, with the base features."""
+    rows = [replace(settings, method="base_gdtw", reg=reg) for reg in REGS]
+    return min(rows, key=lambda row: validation(row, base, val)).reg
+
+
+def save(path: Path, state: Mapping[str, object]) -> None:
+    """Write a state, so that a stop in the middle leaves the last one whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(dict(state), path.with_suffix(".part"))
+    path.with_suffix(".part").replace(path)
+
+
+def draw(
+    path: Path, settings: Settings, base: PlaceEncoder, tuned: PlaceEncoder, test: Places, item: int | None = None
+) -> None:
+    """Draw the warp of a query before and after tuning, by default of the one that gains most."""
+    from matplotlib.figure import Figure
+
+    from likewise import viz
+
+    found = [found_and_true(settings, encoder, test) for encoder in (base, tuned)]
+    before, after = (lw.position_error(*each) for each in found)
+    item = int((before - after).argmax()) if item is None else item
+    frames = torch.arange(test.queries.shape[1]).float()[None]
+    truth = lw.Warp(frames, found[0][1][item : item + 1])
+    figure = Figure(figsize=(8.4, 4.0), layout="constrained")
+    for ax, title, (values, _), error in zip(
+        figure.subplots(1, 2, sharey=True), ("Triplet loss", "Tuned by DecDTW"), found, (before, after), strict=True
+    ):
+        viz.plot_warp(lw.Warp(frames, values[item : item + 1]), truth=truth, ax=ax)
+        ax.set_title(f"{title}: at most {error[item]:.1f} frames off")
+        ax.set_xlabel("frame of the query, in winter")
+        ax.set_ylabel("frame of the reference, in summer")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+
+
+def print_table(lines: list[dict]) -> None:
+    """Print shares of queries with a maximum error below each threshold, means of the seeds."""
+    where = "validation" if lines and lines[0]["validate"] else "test"
+    table = Table(title=f"Place recognition: % of {where} queries with a maximum error below so many frames")
+    for heading in ("method", "seeds", *(f"< {threshold}" for threshold in THRESHOLDS), "mean max. error"):
+        table.add_column(heading, justify="left" if heading == "method" else "right")
+    for method in dict.fromkeys(line["method"] for line in lines):
+        same = [line for line in lines if line["method"] == method]
+        shares = [100 * statistics.mean(line["below"][str(t)] for line in same) for t in THRESHOLDS]
+        error = statistics.mean(line["max_error"] for line in same)
+        table.add_row(method, str(len(same)), *(f"{share:.1f}" for share in shares), f"{error:.2f}")
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)
