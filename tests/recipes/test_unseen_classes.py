@@ -61,7 +61,10 @@ def test_sequences_from_the_file_to_the_table(tmp_path, capsys):
     assert [(line["validate"], line["seed"]) for line in lines] == [(True, 0), (False, 0), (False, 1)]
     assert (lines[0]["classes"], lines[0]["test_classes"]) == (3, 2)
     assert (lines[1]["classes"], lines[1]["test_classes"]) == (5, 5)
-    assert lines[1]["epochs"] == max(lines[0]["curve"], key=lambda point: point["recall"]["1"])["epoch"]
+    assert (
+        lines[1]["epochs"]
+        == max(lines[0]["curve"], key=lambda point: (point["recall"]["1"], point["map_at_r"]))["epoch"]
+    )
     assert set(lines[1]["recall"]) == {"1", "2", "4", "8"}
     assert 0 <= lines[1]["nmi"] <= 1
     assert len(lines[1]["curve"]) == lines[1]["epochs"]
@@ -133,6 +136,7 @@ def test_held_out_classes_are_a_quarter_spread_evenly():
     assert isinstance(kept.items, torch.Tensor)
     assert not set(rest.items.flatten().tolist()) & set(kept.items.flatten().tolist())
     assert kept.labels.tolist() == [*range(12)] * 2
+    assert [part.classes for part in data_of.held_out(Part(torch.zeros(13, 1), torch.arange(13)))] == [7, 6]
     with pytest.raises(SystemExit, match="3 training classes are too few"):
         data_of.held_out(Part(torch.zeros(3, 1), torch.arange(3)))
 

@@ -23,6 +23,7 @@ from likewise.data.images import decode
 from likewise.recipes.few_shot_data import load, read_utd
 
 FLOWERS_TRAIN, FLOWERS_SIZE, UTD_TRAIN, SAD_TRAIN, FRAMES = 51, 96, 13, 5, 32
+FEW = 20  # classes, of which a quarter would be too easy to tell apart
 LAYOUTS: dict[str, Callable] = {
     "folder": read_image_folder,
     "cub": read_cub,
@@ -75,10 +76,10 @@ def read(data: str, source: Path, *, size: int, items: int | None, skip_broken: 
 
 
 def held_out(train: Part) -> tuple[Part, Part]:
-    """Training classes in two: three quarters to learn from, and a quarter, two or more, spread evenly, to score on."""
+    """Training classes in two: to learn from, and to score on a quarter, spread evenly; of a few classes, half."""
     count = train.classes
-    kept = max(2, count // 4)
-    if count - kept < 2:
+    kept = count // 4 if count >= FEW else count // 2
+    if kept < 2:
         raise SystemExit(f"error: {count} training classes are too few to hold some out")
     scored = (torch.arange(kept) * count) // kept + (count // kept - 1)
     rest = torch.tensor([k for k in range(count) if k not in set(scored.tolist())])

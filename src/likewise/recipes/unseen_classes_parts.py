@@ -10,6 +10,7 @@ from torch import Tensor, nn
 import likewise as lw
 from likewise.models.backbones import EfficientNetLite
 from likewise.models.random_crop import RandomCrop
+from likewise.recipes.few_shot_data import SkeletonChange
 from likewise.recipes.unseen_classes_data import Part
 from likewise.regularizers import (
     EnergyConfusion,
@@ -38,7 +39,7 @@ ATTENDED = {
 }
 PRETRAINED = {"lite0"}
 FOR_SEQUENCES = {"tcn", "gru"}
-JITTER = {"sad": (0.3, 0.1, 0.2), "utd_mhad": (0.03, 0.1, 0.02)}  # offset, scale and noise
+JITTER = {"offset": 0.3, "scale": 0.1, "noise": 0.2}  # of spoken digits, as the recipe of TAP chose them
 
 
 @dataclass(frozen=True)
@@ -91,12 +92,28 @@ def make_encoder(settings: Settings, channels: int) -> lw.Embedder:
     if "gdfl" in settings.added:
         features = lw.AttendedFeatures(features, ATTENDED[name])
     seen: nn.Module
-    if name in FOR_SEQUENCES:
-        offset, scale, noise = JITTER.get(settings.data, (0.0, 0.0, 0.0))
-        seen = lw.Jitter(features, offset=offset, scale=scale, noise=noise)
+    if settings.data == "utd_mhad":
+        seen = TurnedSkeletons(features)
+    elif name in FOR_SEQUENCES:
+        seen = lw.Jitter(features, **JITTER)
     else:
         seen = RandomCrop(features, settings.crop, area=(settings.area, 1.0), flip=settings.flip)
     return lw.Embedder(seen, settings.embedding, channels=features.out)
+
+
+class TurnedSkeletons(nn.Module):
+    """An encoder that, while training, sees skeletons turned, stretched and in another tempo; see SkeletonChange."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, x: lw.Batch) -> object:
+        """What the encoder makes of the skeletons."""
+        if self.training:
+            generator = torch.Generator().manual_seed(int(torch.randint(1 << 62, ())))
+            x = SkeletonChange()(x, generator).batch
+        return self.encoder(x)
 
 
 def make_loss(settings: Settings, classes: int) -> Any:
