@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from likewise.recipes import place_recognition
-from likewise.recipes.place_encoder import PlaceEncoder, best_encoder, nearest_negatives, recall
+from likewise.recipes.place_encoder import PlaceEncoder, best_encoder, mirrored, nearest_negatives, recall
 from likewise.recipes.place_recognition import Sequences, Settings
 from likewise.recipes.place_sequences import BLOCKS, FILE, SPLITS, draw_query, read_places, standardized, stretches_of
 
@@ -127,6 +127,14 @@ def test_the_ten_nearest_negatives_in_loops():
         others = sorted(D[i, j].item() for j in range(14) if j != i)[:10]
         assert sorted(found.negative[i, 0].tolist()) == others
         assert found.positive[i].item() == D[i, i].item()
+
+
+def test_all_images_of_a_batch_are_mirrored_or_none():
+    images, generator = torch.rand(3, 1, 4, 5), torch.Generator().manual_seed(0)
+    found = [mirrored(images, generator) for _ in range(20)]
+    turned = [torch.equal(each, images.flip(3)) for each in found]
+    assert all(turn or torch.equal(each, images) for turn, each in zip(turned, found, strict=True))
+    assert 4 < sum(turned) < 16
 
 
 def known_pairs():

@@ -40,6 +40,11 @@ class PlaceEncoder(nn.Module):
         return nn.functional.normalize(self.outward(self.blocks(images)), dim=1)
 
 
+def mirrored(images: Tensor, generator: torch.Generator) -> Tensor:
+    """The images of a batch, in half of the cases all mirrored: a track that the train never saw."""
+    return images.flip(3) if torch.rand((), generator=generator) < 0.5 else images
+
+
 @torch.no_grad()
 def encode(encoder: nn.Module, images: Tensor) -> Tensor:
     """Vectors (N, out) of many images."""
@@ -59,7 +64,7 @@ def best_encoder(encoder: nn.Module, train: Places, val: Places, *, epochs: int,
     """Train on single images, and keep the epoch with the best recall on the validation frames, which is returned.
 
     An anchor is a winter frame, its positive the summer frame of the same place, and the other way round; other
-    places of the batch are negatives. Half of the batches are mirrored.
+    places of the batch are negatives.
     """
     loss = lw.losses.Triplet(MARGIN, mining=nearest_negatives)
     optimizer = torch.optim.Adam(encoder.parameters(), lr)
@@ -69,9 +74,7 @@ def best_encoder(encoder: nn.Module, train: Places, val: Places, *, epochs: int,
         generator = torch.Generator().manual_seed(1000 * seed + epoch)
         for index in torch.randperm(len(train.summer), generator=generator).split(FRAMES):
             places = index.to(train.summer.device)
-            images = torch.cat([train.winter[places], train.summer[places]])
-            if torch.rand((), generator=generator) < 0.5:
-                images = images.flip(3)
+            images = mirrored(torch.cat([train.winter[places], train.summer[places]]), generator)
             winter, summer = encoder(images).split(len(places))
             D = torch.cdist(winter, summer)  # unit vectors: no two of different seasons are equal
             value = loss(D, places, places) + loss(D.T, places, places)
