@@ -179,18 +179,19 @@ def test_words_that_are_unknown_are_refused(given, message):
 
 def test_rows_of_tables_and_sweeps():
     base = recipe.settings_for("flowers102", "proxy_nca", "jrd", {})
-    table = recipe.rows_of(base, True, None)
+    table = recipe.rows_of(base, recipe.TABLE_LOSSES, None)
     assert len(table) == 3 * len(recipe.TABLE_ADDITIONS)
     assert {row.embedding for row in table if row.loss == "am_softmax"} == {512}
-    assert [row.alpha for row in recipe.rows_of(base, False, "alpha")] == list(recipe.SWEEPS["alpha"])
-    assert recipe.rows_of(base, False, None) == [base]
+    assert [row.alpha for row in recipe.rows_of(base, (), "alpha")] == list(recipe.SWEEPS["alpha"])
+    assert recipe.rows_of(base, (), None) == [base]
 
 
 def test_sweeps_are_drawn_and_cut_lines_left_out(tmp_path):
     row = {"loss": "triplet", "add": "soft_adv", "nmi": 0.5, "recall": {"1": 0.7}, "knn": None, "validate": False}
-    lines = [row | {"strength": value, "curve": []} for value in (0.0, 0.5, 0.5)]
-    report.plot(tmp_path / "sweep.png", lines, "strength")
-    assert (tmp_path / "sweep.png").exists()
+    for name in ("strength", "alpha"):
+        lines = [row | {name: value, "curve": []} for value in (0.0, 0.5, 0.5)]
+        report.plot(tmp_path / f"{name}.png", lines, name)
+        assert (tmp_path / f"{name}.png").exists()
     (tmp_path / "out").write_text(json.dumps(row) + "\n" + '{"loss": "tri')
     assert report.done(tmp_path / "out") == [row]
     assert replace(Settings(), add="all").added == {"gdfl", "soft_adv", "jrd"}

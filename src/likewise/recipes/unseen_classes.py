@@ -11,7 +11,8 @@ methods) and the tables of Chu et al. (2020, Joint Representation Diversificatio
 
 --add: none, or some of these, joined by +: gdfl (attended features), soft_adv, adapt_adv (class adversaries), energy
 (energy confusion), jrd, mrd, jmmd (similarity of classes in three layers, in one, mean discrepancy); all is
-gdfl+soft_adv+jrd. --table runs losses x additions. --sweep lambda (Figure 14) or --sweep alpha varies one weight.
+gdfl+soft_adv+jrd. --table runs losses x additions, with --loss one loss x additions. --sweep lambda (Figure 14) or
+--sweep alpha varies one weight.
 
 How long to train is chosen, for each row, on training classes that are held out, a quarter of them (of fewer than 20,
 half), with the first seed, by Recall@1 and, among equals, MAP@R; all seeds then learn from all training classes for
@@ -21,7 +22,7 @@ classes, for all seeds: to choose other settings by.
 
 import os
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
@@ -88,7 +89,7 @@ class Job:
 
 def main(
     data: Annotated[str, typer.Option(help=", ".join([*READERS, *(f"{k}:PATH" for k in LAYOUTS)]))] = "flowers102",
-    loss: Annotated[str, typer.Option(help=", ".join(LOSSES))] = "triplet",
+    loss: Annotated[str | None, typer.Option(help=f"{', '.join(LOSSES)}; triplet, or with --table three")] = None,
     add: Annotated[str, typer.Option(help="none, or additions joined by +: see above")] = "none",
     table: Annotated[bool, typer.Option(help="Run losses x additions.")] = False,
     sweep: Annotated[str | None, typer.Option(help="lambda or alpha: run --add with several weights.")] = None,
@@ -128,8 +129,10 @@ def main(
         "lr_backbone": lr_backbone, "lr": lr, "lr_loss": lr_loss, "lr_adversary": lr_adversary, "strength": strength,
         "alpha": alpha, "ceiling": ceiling, "precision": precision,
     }  # fmt: skip
-    base = settings_for(data, loss, add, {name: value for name, value in given.items() if value is not None})
-    rows = rows_of(base, table, sweep)
+    base = settings_for(
+        data, loss or "triplet", add, {name: value for name, value in given.items() if value is not None}
+    )
+    rows = rows_of(base, ((loss,) if loss else TABLE_LOSSES) if table else (), sweep)
     job = Job(
         base, tuple(range(first_seed, first_seed + seeds)), data_dir or Path(os.environ.get("LIKEWISE_DATA", ".")),
         items, skip_broken, validate, choose, plot is not None, out, folder,
@@ -167,8 +170,8 @@ def embedding_of(loss: str) -> int:
     return 512 if loss == "am_softmax" else 64
 
 
-def rows_of(base: Settings, table: bool, sweep: str | None) -> list[Settings]:
-    """The rows of a table, of a sweep, or the one that was asked for."""
+def rows_of(base: Settings, table: Sequence[str], sweep: str | None) -> list[Settings]:
+    """The rows of a sweep, of a table of some losses, or the one that was asked for."""
     if sweep is not None:
         if sweep not in SWEEPS:
             raise SystemExit(f"error: unknown sweep {sweep!r}; expected lambda or alpha")
@@ -176,14 +179,13 @@ def rows_of(base: Settings, table: bool, sweep: str | None) -> list[Settings]:
         if not base.added & wanted:
             raise SystemExit(f"error: --sweep {sweep} needs one of {', '.join(sorted(wanted))} in --add")
         return [replace(base, **{FIELDS[sweep]: value}) for value in SWEEPS[sweep]]  # type: ignore[arg-type]
-    if table:
-        wide = base.embedding != embedding_of(base.loss)  # was asked for
-        return [
-            replace(base, loss=loss, add=add, embedding=base.embedding if wide else embedding_of(loss))
-            for loss in TABLE_LOSSES
-            for add in TABLE_ADDITIONS
-        ]
-    return [base]
+    wide = base.embedding != embedding_of(base.loss)  # was asked for
+    rows = [
+        replace(base, loss=loss, add=add, embedding=base.embedding if wide else embedding_of(loss))
+        for loss in table
+        for add in TABLE_ADDITIONS
+    ]
+    return rows or [base]
 
 
 def run_all(jobs: list[Job], workers: int) -> Iterator[list[dict]]:

@@ -121,6 +121,8 @@ def draw_sweep(ax: object, lines: list[dict], sweep: str, score: object) -> None
         spreads = [statistics.stdev(values[v]) if len(values[v]) > 1 else 0.0 for v in places]
         means = [statistics.mean(values[v]) for v in places]
         ax.errorbar(places, means, spreads, marker="o", capsize=3, label=kind)  # type: ignore[attr-defined]
+    if sweep == "alpha":  # over three powers of ten, and 0
+        ax.set_xscale("symlog", linthresh=0.03)  # type: ignore[attr-defined]
     ax.set_xlabel({"strength": "lambda"}.get(sweep, sweep))  # type: ignore[attr-defined]
 
 
