@@ -40,6 +40,9 @@ bench: setup  ## against peers, in the same run; rows go to benchmarks/results
 	$(BIN)/python benchmarks/soft_dtw.py
 	$(BIN)/python benchmarks/gdtw.py
 	$(BIN)/python benchmarks/evaluate.py
+	$(BIN)/python benchmarks/transport.py
+	$(BIN)/python benchmarks/coupled_gru.py
+	$(BIN)/python benchmarks/unseen_classes.py
 
 clean:
 	rm -rf $(VENV) build

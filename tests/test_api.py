@@ -36,6 +36,7 @@ PUBLIC = [
     "EMD",
     "Embedder",
     "EpisodeLoss",
+    "EpisodeValidation",
     "Episodes",
     "Euclidean",
     "FeatureMap",

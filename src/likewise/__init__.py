@@ -62,7 +62,7 @@ from likewise.models.self_attention import SelfAttention
 from likewise.models.small_cnn import SmallCNN
 from likewise.models.tcn import TCN
 from likewise.training.adversary import AdaptiveAdversary, ClassAdversary, SoftAdversary
-from likewise.training.few_shot import EpisodeLoss
+from likewise.training.few_shot import EpisodeLoss, EpisodeValidation
 from likewise.training.fit import fit
 from likewise.training.history import History
 from likewise.training.regularizer import Regularizer
@@ -109,6 +109,7 @@ __all__ = [
     "Distance",
     "Embedder",
     "EpisodeLoss",
+    "EpisodeValidation",
     "Episodes",
     "Euclidean",
     "FeatureMap",
