@@ -30,10 +30,10 @@ def test_contract_of_an_early_stop():
 
 def test_it_is_pots():
     ot = pytest.importorskip("ot")
-    x, y = frames(3, 12, 2), frames(3, 9, 2, seed=1)
-    for reg in (1.0, 0.1):
+    x, y = frames(2, 12, 2), frames(2, 9, 2, seed=1)
+    for reg in (1.0, 0.4):
         found = Sinkhorn(reg).align(x, y)
-        for b in range(3):
+        for b in range(2):
             cost = torch.cdist(x[b], y[b]).square().numpy()
             plan = ot.sinkhorn([], [], cost, reg, method="sinkhorn_log", stopThr=1e-13, numItermax=100_000)
             assert found.value[b].item() == pytest.approx((plan * cost).sum(), rel=1e-6)

@@ -36,7 +36,7 @@ def check(arguments, tolerance=2e-6, gradient=1e-5):
             assert_close(a, b, gradient, "gradient")
 
 
-@pytest.mark.parametrize("name", ["one state", "odd", "layers", "deep pairs"])
+@pytest.mark.parametrize("name", ["one state", "layers", "deep pairs"])
 def test_states_and_gradients(name):
     check(problem(**PROBLEMS[name], dtype=torch.float32))
 
@@ -68,7 +68,6 @@ def test_some_pairs_at_a_time(monkeypatch):
     monkeypatch.setattr(gpu, "NUMBERS_AT_ONCE", 2500)
     monkeypatch.setattr(gpu, "ONE_HOT", 10)
     check(problem(**PROBLEMS["odd"], dtype=torch.float32))
-    check(problem(**PROBLEMS["pairs"], dtype=torch.float32))
 
 
 def test_refusals():
