@@ -10,6 +10,8 @@ from likewise.data.batch import Batch
 from likewise.data.dataset import Dataset
 from likewise.data.episodes import Episodes
 from likewise.data.har import read_har
+from likewise.data.image_folders import read_cars, read_cub, read_flowers, read_image_folder, read_online_products
+from likewise.data.images import ImageSet
 from likewise.data.npz import read_npz, write_npz
 from likewise.data.samplers import BatchSampler, ClassBalanced, HardBatch, MPerClass, Shuffled
 from likewise.data.shl import read_shl
@@ -49,6 +51,7 @@ from likewise.evaluation.significance import PairedTest, paired_test
 from likewise.evaluation.warps import position_error, share_below, time_deviation, time_error, trajectory_error
 from likewise.models.attended_features import Attended, AttendedFeatures
 from likewise.models.attention import Additive, Attention, MultiDimensional, Multiplicative
+from likewise.models.backbones import EfficientNetLite
 from likewise.models.class_head import ClassHead
 from likewise.models.embedder import Embedder
 from likewise.models.frame_mlp import FrameMLP
@@ -58,6 +61,7 @@ from likewise.models.gru_encoder import GRUEncoder
 from likewise.models.jitter import Jitter
 from likewise.models.layers import FeatureMap
 from likewise.models.metric import Metric
+from likewise.models.random_crop import RandomCrop
 from likewise.models.self_attention import SelfAttention
 from likewise.models.small_cnn import SmallCNN
 from likewise.models.tcn import TCN
@@ -107,6 +111,7 @@ __all__ = [
     "Dataset",
     "DeepRVSML",
     "Distance",
+    "EfficientNetLite",
     "Embedder",
     "EpisodeLoss",
     "EpisodeValidation",
@@ -119,6 +124,7 @@ __all__ = [
     "GradientReversal",
     "HardBatch",
     "History",
+    "ImageSet",
     "Jitter",
     "MPerClass",
     "MeanFrames",
@@ -131,6 +137,7 @@ __all__ = [
     "PrecisionRecall",
     "RandomBlur",
     "RandomBlurOrMerge",
+    "RandomCrop",
     "RandomMerge",
     "Regularizer",
     "Scores",
@@ -166,8 +173,13 @@ __all__ = [
     "position_error",
     "precision_recall_curve",
     "read_arabic_digits",
+    "read_cars",
+    "read_cub",
+    "read_flowers",
     "read_har",
+    "read_image_folder",
     "read_npz",
+    "read_online_products",
     "read_shl",
     "read_ts",
     "recall_at_k",

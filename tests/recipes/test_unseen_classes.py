@@ -91,8 +91,15 @@ def test_images_from_webp_to_a_metric_in_a_folder(tmp_path):
     assert isinstance(metric.encoder, lw.Embedder)
 
 
-@pytest.mark.parametrize("loss", ["triplet", "angular", "proxy_nca", "am_softmax"])
-@pytest.mark.parametrize("add", ["energy+jmmd", "gdfl+soft_adv+mrd"])
+@pytest.mark.parametrize(
+    ("loss", "add"),
+    [
+        ("triplet", "energy+jmmd"),
+        ("angular", "gdfl+soft_adv+mrd"),
+        ("proxy_nca", "energy+jmmd"),
+        ("am_softmax", "gdfl+soft_adv+mrd"),
+    ],
+)
 def test_losses_and_additions_run_together(loss, add):
     settings = Settings(loss=loss, add=add, encoder="small", embedding=4, crop=12, epochs=1, batch_size=8)
     found = recipe.run(settings, 0, some_images(), some_images(3))

@@ -55,6 +55,17 @@ def read_cub(folder: Folder, part: str | None = None, **options: Unpack[Options]
 
     folder: CUB_200_2011, or the one that holds it.
     Reference: Wah et al. (2011), The Caltech-UCSD Birds-200-2011 Dataset.
+
+    Example:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Path(folder, "images").mkdir()
+        ...     Image.new("RGB", (9, 9)).save(Path(folder, "images", "1.jpg"))
+        ...     for name, text in (("images", "1 1.jpg"), ("classes", "1 Albatross"), ("image_class_labels", "1 1")):
+        ...         _ = Path(folder, f"{name}.txt").write_text(text + chr(10))
+        ...     read_cub(folder, size=8)
+        ImageSet(1 images of 3 x 8 x 8, 1 classes)
     """
     root = _inside(Path(folder), "CUB_200_2011", "images.txt")
     names = _numbered(root / "classes.txt")
@@ -79,6 +90,20 @@ def read_cars(folder: Folder, part: str | None = None, **options: Unpack[Options
     """Stanford Cars-196: cars_annos.mat and car_ims/; 98 classes train.
 
     Reference: Krause et al. (2013), 3D Object Representations for Fine-Grained Categorization.
+
+    Example:
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from PIL import Image
+        >>> from scipy.io import savemat
+        >>> rows = np.array([[("car_ims/1.jpg", 1)]], dtype=[("relative_im_path", object), ("class", object)])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     names = np.array([["Audi"]], dtype=object)
+        ...     savemat(Path(folder, "cars_annos.mat"), {"annotations": rows, "class_names": names})
+        ...     Path(folder, "car_ims").mkdir()
+        ...     Image.new("RGB", (9, 9)).save(Path(folder, "car_ims", "1.jpg"))
+        ...     read_cars(folder, size=8)
+        ImageSet(1 images of 3 x 8 x 8, 1 classes)
     """
     path = Path(folder) / "cars_annos.mat"
     found = _matlab(path, "annotations", "class_names")
@@ -96,6 +121,17 @@ def read_flowers(folder: Folder, part: str | None = None, **options: Unpack[Opti
     """Oxford Flowers-102: imagelabels.mat and jpg/image_00001.jpg, ...; classes 1 to 51 train.
 
     Reference: Nilsback & Zisserman (2008), Automated Flower Classification over a Large Number of Classes.
+
+    Example:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> from scipy.io import savemat
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     savemat(Path(folder, "imagelabels.mat"), {"labels": [[1]]})
+        ...     Path(folder, "jpg").mkdir()
+        ...     Image.new("RGB", (9, 9)).save(Path(folder, "jpg", "image_00001.jpg"))
+        ...     read_flowers(folder, "train", size=8)
+        ImageSet(1 images of 3 x 8 x 8, 51 classes)
     """
     path = Path(folder) / "imagelabels.mat"
     count = 102
@@ -110,6 +146,16 @@ def read_online_products(folder: Folder, part: str | None = None, **options: Unp
 
     folder: Stanford_Online_Products, or the one that holds it. All 120,053 images of 256 x 256 take 24 GB.
     Reference: Song et al. (2016), Deep Metric Learning via Lifted Structured Feature Embedding, arXiv:1511.06452.
+
+    Example:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Image.new("RGB", (9, 9)).save(Path(folder, "1.jpg"))
+        ...     for name in ("train", "test"):
+        ...         _ = Path(folder, f"Ebay_{name}.txt").write_text("1 1 1 1.jpg" + chr(10))
+        ...     read_online_products(folder, "train", size=8)
+        ImageSet(1 images of 3 x 8 x 8, 1 classes)
     """
     op = "read_online_products"
     if part not in ("train", "test", None):

@@ -15,10 +15,12 @@ from likewise import _check
 from likewise.distances.distance import Distance
 from likewise.models.attended_features import AttendedFeatures
 from likewise.models.attention import Additive, MultiDimensional, Multiplicative
+from likewise.models.backbones import EfficientNetLite
 from likewise.models.embedder import Embedder
 from likewise.models.frame_mlp import FrameMLP
 from likewise.models.gru_encoder import GRUEncoder
 from likewise.models.jitter import Jitter
+from likewise.models.random_crop import RandomCrop
 from likewise.models.self_attention import SelfAttention
 from likewise.models.small_cnn import SmallCNN
 from likewise.models.tcn import TCN
@@ -27,6 +29,7 @@ from likewise.ops.ground import NAMED
 ENCODERS = (
     Additive,
     AttendedFeatures,
+    EfficientNetLite,
     Embedder,
     FrameMLP,
     GRUEncoder,
@@ -34,6 +37,7 @@ ENCODERS = (
     MultiDimensional,
     Multiplicative,
     SelfAttention,
+    RandomCrop,
     SmallCNN,
     TCN,
 )
