@@ -14,6 +14,7 @@ from likewise.viz.features import feature_map
 from likewise.viz.plan import plan_lines
 from likewise.viz.retrieval import distance_histogram, precision_recall
 from likewise.viz.series import three_way, two_way
+from likewise.viz.solver import plot_solver
 from likewise.viz.virtual import virtual_alignment
 from likewise.viz.warp import plot_warp
 
@@ -30,6 +31,7 @@ __all__ = [
     "path",
     "plan_lines",
     "plot_attention",
+    "plot_solver",
     "plot_warp",
     "precision_recall",
     "synchronization",

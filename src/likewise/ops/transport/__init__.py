@@ -257,8 +257,8 @@ def _solve_cpu(
 ) -> tuple[Tensor, Tensor]:
     """Values and marginal errors of all pairs, zero for those that are not among ``pairs``."""
     values, errors = problem.x.new_zeros(problem.pairs), torch.zeros(problem.pairs, dtype=torch.float64)
-    x_mass, y_mass = (0, 0) if given is None else (mass.data_ptr() for mass in given)
-    settings = cpu.native.TransportSettings(*numbers, x_mass, y_mass)
+    masses = [0, 0] if given is None else [mass.data_ptr() for mass in given]
+    settings = cpu.native.TransportSettings(*numbers, *masses)
     cpu.share_out(
         len(pairs),
         100 * problem.cells,  # a hundred iterations, say
