@@ -9,11 +9,11 @@ are checked against the reference, in float64, before anything is timed. Memory 
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from measure import RESULTS, WrongResult, check, interleave, machine
@@ -70,9 +70,16 @@ def child(name: str) -> None:
     cost = problem(64, "cpu")
     pot(cost[:1], "sinkhorn")  # what is loaded once does not count
     ours(cost[:1], 1e-3)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew: imports have a higher one
+    before = resident("VmRSS")
     ours(cost, 1e-5) if name == "likewise" else pot(cost, name)
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    print(resident("VmHWM") - before)
+
+
+def resident(name: str) -> float:
+    """MiB of this process, now (VmRSS) or at most so far (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(float(line.split()[1]) / 1024 for line in lines if line.startswith(name))
 
 
 def on_the_cpu(repeats: int) -> list[dict]:
