@@ -47,7 +47,8 @@ class RVSML(NeighborClassifier):
 
     There is no intercept: standardise, or centre, the channels first. The equations are solved in float64. The first
     plan gives all rows of a class the same image, so that many paths of DTW cost the same and rounding chooses among
-    them: another machine may find another local optimum.
+    them: another machine may find another local optimum. ``viz.virtual_alignment`` draws what was learned; the README
+    has such a picture.
     Reference: Su & Wu (2019), learning distance for sequences by learning a ground metric, ICML.
 
     Example:
