@@ -40,6 +40,11 @@ class DistanceName(StrEnum):
     SOFT_DTW = "soft-dtw"
     SOFT_DTW_DIVERGENCE = "soft-dtw-divergence"
     GDTW = "gdtw"
+    SINKHORN = "sinkhorn"
+    OPW = "opw"
+    TCOT = "tcot"
+    EMD = "emd"
+    OTAM = "otam"
     EUCLIDEAN = "euclidean"
     COSINE = "cosine"
 
@@ -49,17 +54,26 @@ DISTANCES: dict[str, type[lw.Distance]] = {
     DistanceName.SOFT_DTW: lw.SoftDTW,
     DistanceName.SOFT_DTW_DIVERGENCE: lw.SoftDTWDivergence,
     DistanceName.GDTW: lw.GDTW,
+    DistanceName.SINKHORN: lw.Sinkhorn,
+    DistanceName.OPW: lw.OPW,
+    DistanceName.TCOT: lw.TCOT,
+    DistanceName.EMD: lw.EMD,
+    DistanceName.OTAM: lw.OTAM,
     DistanceName.EUCLIDEAN: lw.Euclidean,
     DistanceName.COSINE: lw.Cosine,
 }
 
 
 class AlignerName(StrEnum):
-    """A distance that warps time."""
+    """A distance that aligns sequences."""
 
     DTW = "dtw"
     SOFT_DTW = "soft-dtw"
     GDTW = "gdtw"
+    SINKHORN = "sinkhorn"
+    OPW = "opw"
+    TCOT = "tcot"
+    EMD = "emd"
 
 
 class Ground(StrEnum):
@@ -142,7 +156,7 @@ Gamma = Annotated[
 ]
 Reg = Annotated[
     float | None,
-    typer.Option(help="What GDTW's slopes cost, lambda; 0.1 by default.", show_default=False),
+    typer.Option(help="What slopes cost in GDTW (lambda), entropy in sinkhorn and tcot.", show_default=False),
 ]
 GroundCost = Annotated[
     Ground | None, typer.Option(help="Cost between two frames; sqeuclidean by default.", show_default=False)
