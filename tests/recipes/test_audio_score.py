@@ -75,7 +75,7 @@ def test_gdtw_finds_the_warp_that_made_the_data(data):
 def test_learning_goes_on_where_it_stopped(data):
     train, val, test = parts(data)
     whole = audio_score.run(small(epochs=3, lr=1e-2), 1, train, val, test)[1]
-    state = data / "state.pt"
+    state = data / "state.safetensors"
     audio_score.run(small(epochs=1, lr=1e-2), 1, train, val, test, state=state)
     rest = audio_score.run(small(epochs=3, lr=1e-2), 1, train, val, test, state=state)[1]
     for name in ("losses", "val_curve", "time_err", "best_epoch"):

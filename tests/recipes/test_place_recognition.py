@@ -175,7 +175,7 @@ def test_a_step_against_the_gradient_lowers_the_loss(parts, method):
 
 
 def test_tuning_goes_on_where_it_stopped(parts, tmp_path):
-    state, three = tmp_path / "state.pt", tuple(parts[split].thinned(20) for split in SPLITS)
+    state, three = tmp_path / "state.safetensors", tuple(parts[split].thinned(20) for split in SPLITS)
     whole = place_recognition.run(small(lr=1e-2), 1, encoder(), three, None)[1]
     place_recognition.run(small(lr=1e-2, epochs=1), 1, encoder(), three, state)
     rest = place_recognition.run(small(lr=1e-2), 1, encoder(), three, state)[1]
@@ -185,7 +185,7 @@ def test_tuning_goes_on_where_it_stopped(parts, tmp_path):
 
 
 def test_the_base_encoder_is_kept(parts, tmp_path):
-    state, three = tmp_path / "base.pt", (parts["train"], parts["val"])
+    state, three = tmp_path / "base.safetensors", (parts["train"], parts["val"])
     first, about = place_recognition.base_encoder(small(base_epochs=1), 0, *three, state)
     again, known = place_recognition.base_encoder(small(base_epochs=9), 5, *three, state)
     assert known == about

@@ -31,7 +31,8 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from likewise.recipes.audio_slices import SPLITS, load_arrays
+from likewise.recipes.audio_slices import SPLITS
+from likewise.recipes.common import load
 
 RATE, HOP, BANDS = 22050, 1024, 128
 SOUNDFONTS = Path("/usr/share/sounds/sf2")
@@ -65,7 +66,7 @@ def main(
     for split in splits.split(","):
         if split not in SPLITS:
             raise SystemExit(f"error: unknown split {split!r}; expected {', '.join(SPLITS)}")
-        arrays = load_arrays(source / f"{split}.npz")
+        arrays = load(source / f"{split}.npz")
         mel = build_split(arrays, members, soundfonts, workers)
         np.savez_compressed(out / f"{split}_mel.npz", **mel)  # type: ignore[arg-type]
         Console(stderr=True).print(f"{out / f'{split}_mel.npz'}: {len(mel['perf_mel']):,} frames of performances")

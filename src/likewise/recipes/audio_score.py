@@ -19,7 +19,6 @@ Each seed prints a JSON line, the end a table. Data come from audio/ under --dat
 """
 
 import copy
-import json
 import os
 import statistics
 import sys
@@ -37,6 +36,8 @@ from torch import Tensor, nn
 
 import likewise as lw
 from likewise.recipes.audio_slices import SPLITS, WIDTHS, Slices, read_slices
+from likewise.recipes.common import emit
+from likewise.recipes.tuning import tune
 
 BASE = ("base_dtw", "base_gdtw")
 LEARNED = ("softdtw", "along_gt", "dilate", "decdtw")
@@ -101,7 +102,9 @@ def main(
             row = replace(settings, method=method, **OF_METHOD.get(method, {}))  # type: ignore[arg-type]
             row = row if epochs is None else replace(row, epochs=epochs)
             for seed in range(first_seed, first_seed + seeds) if method in LEARNED else [None]:
-                kept = None if folder is None or seed is None else folder / f"{feature}, {method}, seed {seed}.pt"
+                kept = (
+                    None if folder is None or seed is None else folder / f"{feature}, {method}, seed {seed}.safetensors"
+                )
                 encoders, line = run(row, seed, train, val, test, state=kept)
                 lines.append(line)
                 emit(line, out)
@@ -156,43 +159,24 @@ def learn(
     encoders: nn.Module, settings: Settings, seed: int, train: Slices, val: Slices, state: Path | None
 ) -> dict[str, object]:
     """Train the encoders, and leave them as they were after the epoch that was best on the validation slices."""
-    optimizer = torch.optim.Adam(encoders.parameters(), settings.lr)
-    best = copy.deepcopy(encoders.state_dict())
-    curve, losses, seconds = [], [], []
-    if state is None or not state.is_file():
-        curve.append(validation(settings, encoders, val))  # before any learning
-    else:
-        kept = torch.load(state, map_location=train.score.device, weights_only=True)
-        encoders.load_state_dict(kept["encoders"])
-        optimizer.load_state_dict(kept["optimizer"])
-        best, curve, losses, seconds = (kept[name] for name in ("best", "curve", "losses", "seconds"))
-    for epoch in range(len(losses), settings.epochs):
-        start, total = time.perf_counter(), train.score.new_zeros(())
-        order = torch.randperm(len(train), generator=torch.Generator().manual_seed(1000 * seed + epoch))
-        for index in order.to(train.score.device).split(settings.batch_size):
-            loss = LOSSES[settings.method](settings, encoders(train[index]))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            total += loss.detach() * len(index)
-        losses.append(float(total) / len(train))
-        seconds.append(time.perf_counter() - start)
-        curve.append(validation(settings, encoders, val))
-        if curve[-1] <= min(curve):
-            best = copy.deepcopy(encoders.state_dict())
-        if state is not None:
-            state.parent.mkdir(parents=True, exist_ok=True)
-            kept = {"encoders": encoders.state_dict(), "optimizer": optimizer.state_dict(), "best": best}
-            torch.save(kept | {"curve": curve, "losses": losses, "seconds": seconds}, state.with_suffix(".part"))
-            state.with_suffix(".part").replace(state)
-    encoders.load_state_dict(best)
+    curves = tune(
+        encoders,
+        lambda index, _: LOSSES[settings.method](settings, encoders(train[index.to(train.score.device)])),
+        lambda: validation(settings, encoders, val),
+        items=len(train),
+        epochs=settings.epochs,
+        batch_size=settings.batch_size,
+        lr=settings.lr,
+        seed=seed,
+        state=state,
+    )
     return {
-        "best_epoch": curve.index(min(curve)),
-        "val_time_err": min(curve),
-        "val_curve": [round(value, 2) for value in curve],
-        "losses": [float(f"{value:.5g}") for value in losses],
-        "seconds_an_epoch": statistics.median(seconds) if seconds else 0.0,
-        "training_seconds": sum(seconds),  # also of what was done before a stop
+        "best_epoch": curves.best_epoch,
+        "val_time_err": min(curves.validation),
+        "val_curve": [round(value, 2) for value in curves.validation],
+        "losses": [float(f"{value:.5g}") for value in curves.losses],
+        "seconds_an_epoch": statistics.median(curves.seconds) if curves.seconds else 0.0,
+        "training_seconds": sum(curves.seconds),  # also of what was done before a stop
     }
 
 
@@ -315,15 +299,6 @@ def named(kind: str, words: str, known: tuple[str, ...]) -> list[str]:
 def thinned(slices: Slices, items: int | None) -> Slices:
     """Every n-th slice, so that about ``items`` are left."""
     return slices if items is None else slices[:: max(1, len(slices) // items)]
-
-
-def emit(line: dict, out: Path | None) -> None:
-    """Print a line of JSON, and append it to a file if asked to."""
-    print(json.dumps(line), flush=True)
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with out.open("a") as file:
-            file.write(json.dumps(line) + "\n")
 
 
 def print_table(lines: list[dict]) -> None:

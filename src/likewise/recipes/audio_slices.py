@@ -11,7 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from likewise.recipes.common import load
+
 SPLITS = ("train", "val", "test")
+BUILD_MEL = "build it with python -m likewise.recipes.audio_features"
 # What is taken off the features, and what they are divided by; the numbers of the paper's code.
 SCALES = {"cqt": (-0.138, 1.0), "chroma": (-12.368, 45.0), "mel": (-20.0, 268.0)}
 WIDTHS = {"cqt": 48, "chroma": 12, "mel": 128}
@@ -60,9 +63,9 @@ class Slices:
 def read_slices(folder: Path, split: str, feature: str, *, mel_folder: Path | None = None) -> Slices:
     """The slices of a split with one feature: cqt (48 channels), chroma (12) or mel (128), scaled."""
     path = folder / f"{split}.npz"
-    arrays = load_arrays(path)
+    arrays = load(path)
     if feature == "mel":
-        arrays |= load_arrays((mel_folder or folder) / f"{split}_mel.npz", built=True)
+        arrays |= load((mel_folder or folder) / f"{split}_mel.npz", BUILD_MEL)
     names = ("slices", "score_len", "perf_len", "dt", "gt", "gt_off", "perf_off", "score_off", "perf_score")
     for name in (*names, f"step_{feature}", f"perf_{feature}", f"score_{feature}"):
         if name not in arrays:
@@ -71,15 +74,6 @@ def read_slices(folder: Path, split: str, feature: str, *, mel_folder: Path | No
         return _cut(arrays, feature)
     except (IndexError, ValueError, TypeError) as error:
         raise ValueError(f"{path}: its slices do not fit its features: {error}") from error
-
-
-def load_arrays(path: Path, *, built: bool = False) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file, none of them unpickled."""
-    if not path.is_file():
-        mend = "build it with python -m likewise.recipes.audio_features" if built else "give --data-dir"
-        raise SystemExit(f"error: {path} is not there; {mend}")
-    with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
 
 
 def _cut(arrays: dict[str, np.ndarray], feature: str) -> Slices:

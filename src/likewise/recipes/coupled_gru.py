@@ -48,8 +48,8 @@ from likewise.distances.coupled_gru import CoupledGRU
 from likewise.distances.siamese_gru import SiameseGRU
 from likewise.dynamics.lyapunov import lyapunov
 from likewise.evaluation.candidates import Candidates
+from likewise.recipes.common import emit, known, load
 from likewise.recipes.coupled_gru_report import SCORES, draw, print_tables
-from likewise.recipes.tap import emit, known, load
 from likewise.regularizers.coupling_norm import coupling_norm
 
 FOLDS = 7

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from likewise.evaluation.significance import paired_test
-from likewise.recipes.tap import spread
+from likewise.recipes.common import spread
 
 SCORES = ("accuracy", "f1", "map")
 

@@ -34,7 +34,8 @@ from likewise.distances.emd import EMD
 from likewise.distances.opw import OPW
 from likewise.distances.sinkhorn import Sinkhorn
 from likewise.distances.tcot import TCOT
-from likewise.recipes.tap import READERS, emit, fitting, known, thinned
+from likewise.recipes.common import emit, known, thinned
+from likewise.recipes.tap import READERS, fitting
 from likewise.training.rvsml import RVSML
 
 NEIGHBORS = (1, 5, 30)

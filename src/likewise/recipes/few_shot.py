@@ -17,7 +17,6 @@ trains a ResNet-50 on video by SGD, one episode a step, with 64 channels in TAP;
 AdamW, several episodes at once, with TAP's 30 channels unless --width says otherwise.
 """
 
-import json
 import os
 import statistics
 import sys
@@ -39,6 +38,7 @@ from likewise.distances.mean_frames import MeanFrames
 from likewise.distances.otam import OTAM
 from likewise.evaluation.few_shot import few_shot_accuracy
 from likewise.models.self_attention import SelfAttention
+from likewise.recipes.common import emit
 from likewise.recipes.few_shot_data import READERS, Part, Split, read, read_features
 from likewise.training.few_shot import EpisodeLoss, EpisodeValidation
 
@@ -339,14 +339,6 @@ def thinned(split: Split, items: int | None) -> Split:
         return Part(part.sequences[index], part.labels[index], None if part.groups is None else part.groups[index])
 
     return replace(split, train=thin(split.train), val=thin(split.val), test=thin(split.test))
-
-
-def emit(line: dict, out: Path | None) -> None:
-    """Print a line of JSON, and append it to a file if asked to."""
-    print(json.dumps(line), flush=True)
-    if out is not None:
-        with out.open("a") as file:
-            file.write(json.dumps(line) + "\n")
 
 
 def print_table(data: str, lines: list[dict]) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import likewise as lw
+from likewise.recipes.common import load
 
 TEST_CLASSES = {"utd_mhad": 10, "msr_action3d": 10, "omniglot": 60, "sad": 5}
 VALIDATION_CLASSES = {"utd_mhad": 5, "msr_action3d": 4, "omniglot": 40, "sad": 2}
@@ -219,14 +220,6 @@ class SkeletonChange:
         rows = torch.arange(count, device=batch.device)[:, None]
         changed = (1 - rest) * values[rows, before] + rest * values[rows, after]
         return Changed(lw.Batch(changed.to(batch.dtype), batch.lengths))
-
-
-def load(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file, or an error that says where it was sought."""
-    if not path.is_file():
-        raise SystemExit(f"error: {path} is not there; give --data-dir or set LIKEWISE_DATA")
-    with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
 
 
 def _part(sequences: list[np.ndarray], labels: np.ndarray, groups: np.ndarray | None, classes: np.ndarray) -> Part:

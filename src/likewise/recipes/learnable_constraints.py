@@ -24,7 +24,6 @@ less harm there.
 
 import copy
 import itertools
-import json
 import math
 import statistics
 import sys
@@ -40,6 +39,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 import likewise as lw
+from likewise.recipes.common import emit
 
 STEPS = 48  # frames of a signal
 CHANNELS, INFORMATIVE = 6, 2
@@ -201,15 +201,6 @@ def draw(path: Path, aligner: Aligner, pairs: Pairs) -> None:
     figure.axes[0].set_ylabel("distance from the diagonal; the band in red")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
-
-
-def emit(line: dict, out: Path | None) -> None:
-    """Print a line of JSON, and append it to a file if asked to."""
-    print(json.dumps(line), flush=True)
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with out.open("a") as file:
-            file.write(json.dumps(line) + "\n")
 
 
 def print_table(lines: list[dict]) -> None:

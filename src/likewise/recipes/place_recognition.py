@@ -26,7 +26,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -35,12 +35,14 @@ import torch
 import typer
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor, nn
+from torch import Tensor
 
 import likewise as lw
-from likewise.recipes.audio_score import BASE, CONTINUOUS, LEARNED, emit, named
+from likewise.recipes.audio_score import BASE, CONTINUOUS, LEARNED, named
+from likewise.recipes.common import emit
 from likewise.recipes.place_encoder import PlaceEncoder, best_encoder, encode, mirrored
 from likewise.recipes.place_sequences import Places, read_places
+from likewise.recipes.tuning import keep_module, read_module, tune
 
 THRESHOLDS = (1, 2, 3, 5, 10)  # frames
 REGS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
@@ -105,13 +107,13 @@ def main(
     settings = replace(settings, pace=float(train.truth.diff(dim=1).mean()))
     lines: list[dict] = []
     for seed in range(first_seed, first_seed + seeds):
-        kept = None if folder is None else folder / f"base, seed {seed}.pt"
+        kept = None if folder is None else folder / f"base, seed {seed}.safetensors"
         base, about = base_encoder(settings, seed, train, val, kept)
         if reg is not None or set(chosen) & set(CONTINUOUS):
             settings = replace(settings, reg=reg or best_reg(settings, base, val))
         for method in chosen:
             row = replace(settings, method=method, **OF_METHOD.get(method, {}))  # type: ignore[arg-type]
-            kept = None if folder is None else folder / f"{method}, seed {seed}.pt"
+            kept = None if folder is None else folder / f"{method}, seed {seed}.safetensors"
             encoder, line = run(row, seed, base, (train, val, test), kept)
             lines.append(line | about | {"validate": validate})
             emit(lines[-1], out)
@@ -128,14 +130,12 @@ def base_encoder(
     height, width = train.summer.shape[2:]
     encoder = PlaceEncoder(height, width, settings.out, widths=settings.widths).to(train.summer.device)
     if state is not None and state.is_file():
-        kept = torch.load(state, map_location=train.summer.device, weights_only=True)
-        encoder.load_state_dict(kept.pop("encoder"))
-        return encoder, kept
+        return encoder, read_module(state, encoder)
     start = time.perf_counter()
     recall = best_encoder(encoder, train, val, epochs=settings.base_epochs, lr=settings.base_lr, seed=seed)
     about = {"base_val_recall": recall, "base_seconds": time.perf_counter() - start}
     if state is not None:
-        save(state, {"encoder": encoder.state_dict(), **about})
+        keep_module(state, encoder, about)
     return encoder, about
 
 
@@ -149,7 +149,7 @@ def run(
     encoder = base
     if settings.method in LEARNED:
         encoder = copy.deepcopy(base)
-        line |= tune(encoder, settings, seed, train, val, state)
+        line |= learn(encoder, settings, seed, train, val, state)
     errors = lw.position_error(*found_and_true(settings, encoder, test))
     rooted = lw.trajectory_error(*found_and_true(settings, encoder, test))
     line |= {
@@ -163,45 +163,28 @@ def run(
     return encoder, line
 
 
-def tune(
+def learn(
     encoder: PlaceEncoder, settings: Settings, seed: int, train: Places, val: Places, state: Path | None
 ) -> dict[str, object]:
     """Tune the encoder, and leave it as it was after the epoch that was best on the validation pairs."""
-    optimizer = torch.optim.Adam(encoder.parameters(), settings.lr)
-    best = copy.deepcopy(encoder.state_dict())
-    curve, losses, seconds = [], [], []
-    if state is None or not state.is_file():
-        curve.append(validation(settings, encoder, val))  # before any tuning
-    else:
-        kept = torch.load(state, map_location=train.summer.device, weights_only=True)
-        encoder.load_state_dict(kept["encoder"])
-        optimizer.load_state_dict(kept["optimizer"])
-        best, curve, losses, seconds = (kept[name] for name in ("best", "curve", "losses", "seconds"))
-    for epoch in range(len(losses), settings.epochs):
-        start, total = time.perf_counter(), train.summer.new_zeros(())
-        generator = torch.Generator().manual_seed(1000 * seed + epoch)
-        for index in torch.randperm(len(train), generator=generator).split(settings.batch_size):
-            loss = LOSSES[settings.method](settings, sequences(encoder, train, index, generator))
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(encoder.parameters(), settings.clip)  # a few warps have very long ones
-            optimizer.step()
-            total += loss.detach() * len(index)
-        losses.append(float(total) / len(train))
-        seconds.append(time.perf_counter() - start)
-        curve.append(validation(settings, encoder, val))
-        if curve[-1] <= min(curve):
-            best = copy.deepcopy(encoder.state_dict())
-        if state is not None:
-            kept = {"encoder": encoder.state_dict(), "optimizer": optimizer.state_dict(), "best": best}
-            save(state, kept | {"curve": curve, "losses": losses, "seconds": seconds})
-    encoder.load_state_dict(best)
+    curves = tune(
+        encoder,
+        lambda index, generator: LOSSES[settings.method](settings, sequences(encoder, train, index, generator)),
+        lambda: validation(settings, encoder, val),
+        items=len(train),
+        epochs=settings.epochs,
+        batch_size=settings.batch_size,
+        lr=settings.lr,
+        seed=seed,
+        clip=settings.clip,  # a few warps have very long gradients
+        state=state,
+    )
     return {
-        "best_epoch": len(curve) - 1 - curve[::-1].index(min(curve)),
-        "val_max_error": min(curve),
-        "val_curve": [round(value, 3) for value in curve],
-        "losses": [float(f"{value:.5g}") for value in losses],
-        "seconds_an_epoch": statistics.median(seconds) if seconds else 0.0,
+        "best_epoch": curves.best_epoch,
+        "val_max_error": min(curves.validation),
+        "val_curve": [round(value, 3) for value in curves.validation],
+        "losses": [float(f"{value:.5g}") for value in curves.losses],
+        "seconds_an_epoch": statistics.median(curves.seconds) if curves.seconds else 0.0,
     }
 
 
@@ -284,13 +267,6 @@ def best_reg(settings: Settings, base: PlaceEncoder, val: Places) -> float:
     """GDTW's regularisation with the least mean maximum error on the validation pairs, with the base features."""
     rows = [replace(settings, method="base_gdtw", reg=reg) for reg in REGS]
     return min(rows, key=lambda row: validation(row, base, val)).reg
-
-
-def save(path: Path, state: Mapping[str, object]) -> None:
-    """Write a state, so that a stop in the middle leaves the last one whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(dict(state), path.with_suffix(".part"))
-    path.with_suffix(".part").replace(path)
 
 
 def draw(

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likewise.recipes.audio_slices import load_arrays
+from likewise.recipes.common import load
 
 FILE = "nordland_sw_64x32.npz"
 SPLITS = ("train", "val", "test")
@@ -56,7 +56,7 @@ class Places:
 
 def read_places(folder: Path, *, stride: int = 2, queries: int = 5, seed: int = 0) -> dict[str, Places]:
     """The splits of the track: a reference begins at every ``stride``-th frame, and has so many random queries."""
-    arrays = load_arrays(folder / FILE)
+    arrays = load(folder / FILE)
     for name in ("summer", "winter", "dark", "still"):
         if name not in arrays:
             raise ValueError(f"{folder / FILE}: expected an array {name}")

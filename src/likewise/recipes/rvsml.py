@@ -33,7 +33,7 @@ from rich.table import Table
 
 import likewise as lw
 from likewise.distances.opw import OPW
-from likewise.recipes.tap import emit, known, load, spread, thinned
+from likewise.recipes.common import emit, known, load, spread, thinned
 from likewise.training.deep_rvsml import DeepRVSML
 from likewise.training.rvsml import RVSML
 

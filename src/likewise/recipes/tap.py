@@ -13,7 +13,7 @@ Table 3 and the alignment error of Table 4.
 --training paper is the paper's: Adam at 1e-4, 100 epochs, sequences compared with their augmentations. It learns the
 speakers: on others, 1-NN accuracy falls while MAP still rises. --training ours, the default, shows the encoder each
 sequence with another offset, gain and noise, drops a fifth of the hidden numbers, and lowers a larger learning rate to
-zero. Its numbers were chosen on speakers held out of the training set, as --validate does, and never on test data; the
+zero. Each of its numbers was chosen on speakers held out of training, as --validate does, and none on test data; the
 weights are those after the last epoch.
 
 Data come from --data-dir or $LIKEWISE_DATA: spoken_arabic_digits.npz (6,600 / 2,200 utterances, standardised by the
@@ -22,7 +22,6 @@ features instead of these 60, so its figures are not comparable).
 """
 
 import itertools
-import json
 import math
 import os
 import statistics
@@ -43,6 +42,7 @@ from torch import Tensor
 
 import likewise as lw
 from likewise.models.jitter import Jitter
+from likewise.recipes.common import emit, known, load, spread, thinned
 from likewise.training.self_supervised import mean_squares
 
 NEIGHBORS = (1, 3, 5, 7, 15, 30)
@@ -137,11 +137,11 @@ def main(
     verbose: bool = False,
 ) -> None:
     """Train metrics on sequences, and score them by retrieval."""
-    for given, known in (
+    for given, choices in (
         (data, READERS), (loss, LOSSES), (distance, DISTANCES), (table or 1, TABLES), (training, TRAINING)
     ):  # fmt: skip
-        if given not in known:
-            raise SystemExit(f"error: unknown {given!r}; expected one of {', '.join(map(str, known))}")
+        if given not in choices:
+            raise SystemExit(f"error: unknown {given!r}; expected one of {', '.join(map(str, choices))}")
     base = Settings(
         data, loss, distance, self_supervised=self_supervised, batch_size=batch_size, precision=precision,
         probe_epochs=probe_epochs,
@@ -380,42 +380,14 @@ GROUPS = {"sad": speakers, "msr_action3d": subjects}
 READERS = {"sad": read_sad, "msr_action3d": read_msr}
 
 
-def load(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file, or an error that says where it was sought."""
-    if not path.is_file():
-        raise SystemExit(f"error: {path} is not there; give --data-dir or set LIKEWISE_DATA")
-    with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
-
-
-def thinned(part: lw.Dataset, items: int | None) -> lw.Dataset:
-    """Every n-th item, so that about ``items`` are left."""
-    step = 1 if items is None else max(1, len(part) // items)
-    return lw.Dataset(part.sequences[::step], known(part.labels)[::step], part.classes)
-
-
 def classes_of(labels: np.ndarray) -> tuple[str, ...]:
     """Names of the classes 0, 1, 2, ..."""
     return tuple(str(k) for k in range(int(labels.max()) + 1))
 
 
-def known(labels: Tensor | None) -> Tensor:
-    """Labels, which these data have."""
-    assert labels is not None
-    return labels
-
-
 def fitting(ks: tuple[int, ...], references: Tensor) -> tuple[int, ...]:
     """Numbers of neighbours that there are references for."""
     return tuple(k for k in ks if k <= len(references))
-
-
-def emit(line: dict, out: Path | None) -> None:
-    """Print a line of JSON, and append it to a file if asked to."""
-    print(json.dumps(line), flush=True)
-    if out is not None:
-        with out.open("a") as file:
-            file.write(json.dumps(line) + "\n")
 
 
 def print_table(data: str, lines: list[dict]) -> None:
@@ -444,14 +416,6 @@ def line_name(line: dict) -> str:
     if line["loss"] == "untrained":
         return f"untrained {line['distance']}"
     return Settings(**{k: line[k] for k in Settings.__dataclass_fields__ if k in line}).name
-
-
-def spread(values: list[float], form: str) -> str:
-    """Mean, and standard deviation where there are several; nothing of nothing."""
-    if not values:
-        return ""
-    mean = form.format(statistics.mean(values))
-    return mean if len(values) < 2 else f"{mean} ± {form.format(statistics.stdev(values))}"
 
 
 if __name__ == "__main__":

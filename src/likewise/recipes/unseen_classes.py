@@ -35,6 +35,7 @@ import typer
 
 import likewise as lw
 from likewise.recipes import unseen_classes_report as report
+from likewise.recipes.common import emit
 from likewise.recipes.unseen_classes_data import LAYOUTS, READERS, Part, held_out, read
 from likewise.recipes.unseen_classes_parts import (
     BY_ALPHA,
@@ -140,7 +141,7 @@ def main(
     lines = []
     if with_untrained:
         lines.append(untrained_line(job))
-        report.emit(lines[-1], out)
+        emit(lines[-1], out)
     for found in run_all([replace(job, settings=row) for row in rows], workers):
         lines += found
     report.print_tables(data, lines)
@@ -225,7 +226,7 @@ def run_once(
     name = f"{report.line_name(wanted)}, seed {seed}" + (", held out" if validate else "")
     kept = None if job.folder is None else job.folder / settings.data.replace("/", "_") / name
     line = wanted | run(settings, seed, train, scored, curve=curve, folder=kept)
-    report.emit(line, job.out)
+    emit(line, job.out)
     return line
 
 

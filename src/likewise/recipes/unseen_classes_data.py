@@ -20,7 +20,8 @@ from torch import Tensor
 import likewise as lw
 from likewise.data.image_folders import read_cars, read_cub, read_image_folder, read_online_products
 from likewise.data.images import decode
-from likewise.recipes.few_shot_data import load, read_utd
+from likewise.recipes.common import load
+from likewise.recipes.few_shot_data import read_utd
 
 FLOWERS_TRAIN, FLOWERS_SIZE, UTD_TRAIN, SAD_TRAIN, FRAMES = 51, 96, 13, 5, 32
 FEW = 20  # classes, of which a quarter would be too easy to tell apart

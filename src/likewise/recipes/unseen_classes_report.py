@@ -8,17 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from likewise.recipes.common import spread
+
 RECALLS = ("1", "2", "4", "8")
-
-
-def emit(line: dict, out: Path | None) -> None:
-    """Print a line of JSON, and append it to a file if asked to."""
-    text = json.dumps(line) + "\n"
-    sys.stdout.write(text)
-    sys.stdout.flush()
-    if out is not None:
-        with out.open("a") as file:
-            file.write(text)
 
 
 def done(out: Path | None) -> list[dict]:
@@ -59,10 +51,10 @@ def print_table(title: str, lines: list[dict]) -> None:
         table.add_row(
             name,
             str(len(same)),
-            spread([100 * line["nmi"] for line in same]),
-            *(spread([100 * line["recall"][k] for line in same if k in line["recall"]]) for k in RECALLS),
-            spread([100 * line["knn"] for line in same if line["knn"] is not None]),
-            spread([line["epochs"] for line in same if "epochs" in line], "{:.0f}"),
+            spread([100 * line["nmi"] for line in same], "{:.1f}"),
+            *(spread([100 * line["recall"][k] for line in same if k in line["recall"]], "{:.1f}") for k in RECALLS),
+            spread([100 * line["knn"] for line in same if line["knn"] is not None], "{:.1f}"),
+            mean([line["epochs"] for line in same if "epochs" in line]),
             spread([line["seconds_an_epoch"] for line in same if "seconds_an_epoch" in line], "{:.2f}"),
         )
     Console(width=None if sys.stdout.isatty() else 140).print(table)
@@ -76,12 +68,9 @@ def grouped(lines: list[dict]) -> dict[str, list[dict]]:
     return groups
 
 
-def spread(values: list[float], form: str = "{:.1f}") -> str:
-    """Mean, and standard deviation where there are several; nothing of nothing."""
-    if not values:
-        return ""
-    mean = form.format(statistics.mean(values))
-    return mean if len(values) < 2 or form == "{:.0f}" else f"{mean} ± {form.format(statistics.stdev(values))}"
+def mean(epochs: list[int]) -> str:
+    """Of the epochs of seeds, rounded; nothing of nothing."""
+    return f"{statistics.mean(epochs):.0f}" if epochs else ""
 
 
 def plot(path: Path, lines: list[dict], sweep: str | None) -> None:

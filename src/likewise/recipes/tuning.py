@@ -1,0 +1,115 @@
+"""The loop of recipes whose loss is of alignments, for which ``fit`` has no place; it goes on after a stop."""
+
+import copy
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from likewise.models.storage import parse_json, read_note, read_shapes, read_tensors, write_tensors
+from likewise.training.checkpoint import optimizer_state, put_optimizer_state
+
+MOST_BYTES = 1 << 30  # of a file
+
+
+@dataclass
+class Curves:
+    """What is told of the epochs: the validation before any and after each, the mean losses, and the seconds."""
+
+    validation: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def best_epoch(self) -> int:
+        """The epoch of the lowest validation, the last of equal ones; 0 is before any learning."""
+        return len(self.validation) - 1 - self.validation[::-1].index(min(self.validation))
+
+
+def tune(
+    module: nn.Module,
+    loss_of: Callable[[Tensor, torch.Generator], Tensor],
+    validate: Callable[[], float],
+    *,
+    items: int,
+    epochs: int,
+    batch_size: int,
+    lr: float,
+    seed: int,
+    clip: float | None = None,
+    state: Path | None = None,
+) -> Curves:
+    """Train a module with Adam, and leave it as it was after the epoch that was best by ``validate``, the least.
+
+    loss_of: the loss of the items of an index (B,), drawing what it likes from the epoch's generator.
+    state: where all that is needed to go on is kept after each epoch.
+    """
+    optimizer = torch.optim.Adam(module.parameters(), lr)
+    best, curves = copy.deepcopy(module.state_dict()), Curves()
+    if state is not None and state.is_file():
+        best, curves = _resume(state, module, optimizer)
+    else:
+        curves.validation.append(validate())
+    for epoch in range(len(curves.losses), epochs):
+        start, total = time.perf_counter(), 0.0
+        generator = torch.Generator().manual_seed(1000 * seed + epoch)
+        for index in torch.randperm(items, generator=generator).split(batch_size):
+            loss = loss_of(index, generator)
+            optimizer.zero_grad()
+            loss.backward()
+            if clip is not None:
+                nn.utils.clip_grad_norm_(module.parameters(), clip)
+            optimizer.step()
+            total = total + loss.detach() * len(index)
+        curves.losses.append(float(total) / items)
+        curves.seconds.append(time.perf_counter() - start)
+        curves.validation.append(validate())
+        if curves.best_epoch == epoch + 1:
+            best = copy.deepcopy(module.state_dict())
+        if state is not None:
+            _keep(state, module, optimizer, best, curves)
+    module.load_state_dict(best)
+    return curves
+
+
+def keep_module(path: Path, module: nn.Module, note: dict[str, float]) -> None:
+    """Write a module's weights, and a few numbers beside them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_tensors(path, module.state_dict(), json.dumps(note))
+
+
+def read_module(path: Path, module: nn.Module) -> dict[str, float]:
+    """Give a module the weights that ``keep_module`` wrote; returns the numbers."""
+    module.load_state_dict(read_tensors(path, module.state_dict(), limit=MOST_BYTES))
+    return parse_json(str(path), read_note(path))  # type: ignore[return-value]
+
+
+def _keep(
+    path: Path, module: nn.Module, optimizer: torch.optim.Optimizer, best: dict[str, Tensor], curves: Curves
+) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tensors = {f"module.{name}": tensor for name, tensor in module.state_dict().items()}
+    tensors |= {f"best.{name}": tensor for name, tensor in best.items()}
+    for position, values in optimizer_state(optimizer).items():
+        tensors |= {f"optimizer.{position}.{name}": v for name, v in values.items() if isinstance(v, Tensor)}
+    write_tensors(path, tensors, json.dumps(asdict(curves)))
+
+
+def _resume(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], Curves]:
+    own = module.state_dict()
+    expected = {f"{part}.{name}": tensor for part in ("module", "best") for name, tensor in own.items()}
+    expected |= {name: shape for name, shape in read_shapes(path).items() if name.startswith("optimizer.")}
+    tensors = read_tensors(path, expected, limit=MOST_BYTES)
+    module.load_state_dict({name: tensors[f"module.{name}"] for name in own})
+    state: dict[int, dict[str, Tensor | float | None]] = {}
+    for name in tensors:
+        if name.startswith("optimizer."):
+            _, position, key = name.split(".", 2)
+            state.setdefault(int(position), {})[key] = tensors[name]
+    put_optimizer_state(str(path), optimizer, state)
+    curves = Curves(**parse_json(str(path), read_note(path)))  # type: ignore[arg-type]
+    return {name: tensors[f"best.{name}"] for name in own}, curves
