@@ -16,7 +16,7 @@ def problem(count=17, seed=0):
 
 def expected_matrix(dear, cheap, keep, own=False):
     """Large numbers after all candidates, in the order of the cheap distance, by plain loops."""
-    found = torch.empty_like(dear)
+    found = torch.zeros_like(dear)  # a row's own column is never read, but must be a number
     for i in range(len(dear)):
         order = sorted((j for j in range(dear.shape[1]) if not (own and i == j)), key=lambda j: (float(cheap[i, j]), j))
         for place, j in enumerate(order):
