@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from likewise import Batch, testing
+from likewise import Batch, FrameMLP, Metric, testing
 from likewise.distances.gdtw import GDTW
 from likewise.distances.warp import Warp, interpolate
 from likewise.testing import assert_close
@@ -189,6 +189,44 @@ def test_gradients_of_the_settings(name):
     start = {"reg": 0.01, "band": [0.1, 0.05, 0.1], "slope_min": 0.6, "slope_max": [2.0, 1.5]}[name]
     setting = torch.tensor(start, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(values, setting)
+
+
+def test_settings_that_are_tensors_are_saved(tmp_path):
+    reg, band = nn.Parameter(torch.tensor(0.3, dtype=torch.float64)), nn.Parameter(torch.tensor([0.1, 0.2, 0.4]))
+    slope = torch.tensor([[0.5, 0.2]])  # moves with the module, is not learned
+    metric = Metric(FrameMLP(2, 4), GDTW(reg, band=band, slope=(slope, 3.0), subsequence=True))
+    x, y = torch.randn(2, 2, 9, 2, generator=torch.Generator().manual_seed(0))
+    metric.save(tmp_path)
+    found = Metric.load(tmp_path)
+    assert torch.equal(found(x, y), metric.eval()(x, y))
+    assert isinstance(found.distance, GDTW)
+    assert isinstance(found.distance.reg, nn.Parameter)
+    assert found.distance.reg.dtype == torch.float64
+    assert torch.equal(found.distance.band, band)
+    assert torch.equal(found.distance.slope_min, slope)
+    assert not isinstance(found.distance.slope_min, nn.Parameter)
+    assert found.distance.slope_max == 3.0
+    assert '"tensor": [' in (tmp_path / "config.json").read_text()
+
+
+def test_a_tensor_of_nobody_is_not_saved(tmp_path):
+    class Forgetful(GDTW):
+        def config(self):
+            return super().config() | {"reg": torch.tensor(0.1)}
+
+    with pytest.raises(
+        TypeError, match=r"Forgetful.reg: a file cannot hold a tensor that is not of the module's state"
+    ):
+        Metric(None, Forgetful()).save(tmp_path)
+    Metric(None, GDTW(torch.tensor(0.1))).save(tmp_path)
+    text = (tmp_path / "config.json").read_text()
+    for shape in ("[-1]", "3", "[4096, 4097]", "[true]"):
+        (tmp_path / "config.json").write_text(text.replace('"tensor": []', f'"tensor": {shape}'))
+        with pytest.raises(ValueError, match=r"GDTW.reg: expected the shape of a tensor, got "):
+            Metric.load(tmp_path)
+    (tmp_path / "config.json").write_text(text.replace('"tensor": []', '"tensor": [2]'))
+    with pytest.raises(ValueError, match=r"distance.reg has shape \(\), the model's has \(2,\)"):
+        Metric.load(tmp_path)
 
 
 def test_the_second_derivative_is_refused():

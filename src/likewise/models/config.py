@@ -1,15 +1,17 @@
 """Modules as plain data and back: the name of the class and the arguments of its constructor.
 
 A class says what its arguments were in ``config()``, which returns them by name; without that method, each argument
-of the constructor is read from the attribute of the same name. Coming back, a name is looked up among the classes
-that likewise has and those that the caller passes; nothing is ever imported because a file says so.
+of the constructor is read from the attribute of the same name. An argument that is one of the module's own parameters
+or buffers is described by its shape, and its numbers go where the weights go. Coming back, a name is looked up among
+the classes that likewise has and those that the caller passes; nothing is ever imported because a file says so.
 """
 
 import inspect
 import math
 from collections.abc import Iterable, Mapping
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from likewise import _check
 from likewise.distances.distance import Distance
@@ -43,6 +45,7 @@ ENCODERS = (
 )
 MOST_ITEMS = 1024  # of a list or a mapping
 MOST_LEVELS = 16  # of lists, mappings and modules inside each other
+MOST_NUMBERS = 1 << 24  # of a tensor among the settings
 LARGEST = 1 << 53  # whole numbers that JSON's readers agree on
 
 
@@ -54,8 +57,8 @@ def describe(module: nn.Module) -> dict[str, object]:
         >>> describe(Euclidean(squared=True))
         {'class': 'Euclidean', 'settings': {'squared': True}}
     """
-    name = type(module).__name__
-    return {"class": name, "settings": {key: _plain(f"{name}.{key}", v) for key, v in arguments(module).items()}}
+    name, held = type(module).__name__, list(module.state_dict(keep_vars=True).values())
+    return {"class": name, "settings": {key: _plain(f"{name}.{key}", v, held) for key, v in arguments(module).items()}}
 
 
 def arguments(module: nn.Module) -> dict[str, object]:
@@ -114,8 +117,11 @@ def _distances() -> list[type[Distance]]:
     return found
 
 
-def _plain(where: str, value: object) -> object:
-    """A value as JSON has it; modules as their description, infinities as {"number": "inf"}."""
+def _plain(where: str, value: object, held: list[Tensor]) -> object:
+    """A value as JSON has it; modules as their description, infinities as {"number": "inf"}, tensors by their shape.
+
+    held: the tensors of the module whose setting it is; their numbers are kept beside the description.
+    """
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -123,9 +129,14 @@ def _plain(where: str, value: object) -> object:
     if isinstance(value, nn.Module):
         return describe(value)
     if isinstance(value, (list, tuple)):
-        return [_plain(f"{where}[{i}]", item) for i, item in enumerate(value)]
+        return [_plain(f"{where}[{i}]", item, held) for i, item in enumerate(value)]
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value) and not _tagged(value):
-        return {key: _plain(f"{where}[{key!r}]", item) for key, item in value.items()}
+        return {key: _plain(f"{where}[{key!r}]", item, held) for key, item in value.items()}
+    if isinstance(value, Tensor):
+        if not value.is_floating_point() or not any(value is tensor for tensor in held):
+            mend = "register it as a parameter or a buffer, in floating point"
+            raise TypeError(f"{where}: a file cannot hold a tensor that is not of the module's state; {mend}")
+        return {"tensor": list(value.shape), "learned": isinstance(value, nn.Parameter)}
     if callable(value):
         if value in NAMED.values():
             return next(name for name, ground in NAMED.items() if ground is value)
@@ -138,7 +149,7 @@ def _plain(where: str, value: object) -> object:
 
 
 def _tagged(value: Mapping[str, object]) -> bool:
-    return set(value) in ({"class", "settings"}, {"number"})
+    return set(value) in ({"class", "settings"}, {"number"}, {"tensor", "learned"})
 
 
 def _value(where: str, value: object, classes: dict[str, type[nn.Module]], level: int) -> object:
@@ -155,10 +166,21 @@ def _value(where: str, value: object, classes: dict[str, type[nn.Module]], level
             if value["number"] not in ("inf", "-inf", "nan"):
                 _check.refuse(where, f"expected inf, -inf or nan, got {value['number']!r}")
             return float(value["number"])
+        if set(value) == {"tensor", "learned"}:
+            return _tensor(where, value["tensor"], value["learned"])
         return {key: _value(f"{where}[{key!r}]", item, classes, level + 1) for key, item in value.items()}
     if isinstance(value, int) and abs(value) > LARGEST:
         _check.refuse(where, "a whole number of more than 53 bits")
     return value
+
+
+def _tensor(where: str, shape: object, learned: object) -> Tensor:
+    """A tensor of ones to be overwritten, or a parameter."""
+    sizes = shape if isinstance(shape, list) and len(shape) <= MOST_LEVELS else [-1]
+    if not all(type(size) is int and size >= 0 for size in sizes) or math.prod(sizes) > MOST_NUMBERS:
+        _check.refuse(where, f"expected the shape of a tensor, got {_short(shape)}")
+    ones = torch.ones(sizes)
+    return nn.Parameter(ones) if learned is True else ones
 
 
 def _module(where: str, description: object, classes: dict[str, type[nn.Module]], level: int) -> nn.Module:
