@@ -11,10 +11,10 @@ from likewise import _check
 class PathLoss(nn.Module):
     """A loss of alignments whose truth is known: a number for each pair, and the batch's mean or sum of them.
 
-    Path losses see tensors only: where a warp puts points in time (``WarpError``, ``TimeError``,
-    ``MaxPositionError``), the expected alignment of soft-DTW (``Dilate``), or the features along the true path
-    (``AlongPath``, ``AlongWarp``). Padding may hold anything. Half precision is computed in float32. The loss of no
-    pairs is a zero that can be differentiated.
+    Path losses see tensors only: where a warp puts points in time (``WarpError``, ``TimeError``, ``MaxPositionError``),
+    the expected alignment of soft-DTW (``Dilate``), the features along the true path (``AlongPath``, ``AlongWarp``), or
+    costs between frames that belong together (``OTAM``). Padding may hold anything. Half precision is computed in
+    float32. The loss of no pairs is a zero that can be differentiated.
 
     reduction: "mean" over the pairs, or "sum".
     """

@@ -1,0 +1,69 @@
+"""OTAM: the softened cost of the best alignments that may skip both ends of one sequence."""
+
+import torch
+from torch import Tensor
+
+from likewise import _check
+from likewise.losses.path_loss import PathLoss
+
+
+class OTAM(PathLoss):
+    """Soft-DTW of costs with a column of zeros on either side: x's frames before and after a stretch cost nothing.
+
+    With c the cost and softmin(a) = -gamma log sum_k exp(-a_k / gamma), i frames of x and j frames of y, from 1:
+
+        R(i, 0) = 0,  R(i, j) = c(i, j) + softmin(R(i - 1, j - 1), R(i, j - 1), R(i - 1, j)),
+        E(i) = softmin(R(i - 1, Ly), R(i, Ly), E(i - 1)); the loss of a pair is E(Lx)
+
+    so that all of y is matched with a stretch of x. It looks at no truth: pairs must belong together.
+
+    cost: (B, Tx, Ty), between the frames of x, the reference, and of y, the query, such as their squared distances.
+    x_lengths, y_lengths: (B,), the real frames of each pair. gamma: how soft, in the unit of the cost.
+
+    Computed in float64, column by column; memory O(Tx Ty) for each pair. Differentiable twice.
+    Reference: Xu et al. (2023), arXiv:2303.10778, section 7.2, after Cao et al. (2020), arXiv:1906.11415. Theirs is
+    ``likewise.OTAM``, a distance: it lets x go on by itself in the first and the last column only. As in the published
+    code, a stretch that begins after x's first frame is entered in two ways, and one that ends before its last frame is
+    left in two: each adds -gamma log 2, which ``SoftDTW(gamma, subsequence=True)(y, x)`` does not.
+
+    Example:
+        >>> cost = torch.tensor([[[9.0, 9.0], [0.0, 9.0], [9.0, 0.0], [9.0, 9.0]]])  # frames 2 and 3 of x are y
+        >>> OTAM(gamma=0.01)(cost)  # 0, entered and left in two ways each: -2 gamma log 2
+        tensor(-0.0139)
+    """
+
+    def __init__(self, gamma: float = 1.0, *, reduction: str = "mean") -> None:
+        super().__init__(reduction=reduction)
+        self.gamma = _check.positive(self.name, "gamma", gamma)
+
+    def forward(self, cost: Tensor, x_lengths: Tensor | None = None, y_lengths: Tensor | None = None) -> Tensor:
+        """The loss, a scalar."""
+        cost = self._numbers("cost", cost, ("B", "Tx", "Ty"))
+        if 0 in cost.shape[1:]:
+            _check.refuse(self.name, f"expected cost with a frame of either sequence or more, got {tuple(cost.shape)}")
+        rows = self._real("x_lengths", x_lengths, cost, cost.shape[1])
+        columns = self._real("y_lengths", y_lengths, cost, cost.shape[2])
+        real = rows[:, :, None] & columns[:, None]
+        scaled = torch.where(real, cost, 0).double() / self.gamma
+        R = scaled.new_zeros(scaled.shape[:2])  # (B, Tx), minus the column's values
+        for column, inside in zip(scaled.unbind(2), columns.unbind(1), strict=True):
+            R = torch.where(inside[:, None], _next(R, column), R)
+        ends = _next(R, torch.zeros_like(R))
+        last = rows.sum(1, keepdim=True) - 1
+        return self.reduced(-self.gamma * ends.gather(1, last)[:, 0]).to(cost.dtype)
+
+
+def _next(before: Tensor, cost: Tensor) -> Tensor:
+    """Minus R of a column, (B, Tx), from minus that of the column before it; both in units of gamma.
+
+    With C the sums of the column's costs, R(i) = C(i) + softmin over k <= i of (what enters row k) - C(k - 1).
+    """
+    sums = cost.cumsum(1)
+    below = torch.logaddexp(before[:, 1:], before[:, :-1])
+    found = torch.cat([before[:, :1], below], 1) + sums - cost
+    # Sums over 2, 4, 8, ... rows: the second derivative of torch.logcumsumexp is NaN where a gradient is 0.
+    reach = 1
+    while reach < found.shape[1]:
+        found = torch.cat([found[:, :reach], torch.logaddexp(found[:, reach:], found[:, :-reach])], 1)
+        reach *= 2
+    return found - sums
