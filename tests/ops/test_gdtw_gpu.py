@@ -8,7 +8,7 @@ import torch
 from likewise.ops.gdtw import _gdtw, _gdtw_grad, _setting, gdtw
 from likewise.ops.gdtw.reference import grid_search
 from likewise.testing import assert_close
-from tests.ops.test_gdtw import arguments, assert_feasible, batch_of, pair_of, random_pair, spread
+from tests.ops.test_gdtw import FAMILIES, arguments, assert_feasible, batch_of, pair_of, random_pair, spread
 
 gpu = pytest.importorskip("likewise.ops.gdtw.gpu", reason="needs Triton")
 
@@ -122,17 +122,63 @@ def test_default_grid_does_not_depend_on_padding():
     assert_close(found[1], alone[1], 1e-9, "")
 
 
-def test_gradients_are_the_cpus():
-    pairs = [random_pair(seed, n=6, m=5, slope=(0.3, 3.0)) for seed in range(2)]
-    given, named = batch_of(pairs)
-    operator = operands(given, named)
-    solution = _gdtw(*operator)
-    weights = torch.randn(2, dtype=torch.float64), torch.randn(2, 5, dtype=torch.float64)
-    expected = _gdtw_grad(*weights, *solution[1:], *operator)
-    found = gpu.gradient(*weights, *solution[1:], *operator)
+def assert_gradients_are_the_cpus(warp, holds, operator):
+    generator = torch.Generator().manual_seed(0)
+    weights = [torch.randn(shape, dtype=torch.float64, generator=generator) for shape in (warp.shape[:1], warp.shape)]
+    expected = _gdtw_grad(*weights, warp, holds, *operator)
+    found = gpu.gradient(*weights, warp, holds, *operator)
     assert len(found) == len(expected)
     for mine, theirs in zip(found, expected, strict=True):
-        assert torch.equal(mine, theirs)
+        assert mine.dtype == theirs.dtype
+        # float32 gradients are float64 ones, rounded once
+        assert_close(mine, theirs, 1e-12 if mine.dtype == torch.float64 else 2e-7, "")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_gradients_are_the_cpus(family):
+    for seed, dtype in enumerate((torch.float32, torch.float64)):
+        x, y, *rest = arguments(FAMILIES[family](seed))
+        operator = (x.to(dtype), y.to(dtype), *rest)
+        _, warp, holds = _gdtw(*operator)
+        assert_gradients_are_the_cpus(warp, holds, operator)
+
+
+@pytest.mark.parametrize(
+    "options", [{"subsequence": True, "slope": (0.5, 1.5)}, {"huber": 0.4, "even": False}], ids=str
+)
+def test_gradients_with_options(options):
+    operator = arguments(random_pair(3, **options, channels=130))
+    _, warp, holds = _gdtw(*operator)
+    assert_gradients_are_the_cpus(warp, holds, operator)
+
+
+def test_gradients_of_a_batch():
+    """Unequal lengths; the padding holds NaN, and its gradients are 0."""
+    pairs = [random_pair(seed, n=6 + seed, m=9 - 2 * seed, slope=(0.3, 3.0), band=0.3) for seed in range(3)]
+    operator = operands(*batch_of(pairs))
+    _, warp, holds = _gdtw(*operator)
+    assert_gradients_are_the_cpus(warp, holds, operator)
+
+
+def test_gradients_whatever_holds_the_knots():
+    """All sorts of groups: of one knot and of many, tied to one that is held, held twice, or not at all."""
+    generator = torch.Generator().manual_seed(0)
+    for share in (0.1, 0.5):
+        operator = arguments(random_pair(1, n=20, m=17, slope=(0.1, 4.0)))
+        _, warp, holds = _gdtw(*operator)
+        held, tied, kind = torch.rand(3, 17, generator=generator)
+        flags = (1 + (3 * kind).int()) * (held < share) + torch.where(kind < 0.5, 4, 8) * (tied < 0.6)
+        holds[0, :, 1] = flags.masked_fill(torch.arange(17) == 16, 0)
+        assert_gradients_are_the_cpus(warp, holds, operator)
+
+
+def test_gradients_of_a_warp_that_slides():
+    x, times = torch.full((6, 1), 2.0).double(), spread(0, 1, 6)
+    for slope in ((0.0, math.inf), (1.1, 1.2)):  # the second ties all knots
+        pair = pair_of(x, torch.zeros(4, 1).double(), times, spread(0.0, 0.4, 4), subsequence=True, slope=slope)
+        operator = arguments(pair)
+        _, warp, holds = _gdtw(*operator)
+        assert_gradients_are_the_cpus(warp, holds, operator)
 
 
 def test_no_pairs():

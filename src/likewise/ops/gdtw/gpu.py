@@ -1,9 +1,9 @@
 """GDTW on a GPU: the grid is searched there (ops/gpu/warp_grid.py), and the best path is polished by the C++ kernel.
 
 The search is in x's precision, and all its passes are launched without waiting for any. A row of M nodes costs
-O(M (TILE + M / TILE)). The polish and the derivative are sequential and short, about half a millisecond a pair: they
-run on the CPU, a thread for each pair. This costs a copy of the pairs to the host, beside the search, and one of the
-warps back. Neither can be captured in a CUDA graph.
+O(M (TILE + M / TILE)). The polish is sequential and short, about half a millisecond a pair: it runs on the CPU, a
+thread for each pair. This costs a copy of the pairs to the host, beside the search, and one of the warps back. The
+derivative is computed on the GPU (ops/gpu/warp_gradient.py), and nothing waits for it.
 """
 
 import functools
@@ -15,8 +15,9 @@ import triton
 from torch import Tensor
 
 from likewise.ops import cpu
-from likewise.ops.gdtw import _add_gradients, _Problem, _run
+from likewise.ops.gdtw import _Problem, _run
 from likewise.ops.gpu.common import float64_bits, launch
+from likewise.ops.gpu.warp_gradient import bends_kernel, response_kernel, x_gradient_kernel, y_gradient_kernel
 from likewise.ops.gpu.warp_grid import PLAN, STATE, TILE, bellman_kernel, nodes_kernel, refine_kernel
 
 ROW_BYTES = 128 << 20  # room for the rows of all knots; more pairs than fit take turns
@@ -189,17 +190,34 @@ def _unpack(buffer: Tensor, count: int, knots: int) -> tuple[Tensor, Tensor, Ten
 def gradient(
     value_grad: Tensor, warp_grad: Tensor, warp: Tensor, holds: Tensor, x: Tensor, y: Tensor, *given: Any
 ) -> tuple[Tensor, ...]:
-    """Gradients of x, y, reg, lower, upper, slope_min and slope_max. Waits for the GPU."""
+    """Gradients of x, y, reg, lower, upper, slope_min and slope_max."""
     pairs = _Search.of(x, y, *given)
-    solution = (each.contiguous() for each in (value_grad, warp_grad, warp, holds))
-    host = _to_host(*solution, pairs.x, pairs.y, *pairs.lengths, *pairs.settings)
-    learned = (*host[4:6], *host[10:])
-    grads = [torch.empty(each.shape, dtype=each.dtype, pin_memory=x.is_cuda) for each in learned]
-    for grad in grads:
-        grad.numpy().fill(0)  # PyTorch would wake its own threads
-    _wait(x)
-    _add_gradients(_Problem.of(*host[4:], *given[-4:]), *host[:4], grads)
-    return tuple(grad.to(x.device, non_blocking=True) for grad in grads)
+    value_grad, warp_grad, warp, holds = (each.contiguous() for each in (value_grad, warp_grad, warp, holds))
+    grads = [torch.empty_like(each) for each in (pairs.x, pairs.y, *pairs.settings[2:])]
+    (count, x_steps, channels), y_steps = x.shape, y.shape[1]
+    if not count:
+        return tuple(grads)
+    slopes, curvatures, room, response = (torch.empty_like(warp) for _ in range(4))
+    times_x, times_y, reg = pairs.settings[:3]
+    frames = pairs.x, pairs.y, warp, holds
+    places = *pairs.lengths, times_x, times_y
+    numbers = x_steps, y_steps, channels, float64_bits(pairs.huber)
+    lanes = triton.next_power_of_2(y_steps)
+    loss = {"HUBER": pairs.huber < float("inf"), "CHANNELS": min(128, triton.next_power_of_2(max(channels, 1)))}
+    launch(bends_kernel, (count, y_steps), (*frames, *places, slopes, curvatures), numbers, 1, **loss)
+    launch(
+        response_kernel,
+        (count,),
+        (value_grad, warp_grad, warp, holds, slopes, curvatures, *places, reg, room, response, *grads[2:]),
+        (x_steps, y_steps),
+        min(16, max(4, lanes // 64)),
+        SUBSEQUENCE=pairs.subsequence,
+        LANES=lanes,
+    )
+    moved = *frames, value_grad, response, *places
+    launch(y_gradient_kernel, (count, y_steps), (*moved, grads[1]), numbers, 1, **loss)
+    launch(x_gradient_kernel, (count, x_steps), (*moved, grads[0]), numbers, 1, **loss, KNOTS=4, LANES=lanes)
+    return tuple(grads)
 
 
 def _to_host(*tensors: Tensor, after: torch.cuda.Event | None = None) -> list[Tensor]:
