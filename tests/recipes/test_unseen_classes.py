@@ -58,13 +58,12 @@ def test_sequences_from_the_file_to_the_table(tmp_path, capsys):
     given |= {"loss": "am_softmax", "add": "all", "embedding": 4, "encoder": "gru", "out": out}
     recipe.main(**given, plot=tmp_path / "curves.png")
     lines = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [(line["validate"], line["seed"]) for line in lines] == [(True, 0), (False, 0), (False, 1)]
-    assert (lines[0]["classes"], lines[0]["test_classes"]) == (3, 2)
+    folds, lines = lines[:2], lines[2:]
+    assert [(line["validate"], line["fold"], line["seed"]) for line in folds] == [(True, 0, 0), (True, 1, 0)]
+    assert [(line["validate"], line["fold"], line["seed"]) for line in lines] == [(False, None, 0), (False, None, 1)]
+    assert [(line["classes"], line["test_classes"]) for line in folds] == [(3, 2), (2, 3)]
     assert (lines[1]["classes"], lines[1]["test_classes"]) == (5, 5)
-    assert (
-        lines[1]["epochs"]
-        == max(lines[0]["curve"], key=lambda point: (point["recall"]["1"], point["map_at_r"]))["epoch"]
-    )
+    assert lines[1]["epochs"] == report.best_epoch(folds)
     assert set(lines[1]["recall"]) == {"1", "2", "4", "8"}
     assert 0 <= lines[1]["nmi"] <= 1
     assert len(lines[1]["curve"]) == lines[1]["epochs"]
@@ -73,7 +72,9 @@ def test_sequences_from_the_file_to_the_table(tmp_path, capsys):
     assert "am_softmax + all" in table
     assert "held out" in table
     recipe.main(**given)  # everything is there already
-    assert len(out.read_text().splitlines()) == 3
+    assert len(out.read_text().splitlines()) == 4
+    recipe.main(data="sad", out=out, report_only=True)
+    assert "am_softmax + all" in capsys.readouterr().out
 
 
 def test_images_from_webp_to_a_metric_in_a_folder(tmp_path):
@@ -137,13 +138,14 @@ def test_people_are_found_by_others():
 
 def test_held_out_classes_are_a_quarter_spread_evenly():
     part = Part(torch.arange(51.0).repeat(2)[:, None], torch.arange(51).repeat(2))
-    rest, kept = data_of.held_out(part)
+    [(rest, kept)] = data_of.held_out(part)
     assert (rest.classes, kept.classes) == (39, 12)
     assert isinstance(rest.items, torch.Tensor)
     assert isinstance(kept.items, torch.Tensor)
     assert not set(rest.items.flatten().tolist()) & set(kept.items.flatten().tolist())
     assert kept.labels.tolist() == [*range(12)] * 2
-    assert [part.classes for part in data_of.held_out(Part(torch.zeros(13, 1), torch.arange(13)))] == [7, 6]
+    few = data_of.held_out(Part(torch.zeros(13, 1), torch.arange(13)))
+    assert [(rest.classes, kept.classes) for rest, kept in few] == [(7, 6), (6, 7)]
     with pytest.raises(SystemExit, match="3 training classes are too few"):
         data_of.held_out(Part(torch.zeros(3, 1), torch.arange(3)))
 
@@ -184,17 +186,43 @@ def test_words_that_are_unknown_are_refused(given, message):
         recipe.main(**given)
 
 
-def test_rows_of_tables_and_sweeps():
+def test_settings_of_losses_and_sweeps():
     base = recipe.settings_for("flowers102", "proxy_nca", "jrd", {})
-    table = recipe.rows_of(base, recipe.TABLE_LOSSES, None)
-    assert len(table) == 3 * len(recipe.TABLE_ADDITIONS)
-    assert {row.embedding for row in table if row.loss == "am_softmax"} == {512}
-    assert [row.alpha for row in recipe.rows_of(base, (), "alpha")] == list(recipe.SWEEPS["alpha"])
-    assert recipe.rows_of(base, (), None) == [base]
+    assert [row.alpha for row in recipe.swept(base, "alpha")] == list(recipe.SWEEPS["alpha"])
+    assert [recipe.settings_for("sad", loss, "none", {}).embedding for loss in ("triplet", "am_softmax")] == [64, 512]
+    assert [recipe.settings_for("sad", loss, "none", {}).lr for loss in ("triplet", "am_softmax")] == [3e-4, 1e-3]
+    assert recipe.settings_for("sad", "triplet", "none", {"lr": 0.1, "embedding": 8}).lr == 0.1
+
+
+def test_the_best_epoch_is_that_of_the_mean_of_folds():
+    def line(*recalls):
+        return {"curve": [{"epoch": i + 1, "recall": {"1": r}, "map_at_r": 0.5 + i} for i, r in enumerate(recalls)]}
+
+    assert report.best_epoch([line(0.1, 0.5, 0.4)]) == 2
+    assert report.best_epoch([line(0.1, 0.5, 0.4), line(0.1, 0.2, 0.4)]) == 3
+    assert report.best_epoch([line(0.3, 0.3)]) == 2  # by MAP@R
+
+
+def test_gains_are_against_the_same_seed_of_the_loss_alone():
+    def line(add, seed, recall):
+        return {"loss": "triplet", "add": add, "seed": seed, "fold": None, "recall": {"1": recall}}
+
+    alone = [line("none", 0, 0.5), line("none", 1, 0.7)]
+    with_gdfl = [line("gdfl", 1, 0.8), line("gdfl", 0, 0.5), line("gdfl", 2, 0.9)]
+    assert report.more_recall(with_gdfl, alone + with_gdfl) == pytest.approx([10, 0])
+    assert report.more_recall(alone, alone + with_gdfl) == []
 
 
 def test_sweeps_are_drawn_and_cut_lines_left_out(tmp_path):
-    row = {"loss": "triplet", "add": "soft_adv", "nmi": 0.5, "recall": {"1": 0.7}, "knn": None, "validate": False}
+    row = {
+        "loss": "triplet",
+        "add": "soft_adv",
+        "nmi": 0.5,
+        "recall": {"1": 0.7},
+        "knn": None,
+        "validate": False,
+        "map_at_r": 0.1,
+    }
     for name in ("strength", "alpha"):
         lines = [row | {name: value, "curve": []} for value in (0.0, 0.5, 0.5)]
         report.plot(tmp_path / f"{name}.png", lines, name)

@@ -22,7 +22,7 @@ classes, for all seeds: to choose other settings by.
 
 import os
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
@@ -61,11 +61,12 @@ TABLE_ADDITIONS = (
     "none", "energy", "gdfl", "soft_adv", "adapt_adv", "gdfl+soft_adv", "gdfl+adapt_adv", "jrd", "mrd", "jmmd",
     "gdfl+soft_adv+jrd",
 )  # fmt: skip
-LEARNT = {"lr_backbone": 3e-4, "lr": 3e-4, "epochs": 20}  # of encoders that start at random
+LEARNT = {"lr_backbone": 1e-3, "lr": 1e-3, "epochs": 20}  # of encoders that start at random
+PAIRS = {"lr_backbone": 3e-4, "lr": 3e-4}  # the same, with losses that look at pairs, which fit them sooner
 BY_DATA: dict[str, dict[str, Any]] = {
     "flowers102": {},
     "omniglot": {"encoder": "small", "crop": 32, "area": 0.6, "flip": False, **LEARNT},
-    "utd_mhad": {"encoder": "tcn", "batch_size": 64, **LEARNT, "epochs": 40},
+    "utd_mhad": {"encoder": "tcn", "batch_size": 64, **LEARNT, "epochs": 40, "decay": 0.97},
     "sad": {"encoder": "tcn", **LEARNT},
 }
 IN_FOLDERS = {"crop": 224}
@@ -122,20 +123,28 @@ def main(
     data_dir: Annotated[Path | None, typer.Option(help="Where the .npz files are; else $LIKEWISE_DATA.")] = None,
     out: Annotated[Path | None, typer.Option(help="Append the JSON lines here; those there are not run again.")] = None,
     folder: Annotated[Path | None, typer.Option(help="Keep checkpoints and metrics here, and go on from them.")] = None,
+    report_only: Annotated[
+        bool, typer.Option("--report", help="Run nothing: print the tables of the lines in --out.")
+    ] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw NMI and Recall@1 by epoch, or by what was swept.")] = None,
 ) -> None:
     """Learn from some classes, and score on others."""
+    if report_only:
+        report.print_tables(data, [line for line in report.done(out) if line["data"] == data])
+        return
     given = {
         "encoder": encoder, "epochs": epochs, "batch_size": batch_size, "embedding": embedding, "crop": crop,
         "lr_backbone": lr_backbone, "lr": lr, "lr_loss": lr_loss, "lr_adversary": lr_adversary, "strength": strength,
         "alpha": alpha, "ceiling": ceiling, "precision": precision,
     }  # fmt: skip
-    base = settings_for(
-        data, loss or "triplet", add, {name: value for name, value in given.items() if value is not None}
-    )
-    rows = rows_of(base, ((loss,) if loss else TABLE_LOSSES) if table else (), sweep)
+    given = {name: value for name, value in given.items() if value is not None}
+    losses = (loss,) if loss else TABLE_LOSSES if table else TABLE_LOSSES[:1]
+    additions = TABLE_ADDITIONS if table else (add,)
+    rows = [settings_for(data, each, words, given) for words in additions for each in losses]
+    if sweep is not None:
+        rows = [changed for row in rows for changed in swept(row, sweep)]
     job = Job(
-        base, tuple(range(first_seed, first_seed + seeds)), data_dir or Path(os.environ.get("LIKEWISE_DATA", ".")),
+        rows[0], tuple(range(first_seed, first_seed + seeds)), data_dir or Path(os.environ.get("LIKEWISE_DATA", ".")),
         items, skip_broken, validate, choose, plot is not None, out, folder,
     )  # fmt: skip
     lines = []
@@ -155,7 +164,10 @@ def settings_for(data: str, loss: str, add: str, given: dict[str, Any]) -> Setti
     for word, known in ((kind, [*READERS, *LAYOUTS]), (loss, LOSSES), (given.get("encoder", "lite0"), ENCODERS)):
         if word not in known:
             raise SystemExit(f"error: unknown {word!r}; expected one of {', '.join(known)}")
-    values: dict[str, Any] = {**BY_DATA.get(data, IN_FOLDERS), "embedding": embedding_of(loss), **given}
+    values: dict[str, Any] = {"embedding": 512 if loss == "am_softmax" else 64, **BY_DATA.get(data, IN_FOLDERS)}
+    if "lr" in values and loss in ("triplet", "angular"):
+        values |= PAIRS
+    values |= given
     settings = Settings(data, loss, add, **values)
     if {"soft_adv", "adapt_adv"} <= settings.added:
         raise SystemExit("error: choose one of soft_adv and adapt_adv")
@@ -166,27 +178,14 @@ def settings_for(data: str, loss: str, add: str, given: dict[str, Any]) -> Setti
     return settings
 
 
-def embedding_of(loss: str) -> int:
-    """As many features as the papers have."""
-    return 512 if loss == "am_softmax" else 64
-
-
-def rows_of(base: Settings, table: Sequence[str], sweep: str | None) -> list[Settings]:
-    """The rows of a sweep, of a table of some losses, or the one that was asked for."""
-    if sweep is not None:
-        if sweep not in SWEEPS:
-            raise SystemExit(f"error: unknown sweep {sweep!r}; expected lambda or alpha")
-        wanted = BY_STRENGTH if sweep == "lambda" else BY_ALPHA
-        if not base.added & wanted:
-            raise SystemExit(f"error: --sweep {sweep} needs one of {', '.join(sorted(wanted))} in --add")
-        return [replace(base, **{FIELDS[sweep]: value}) for value in SWEEPS[sweep]]  # type: ignore[arg-type]
-    wide = base.embedding != embedding_of(base.loss)  # was asked for
-    rows = [
-        replace(base, loss=loss, add=add, embedding=base.embedding if wide else embedding_of(loss))
-        for loss in table
-        for add in TABLE_ADDITIONS
-    ]
-    return rows or [base]
+def swept(base: Settings, sweep: str) -> list[Settings]:
+    """The settings with one weight at several values."""
+    if sweep not in SWEEPS:
+        raise SystemExit(f"error: unknown sweep {sweep!r}; expected lambda or alpha")
+    wanted = BY_STRENGTH if sweep == "lambda" else BY_ALPHA
+    if not base.added & wanted:
+        raise SystemExit(f"error: --sweep {sweep} needs one of {', '.join(sorted(wanted))} in --add")
+    return [replace(base, **{FIELDS[sweep]: value}) for value in SWEEPS[sweep]]  # type: ignore[arg-type]
 
 
 def run_all(jobs: list[Job], workers: int) -> Iterator[list[dict]]:
@@ -205,25 +204,27 @@ def work(job: Job) -> list[dict]:
     lines: list[dict] = []
     settings = job.settings
     if job.validate or job.choose:
-        rest, kept = held_out(train)
         tried = job.seeds if job.validate else job.seeds[:1]
-        lines = [run_once(job, settings, seed, rest, kept, validate=True, curve=True) for seed in tried]
+        lines = [
+            run_once(job, settings, seed, rest, kept, fold=fold, curve=True)
+            for seed in tried
+            for fold, (rest, kept) in enumerate(held_out(train))
+        ]
         if job.validate:
             return lines
-        best = max(lines[0]["curve"], key=lambda point: (report.recall_of(point), point["map_at_r"]))
-        settings = replace(settings, epochs=best["epoch"])
-    return lines + [run_once(job, settings, seed, train, test, validate=False, curve=job.curves) for seed in job.seeds]
+        settings = replace(settings, epochs=report.best_epoch(lines))
+    return lines + [run_once(job, settings, seed, train, test, fold=None, curve=job.curves) for seed in job.seeds]
 
 
 def run_once(
-    job: Job, settings: Settings, seed: int, train: Part, scored: Part, *, validate: bool, curve: bool
+    job: Job, settings: Settings, seed: int, train: Part, scored: Part, *, fold: int | None, curve: bool
 ) -> dict:
-    """A line that is there already, or a run."""
-    wanted = {**asdict(settings), "seed": seed, "validate": validate, "train": len(train)}
+    """A line that is there already, or a run. fold: which of the pairs of ``held_out`` this is; None for the test."""
+    wanted = {**asdict(settings), "seed": seed, "validate": fold is not None, "fold": fold, "train": len(train)}
     for line in report.done(job.out):
         if all(line.get(name) == value for name, value in wanted.items()) and ("curve" in line or not curve):
             return line
-    name = f"{report.line_name(wanted)}, seed {seed}" + (", held out" if validate else "")
+    name = f"{report.line_name(wanted)}, seed {seed}" + (f", held out {fold}" if fold is not None else "")
     kept = None if job.folder is None else job.folder / settings.data.replace("/", "_") / name
     line = wanted | run(settings, seed, train, scored, curve=curve, folder=kept)
     emit(line, job.out)

@@ -76,15 +76,19 @@ def read(data: str, source: Path, *, size: int, items: int | None, skip_broken: 
         raise SystemExit(f"error: {error}") from error
 
 
-def held_out(train: Part) -> tuple[Part, Part]:
-    """Training classes in two: to learn from, and to score on a quarter, spread evenly; of a few classes, half."""
+def held_out(train: Part) -> list[tuple[Part, Part]]:
+    """Training classes in two: to learn from, and to score on a quarter, spread evenly.
+
+    Of a few classes it is half, and then the other half: a second pair of parts.
+    """
     count = train.classes
     kept = count // 4 if count >= FEW else count // 2
     if kept < 2:
         raise SystemExit(f"error: {count} training classes are too few to hold some out")
     scored = (torch.arange(kept) * count) // kept + (count // kept - 1)
     rest = torch.tensor([k for k in range(count) if k not in set(scored.tolist())])
-    return train.of_classes(rest), train.of_classes(scored)
+    parts = train.of_classes(rest), train.of_classes(scored)
+    return [parts] if count >= FEW else [parts, parts[::-1]]
 
 
 def read_flowers_npz(source: Path, items: int | None) -> tuple[Part, Part]:

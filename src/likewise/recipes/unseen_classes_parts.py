@@ -10,8 +10,8 @@ from torch import Tensor, nn
 import likewise as lw
 from likewise.models.backbones import EfficientNetLite
 from likewise.models.random_crop import RandomCrop
-from likewise.recipes.few_shot_data import SkeletonChange
 from likewise.recipes.unseen_classes_data import Part
+from likewise.recipes.unseen_classes_sequences import InParts, Motion, TurnedSkeletons
 from likewise.regularizers import (
     EnergyConfusion,
     JointMeanDiscrepancy,
@@ -27,14 +27,15 @@ ALL = "gdfl+soft_adv+jrd"
 ENCODERS: dict[str, Callable[[int], Any]] = {
     "lite0": lambda channels: EfficientNetLite(0),
     "small": lambda channels: lw.SmallCNN(channels, out=128, normalize=False),
-    "tcn": lambda channels: lw.TCN(channels, hidden=128, layers=5, out=256, steps=False, dropout=0.1),
-    "gru": lambda channels: lw.GRUEncoder(channels, hidden=128, layers=2, bidirectional=True, dropout=0.1),
+    "tcn": lambda channels: InParts(lw.TCN(channels, hidden=64, layers=3)),
+    "gru": lambda channels: lw.GRUEncoder(channels, hidden=64, layers=2, bidirectional=True),
 }
-# Three layers near the end, as the paper takes them of BN-Inception; of a GRU, all states.
+# Three layers near the end, as the paper takes them of BN-Inception; of a GRU, all states. Of sequences the last vector
+# is put beside them: it has the order, which no weighted mean over time has.
 ATTENDED = {
     "lite0": ("blocks.10", "blocks.15", "head"),
     "small": ("norms.1", "norms.2"),
-    "tcn": ("convolutions.2", "convolutions.3", "convolutions.4"),
+    "tcn": ("encoder.convolutions.0", "encoder.convolutions.1", "encoder.convolutions.2"),
     "gru": ("gru",),
 }
 PRETRAINED = {"lite0"}
@@ -85,12 +86,15 @@ class Settings:
 
 def make_encoder(settings: Settings, channels: int) -> lw.Embedder:
     """The embedding of a backbone's features, or of those that are attended."""
-    name = settings.encoder
-    features = ENCODERS[name](channels)
+    name, layers = settings.encoder, ATTENDED[settings.encoder]
+    if settings.data == "utd_mhad":
+        features, layers = Motion(ENCODERS[name](2 * channels), channels), [f"encoder.{layer}" for layer in layers]
+    else:
+        features = ENCODERS[name](channels)
     if name in PRETRAINED:
         lw.freeze_batch_norm(features)
     if "gdfl" in settings.added:
-        features = lw.AttendedFeatures(features, ATTENDED[name])
+        features = lw.AttendedFeatures(features, layers, with_last=name in FOR_SEQUENCES)
     seen: nn.Module
     if settings.data == "utd_mhad":
         seen = TurnedSkeletons(features)
@@ -99,21 +103,6 @@ def make_encoder(settings: Settings, channels: int) -> lw.Embedder:
     else:
         seen = RandomCrop(features, settings.crop, area=(settings.area, 1.0), flip=settings.flip)
     return lw.Embedder(seen, settings.embedding, channels=features.out)
-
-
-class TurnedSkeletons(nn.Module):
-    """An encoder that, while training, sees skeletons turned, stretched and in another tempo; see SkeletonChange."""
-
-    def __init__(self, encoder: nn.Module) -> None:
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, x: lw.Batch) -> object:
-        """What the encoder makes of the skeletons."""
-        if self.training:
-            generator = torch.Generator().manual_seed(int(torch.randint(1 << 62, ())))
-            x = SkeletonChange()(x, generator).batch
-        return self.encoder(x)
 
 
 def make_loss(settings: Settings, classes: int) -> Any:

@@ -43,21 +43,24 @@ def print_tables(data: str, lines: list[dict]) -> None:
 
 
 def print_table(title: str, lines: list[dict]) -> None:
-    """Print NMI, Recall@k and k-NN accuracy in percent."""
+    """Print NMI, Recall@k, k-NN accuracy and MAP@R in percent, and what R@1 has over the loss alone, seed by seed."""
     table = Table(title=title)
-    for heading in ("method", "seeds", "NMI", *(f"R@{k}" for k in RECALLS), "k-NN", "epochs", "s an epoch"):
+    numbers = ("NMI", *(f"R@{k}" for k in RECALLS), "k-NN", "MAP@R")
+    for heading in ("method", "runs", "more R@1", *numbers, "epochs", "s an epoch"):
         table.add_column(heading, justify="left" if heading == "method" else "right")
     for name, same in grouped(lines).items():
         table.add_row(
             name,
             str(len(same)),
+            spread(more_recall(same, lines), "{:+.1f}").replace("± +", "± "),
             spread([100 * line["nmi"] for line in same], "{:.1f}"),
             *(spread([100 * line["recall"][k] for line in same if k in line["recall"]], "{:.1f}") for k in RECALLS),
             spread([100 * line["knn"] for line in same if line["knn"] is not None], "{:.1f}"),
+            spread([100 * line["map_at_r"] for line in same], "{:.1f}"),
             mean([line["epochs"] for line in same if "epochs" in line]),
             spread([line["seconds_an_epoch"] for line in same if "seconds_an_epoch" in line], "{:.2f}"),
         )
-    Console(width=None if sys.stdout.isatty() else 140).print(table)
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
 def grouped(lines: list[dict]) -> dict[str, list[dict]]:
@@ -66,6 +69,27 @@ def grouped(lines: list[dict]) -> dict[str, list[dict]]:
     for line in lines:
         groups.setdefault(line_name(line), []).append(line)
     return groups
+
+
+def more_recall(same: list[dict], lines: list[dict]) -> list[float]:
+    """By how many points Recall@1 is above that of the loss alone, for each run that has such a twin."""
+    if same[0].get("add", "none") == "none":
+        return []
+    alone = {run_of(line): recall_of(line) for line in lines if line.get("add") == "none"}
+    return [100 * (recall_of(line) - alone[run_of(line)]) for line in same if run_of(line) in alone]
+
+
+def run_of(line: dict) -> tuple:
+    """What a run and that of the loss alone have in common."""
+    return line["loss"], line["seed"], line["fold"]
+
+
+def best_epoch(lines: list[dict]) -> int:
+    """The first epoch with the best Recall@1 and, among equals, MAP@R, in the mean of the lines' curves."""
+    by_epoch: dict[int, list[tuple[float, float]]] = {}
+    for point in (point for line in lines for point in line["curve"]):
+        by_epoch.setdefault(point["epoch"], []).append((recall_of(point), point["map_at_r"]))
+    return max(by_epoch, key=lambda epoch: tuple(map(statistics.mean, zip(*by_epoch[epoch], strict=True))))
 
 
 def mean(epochs: list[int]) -> str:
