@@ -18,7 +18,7 @@ from likewise.ops import cpu
 from likewise.ops.gdtw import _Problem, _run
 from likewise.ops.gpu.common import float64_bits, launch
 from likewise.ops.gpu.warp_gradient import bends_kernel, response_kernel, x_gradient_kernel, y_gradient_kernel
-from likewise.ops.gpu.warp_grid import PLAN, STATE, TILE, bellman_kernel, nodes_kernel, refine_kernel
+from likewise.ops.gpu.warp_grid import PLAN, STATE, TILE, bellman_kernel, nodes_kernel, path_kernel, refine_kernel
 
 ROW_BYTES = 128 << 20  # room for the rows of all knots; more pairs than fit take turns
 MOST_PASSES = 40
@@ -33,7 +33,7 @@ class _Scratch:
     kept: Tensor  # (B (4 + Ty),): the states, then the best warps
     bounds: tuple[Tensor, ...]  # (B, Ty) each: low and high of the grid, and how wide the first was
     plan: Tensor  # (B, Ty, 8)
-    rows: Tensor  # (B, Ty, nodes)
+    rows: Tensor  # (B, Ty + 1, nodes)
     frames: Tensor  # x (B, C, Tx)
 
     def state_and_best(self) -> tuple[Tensor, Tensor]:
@@ -117,7 +117,7 @@ class _Search:
             kept=numbers(count * (STATE.value + knots)),
             bounds=tuple(numbers(count, knots) for _ in range(3)),
             plan=numbers(count, knots, PLAN.value),
-            rows=self.y.new_empty(count, knots, stride),
+            rows=self.y.new_empty(count, knots + 1, stride),
             frames=self.x.transpose(1, 2).contiguous(),
         )
 
@@ -133,6 +133,7 @@ class _Search:
             min(16, max(4, lanes // 64)),
             FIRST=number == 0,
             SUBSEQUENCE=self.subsequence,
+            ROUNDING=4 * torch.finfo(self.x.dtype).eps,
             LANES=lanes,
         )
 
@@ -151,14 +152,23 @@ class _Search:
             HUBER=self.huber < float("inf"),
             LANES=lanes,
         )
+        numbers = x_steps, y_steps, stride, self.nodes, number
         launch(
             bellman_kernel,
-            (count,),
-            (scratch.rows, scratch.plan, state, scratch.found, scratch.totals, *self.lengths),
-            (x_steps, y_steps, stride, self.nodes, number),
-            lanes // 32,
+            (count, 2),
+            (scratch.rows, scratch.plan, state, *self.lengths),
+            numbers,
+            lanes // 16,
             LANES=lanes,
-            WIDTH=max(lanes, triton.next_power_of_2(most)),
+        )
+        width = triton.next_power_of_2(most)
+        launch(
+            path_kernel,
+            (count, 2),
+            (scratch.rows, scratch.plan, state, scratch.found, scratch.totals, *self.lengths),
+            numbers,
+            max(1, width // 1024),
+            WIDTH=width,
         )
         self.lay_out(scratch, number + 1)
 

@@ -1,10 +1,13 @@
-"""The search for the best warp on a grid, for GDTW: a pass is three kernels.
+"""The search for the best warp on a grid, for GDTW: a pass is four kernels.
 
-``nodes_kernel`` computes the losses of all nodes at once, ``bellman_kernel`` takes the knots one after the other, one
-program a pair, and ``refine_kernel`` keeps the best pass and lays out the next grid.
+``nodes_kernel`` computes the losses of all nodes at once, ``bellman_kernel`` takes the knots one after the other,
+``path_kernel`` follows the best path back, and ``refine_kernel`` keeps the best pass and lays out the next grid.
 
-A row of the grid is min_j V(j) + edge(j, k) with every pair written out, but only between the best j of the first and
-of the last k of a tile: since the edges are convex, the best j rises with k.
+Two programs share a pair: one goes from the first knot up to the middle one, the other from the last knot down to it.
+The best path is where the sums of both are least. "Source" and "target" are the rows that a step leads from and to.
+
+A row of the grid is min_j V(j) + edge(j, k) with every pair written out that the slope limits allow. The lower envelope
+of parabolas needs fewer, but one after the other.
 """
 
 import triton
@@ -12,7 +15,8 @@ import triton.language as tl
 
 from likewise.ops.gpu.common import float64_from
 
-TILE = tl.constexpr(128)  # nodes of a row that a program takes at once
+TILE = tl.constexpr(128)  # nodes of a target row that a program takes at once
+STEP = tl.constexpr(8)  # nodes of a source row that it takes at once
 PLAN = tl.constexpr(8)  # numbers that describe a row: see refine_kernel
 STATE = tl.constexpr(4)  # of a pair: its least objective, level, share of the first grid's width, whether it is done
 
@@ -88,15 +92,15 @@ def nodes_kernel(x, y, x_lengths, y_lengths, times_x, times_y, plan, state, rows
                 total += residual * residual
         total *= ((after - before) / 2).to(dtype)
         real = k < tl.where(spacing > 0.0, count, 1)
-        tl.store(rows + (pair * y_steps + i) * stride + k, tl.where(real, total, float("inf")), mask=k < stride)
+        tl.store(rows + (pair * (y_steps + 1) + i) * stride + k, tl.where(real, total, float("inf")), mask=k < stride)
 
 
 @triton.jit
-def window(high, low, pace, k, most):
-    """First and last node of the row before from which node k may be reached."""
+def window(high, low, pace, k, most, margin: tl.constexpr):
+    """First and last node of the source from which node k of the target may be reached, and a margin beyond."""
     place = k * pace
-    last = tl.floor(tl.minimum(tl.maximum(high + place, -1.0), most.to(tl.float64) - 1.0)).to(tl.int32)
-    first = tl.ceil(tl.minimum(tl.maximum(low + place, 0.0), most.to(tl.float64))).to(tl.int32)
+    last = tl.floor(tl.minimum(tl.maximum(high + place + margin, -1.0), most - 1.0)).to(tl.int32)
+    first = tl.ceil(tl.minimum(tl.maximum(low + place - margin, 0.0), most)).to(tl.int32)
     return first, last
 
 
@@ -109,128 +113,152 @@ def load_plan(plan, i):
 
 
 @triton.jit
-def load_eight(here, j):
-    values = ()
-    for u in tl.static_range(8):
-        values = values + (tl.load(here + j + u),)
-    return values
+def limits_of(row, dtype: tl.constexpr):
+    """The least and the greatest offset + k ahead - j scale within the slope limits."""
+    offset, _ahead, scale, _pace, high, low = row
+    single = scale == 0.0  # which all may come from
+    lowest = tl.where(single, -float("inf"), offset - high * scale)
+    highest = tl.where(single, float("inf"), offset - low * scale)
+    return lowest.to(dtype), highest.to(dtype)
 
 
 @triton.jit
-def least_of(values, j, center, scale, least, first, last, UPPER: tl.constexpr, LOWER: tl.constexpr):
-    """Least of what was found before and of eight candidates V(j) + (center - j scale)^2 within the windows."""
-    start = center - j * scale
-    behind = last - j
-    before = first - j
-    found = ()
-    for u in tl.static_range(8):
-        distance = start - u * scale
-        candidate = distance * distance + values[u]
+def sweep(begin, end, source, ready, center, scale, least, lowest, highest, UPPER: tl.constexpr, LOWER: tl.constexpr):
+    """Least of what was found before and of the candidates V(j) + distance^2 for j from begin to end, (LANES, STEP).
+
+    UPPER, LOWER: whether j may be too far up or down. Nodes of the source are loaded two steps ahead.
+    """
+    j = tl.arange(0, STEP)[None, :]
+    values, following = ready
+    for at in range(begin, end, STEP):
+        later = tl.load(source + at + 2 * STEP + j)
+        distance = center - (at + j) * scale
+        candidate = distance * distance + values
         if UPPER:
-            candidate = tl.where(behind >= u, candidate, float("inf"))
+            candidate = tl.where(distance >= lowest, candidate, float("inf"))
         if LOWER:
-            candidate = tl.where(before <= u, candidate, float("inf"))
-        found = found + (candidate,)
-    left = tl.minimum(tl.minimum(found[0], found[1]), tl.minimum(found[2], found[3]))
-    right = tl.minimum(tl.minimum(found[4], found[5]), tl.minimum(found[6], found[7]))
-    return tl.minimum(least, tl.minimum(left, right))
+            candidate = tl.where(distance <= highest, candidate, float("inf"))
+        least = tl.minimum(least, candidate)
+        values = following
+        following = later
+    return (values, following), least
 
 
 @triton.jit
-def best_before(here, row, k, j, count):
-    """The least V(j) + edge(j, k) over all j, for one k, and where it is; V is given, and the row's plan."""
-    offset, ahead, scale, pace, high, low = row
-    first, last = window(high, low, pace, k, count)
-    distance = (offset + k * ahead).to(here.dtype) - j * scale.to(here.dtype)
-    candidate = tl.where((j >= first) & (j <= last), here + distance * distance, float("inf"))
-    return tl.min(candidate, 0, return_indices=True)
+def steps_of(pair, side, state, m):
+    """The middle knot, and how many steps lead there: 0 for a pair that is done."""
+    middle = (m - 1) // 2
+    done = tl.load(state + pair * STATE + 3) > 0.0
+    return middle, tl.where(done, 0, tl.where(side == 0, middle, m - 1 - middle))
 
 
 @triton.jit(do_not_specialize=["number"])
-def bellman_kernel(rows, plan, state, found, totals, x_lengths, y_lengths, x_steps, y_steps, stride, nodes, number,
-                   LANES: tl.constexpr, WIDTH: tl.constexpr):  # fmt: skip
-    """The best path through rows (B, Ty, stride), which hold losses and get the least sums; WIDTH nodes at most.
+def bellman_kernel(rows, plan, state, x_lengths, y_lengths, x_steps, y_steps, stride, nodes, number,
+                   LANES: tl.constexpr):  # fmt: skip
+    """The least sums up to each node; rows (B, Ty + 1, stride) hold the losses, and get them.
 
-    Writes the path's nodes found (B, Ty) and its objective, totals (B,). What a knot needs is loaded one knot ahead.
+    The sums of the way down to the middle, without its own losses, go to the last row. What a knot needs is loaded one
+    knot ahead.
     """
     pair = tl.program_id(0).to(tl.int64)
+    side = tl.program_id(1)
     n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
-    done = tl.load(state + pair * STATE + 3) > 0.0
+    middle, steps = steps_of(pair, side, state, m)
     count = node_count(n, nodes, number)
-    rows += pair * y_steps * stride
+    rows += pair * (y_steps + 1) * stride
     plan += pair * y_steps * PLAN
-    found += pair * y_steps
-    j = tl.arange(0, WIDTH)
-    steps = tl.where(done, 0, m)
-    coming = load_plan(plan, tl.minimum(1, m - 1))
-    for i in range(1, steps):
+    first = tl.where(side == 0, 1, m - 1)
+    way = 1 - 2 * side
+    coming = load_plan(plan, tl.minimum(first, m - 1))
+    for step in range(steps):
+        i = first + step * way
         row = coming
-        coming = load_plan(plan, tl.minimum(i + 1, m - 1))
-        advance(rows + (i - 1) * stride, rows + i * stride, row, count, j, LANES)
+        coming = load_plan(plan, tl.minimum(i + way, m - 1))
+        meets = (side == 1) & (i - 1 == middle)
+        target = i - side
+        into = rows + tl.where(meets, y_steps, target) * stride
+        advance(rows + (i - 1 + side) * stride, rows + target * stride, into, meets, row, count, LANES)
         tl.debug_barrier()
-    if steps > 0:
-        here = tl.load(rows + (m - 1) * stride + j, mask=j < count, other=float("inf"))
-        total, k = tl.min(here, 0, return_indices=True)
-        tl.store(totals + pair, total.to(tl.float64))
-        here = tl.load(rows + tl.maximum(m - 2, 0) * stride + j, mask=j < count, other=float("inf"))
-        coming = load_plan(plan, m - 1)
-        for back in range(1, steps):
-            i = m - back
-            row = coming
-            coming = load_plan(plan, i - 1)
-            ahead = tl.load(rows + tl.maximum(i - 2, 0) * stride + j, mask=j < count, other=float("inf"))
-            tl.store(found + i, k.to(tl.float64))
-            _, k = best_before(here, row, k, j, count)
-            here = ahead
-        tl.store(found, k.to(tl.float64))
 
 
 @triton.jit
-def advance(here, there, row, count, j, LANES: tl.constexpr):
-    """One row: there(k) += min_j here(j) + edge(j, k)."""
+def advance(source, target, into, bare, row, count, LANES: tl.constexpr):
+    """One row: into(k) = target(k) + min_j source(j) + edge(j, k); without target(k) if bare."""
+    dtype = source.dtype.element_ty
+    lowest, highest = limits_of(row, dtype)
     offset, ahead, scale, pace, high, low = row
-    dtype = here.dtype.element_ty
-    scale = scale.to(dtype)
-    tiles = (count + LANES - 1) // LANES
-    earliest = tl.full([], 0, tl.int32)
-    for tile in range(tiles):
-        k_first = tile * LANES
-        k_last = tl.minimum(k_first + LANES, count) - 1
+    offset, ahead, scale, pace, high, low = (offset.to(dtype), ahead.to(dtype), scale.to(dtype), pace.to(dtype),
+                                             high.to(dtype), low.to(dtype))  # fmt: skip
+    most = count.to(dtype)
+    j = tl.arange(0, STEP)[None, :]
+    for k_first in range(0, count, LANES):
         k = k_first + tl.arange(0, LANES)
-        own = tl.load(there + k, mask=k < count, other=float("inf"))
-        # The candidate with j = k comes first: its load brings the row, which was just written, near.
-        straight = tl.load(here + k, mask=k < count, other=float("inf"))
-        center = (offset + k * ahead).to(dtype)
-        first, last = window(high, low, pace, k, count)
-        distance = center - k * scale
-        least = tl.where((k >= first) & (k <= last), straight + distance * distance, float("inf"))
-        first_of_first, last_of_first = window(high, low, pace, k_first, count)
-        first_of_last, last_of_last = window(high, low, pace, k_last, count)
-        begin = tl.maximum(earliest, first_of_first) // 8 * 8
-        end = last_of_last + 1
-        if tile + 1 < tiles:
-            whole = tl.load(here + j, mask=j < count, other=float("inf"))
-            value, at = best_before(whole, row, k_last, j, count)
-            reached = value < float("inf")
-            end = tl.where(reached, at + 1, end)
-            earliest = tl.where(reached, at, earliest)
-        # Eight at a time: first those that not all may come from on the left, then all, then not all on the right.
-        clear = tl.maximum(tl.minimum((first_of_last + 7) // 8 * 8, (end + 7) // 8 * 8), begin)
-        ended = tl.maximum(tl.minimum(last_of_first + 1, end) // 8 * 8, clear)
-        values = load_eight(here, begin)
-        for at in range(begin, clear, 8):
-            following = load_eight(here, at + 8)
-            least = least_of(values, at, center, scale, least, first, last, True, True)
-            values = following
-        for at in range(clear, ended, 8):
-            following = load_eight(here, at + 8)
-            least = least_of(values, at, center, scale, least, first, last, False, False)
-            values = following
-        for at in range(ended, end, 8):
-            following = load_eight(here, at + 8)
-            least = least_of(values, at, center, scale, least, first, last, True, False)
-            values = following
-        tl.store(there + k, own + least, mask=k < count)
+        own = tl.load(target + k, mask=k < count, other=float("inf"))
+        center = offset + k[:, None] * ahead
+        k_last = tl.minimum(k_first + LANES, count) - 1
+        # The margins are for rounding: what all nodes of the tile may come from, and what any of them may.
+        first_of_last, _ = window(high, low, pace, k_last, most, -0.01)
+        _, last_of_first = window(high, low, pace, k_first, most, -0.01)
+        first_of_first, _ = window(high, low, pace, k_first, most, 0.01)
+        _, last_of_last = window(high, low, pace, k_last, most, 0.01)
+        begin = first_of_first // STEP * STEP
+        end = (last_of_last + STEP) // STEP * STEP
+        clear = tl.maximum(tl.minimum((first_of_last + STEP - 1) // STEP * STEP, end), begin)
+        ended = tl.maximum(tl.minimum((last_of_first + 1) // STEP * STEP, end), clear)
+        wide = tl.where(last_of_first + 1 >= clear, begin, clear)
+        least = tl.full((LANES, STEP), float("inf"), dtype)
+        ready = (tl.load(source + begin + j), tl.load(source + begin + STEP + j))
+        # Not all may come from the first nodes, nor from the last; where windows are narrow, both at once.
+        ready, least = sweep(begin, wide, source, ready, center, scale, least, lowest, highest, True, True)
+        ready, least = sweep(wide, clear, source, ready, center, scale, least, lowest, highest, False, True)
+        ready, least = sweep(clear, ended, source, ready, center, scale, least, lowest, highest, False, False)
+        ready, least = sweep(ended, end, source, ready, center, scale, least, lowest, highest, True, False)
+        tl.store(into + k, tl.where(bare, 0.0, own) + tl.min(least, 1), mask=k < count)
+
+
+@triton.jit(do_not_specialize=["number"])
+def path_kernel(rows, plan, state, found, totals, x_lengths, y_lengths, x_steps, y_steps, stride, nodes, number,
+                WIDTH: tl.constexpr):  # fmt: skip
+    """The nodes of the best path, found (B, Ty), and its objective, totals (B,); WIDTH nodes in a row at most."""
+    pair = tl.program_id(0).to(tl.int64)
+    side = tl.program_id(1)
+    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
+    middle, steps = steps_of(pair, side, state, m)
+    count = node_count(n, nodes, number)
+    rows += pair * (y_steps + 1) * stride
+    plan += pair * y_steps * PLAN
+    found += pair * y_steps
+    j = tl.arange(0, WIDTH)
+    infinite = float("inf")
+    up = tl.load(rows + middle * stride + j, mask=j < count, other=infinite)
+    down = tl.load(rows + y_steps * stride + j, mask=j < count, other=infinite)
+    total, k = tl.min(up + down, 0, return_indices=True)
+    if (side == 0) & (tl.load(state + pair * STATE + 3) == 0.0):
+        tl.store(totals + pair, total.to(tl.float64))
+        tl.store(found + middle, k.to(tl.float64))
+    way = 1 - 2 * side
+    here = tl.load(rows + tl.maximum(middle - way, 0) * stride + j, mask=j < count, other=infinite)
+    coming = load_plan(plan, middle + side)
+    for step in range(steps):
+        source = middle - (step + 1) * way
+        row = coming
+        coming = load_plan(plan, tl.minimum(source + side, m - 1))
+        beyond = tl.minimum(tl.maximum(source - way, 0), m - 1)
+        ahead = tl.load(rows + beyond * stride + j, mask=j < count, other=infinite)
+        k = best_before(here, row, k, j)
+        tl.store(found + source, k.to(tl.float64))
+        here = ahead
+
+
+@triton.jit
+def best_before(here, row, k, j):
+    """Where V(j) + edge(j, k) is least, for one k; V is given, and the row's plan."""
+    offset, ahead, scale, _pace, _high, _low = row
+    lowest, highest = limits_of(row, here.dtype)
+    distance = offset.to(here.dtype) + k * ahead.to(here.dtype) - j * scale.to(here.dtype)
+    candidate = tl.where((distance >= lowest) & (distance <= highest), here + distance * distance, float("inf"))
+    _, best = tl.min(candidate, 0, return_indices=True)
+    return best
 
 
 @triton.jit
@@ -262,11 +290,12 @@ def envelope(low, high, least, most):
 @triton.jit(do_not_specialize=["number", "refinements"])
 def refine_kernel(found, totals, state, best, lows, highs, wide, plan, x_lengths, y_lengths, times_x, times_y, reg,
                   lower, upper, slope_min, slope_max, x_steps, y_steps, nodes, refinements, number, FIRST: tl.constexpr,
-                  SUBSEQUENCE: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
+                  SUBSEQUENCE: tl.constexpr, ROUNDING: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
     """Keep the better of the path found and the best, and lay out the grid of the next pass, its number given.
 
-    The plan of knot i (Ty, 8): its least value and the spacing of its nodes; offset, ahead and scale, such that the
-    edge from node j to node k is (offset + k ahead - j scale)^2; pace, high and low of ``window``.
+    The plan of knot i (Ty, 8): its least value and the spacing of its nodes; then of the step between it and the knot
+    before, offset, ahead and scale, such that the edge from node j of the source to node k of the target is
+    (offset + k ahead - j scale)^2; pace, high and low of ``window``. ROUNDING: of the search, relative.
     Everything but ``best`` counts from where x begins.
     """
     pair = tl.program_id(0).to(tl.int64)
@@ -356,16 +385,25 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, x_lengths
         minimum = wait * tl.load(slope_min + between - 1, mask=later, other=0.0)
         maximum = wait * tl.load(slope_max + between - 1, mask=later, other=0.0)
         stiff = tl.sqrt(tl.load(reg + pair) / wait)
-        single = last_spacing == 0.0
-        inverse = 1.0 / tl.where(single, 1.0, last_spacing)
+        # Beyond the middle, steps lead from knot i to the one before: a move back, of the opposite sign.
+        back = i > (m - 1) // 2
+        drift = stretch * wait
+        drift, least, most = (tl.where(back, -drift, drift), tl.where(back, -maximum, minimum),
+                              tl.where(back, -minimum, maximum))  # fmt: skip
+        source = tl.where(back, low, last_low)
+        target = tl.where(back, last_low, low)
+        source_spacing = tl.where(back, spacing, last_spacing)
+        target_spacing = tl.where(back, last_spacing, spacing)
+        single = source_spacing == 0.0
+        inverse = 1.0 / tl.where(single, 1.0, source_spacing)
         # Mixtures of the envelope's ends run from node j to node j: rounding must not cut them off.
-        slack = 1e-5
+        slack = 1e-5 + ROUNDING * count
         row = plan + at * PLAN
         tl.store(row, low, mask=real)
         tl.store(row + 1, spacing, mask=real)
-        tl.store(row + 2, (low - last_low - stretch * wait) * stiff, mask=real)
-        tl.store(row + 3, spacing * stiff, mask=real)
-        tl.store(row + 4, last_spacing * stiff, mask=real)
-        tl.store(row + 5, tl.where(single, 0.0, spacing * inverse), mask=real)
-        tl.store(row + 6, tl.where(single, 0.0, (low - minimum - last_low) * inverse + slack), mask=real)
-        tl.store(row + 7, tl.where(single, 0.0, (low - maximum - last_low) * inverse - slack), mask=real)
+        tl.store(row + 2, (target - source - drift) * stiff, mask=real)
+        tl.store(row + 3, target_spacing * stiff, mask=real)
+        tl.store(row + 4, source_spacing * stiff, mask=real)
+        tl.store(row + 5, tl.where(single, 0.0, target_spacing * inverse), mask=real)
+        tl.store(row + 6, tl.where(single, 0.0, (target - least - source) * inverse + slack), mask=real)
+        tl.store(row + 7, tl.where(single, 0.0, (target - most - source) * inverse - slack), mask=real)
