@@ -4,12 +4,13 @@ Operators take tensors and plain numbers, so that ``torch.compile`` can carry th
 with ``torch.library.define`` rather than ``custom_op``, which does the same but costs 20 microseconds more a call.
 """
 
+import functools
 import importlib
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 _library = torch.library.Library("likewise", "FRAGMENT")
 
@@ -29,29 +30,72 @@ def operator(
     it needs Triton. ``fake`` gives the shapes. Without ``backward``, differentiating raises.
     """
     name, op = schema[: schema.index("(")], triton.split(".")[0]
+
+    def on_gpu(*arguments: Any) -> Any:
+        return _run_triton(op, triton, arguments)
+
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     _library.impl(name, cpu, "CPU")
-    _library.impl(name, lambda *arguments: _run_triton(op, triton, arguments), "CUDA")
+    _library.impl(name, on_gpu, "CUDA")
     _library.impl(name, lambda *arguments: _no_kernel(op, arguments), "CompositeExplicitAutograd")
     torch.library.register_fake(f"likewise::{name}", fake, lib=_library)
     run = getattr(torch.ops.likewise, name).default
-    if backward is not None:
-        _library.impl(name, _with_derivative(run, save, backward), "Autograd", with_keyset=True)
-    return run
+    derivative = _derivative(run, on_gpu, save, backward)
+    if derivative is not None:
+        _library.impl(name, _with_derivative(run, derivative), "Autograd", with_keyset=True)
+
+    def call(*arguments: Any) -> Any:
+        if not are_plain(arguments):
+            return run(*arguments)
+        if derivative is None or not _wants_gradient(arguments):
+            return on_gpu(*arguments)
+        return derivative.apply(None, *arguments)
+
+    return call
 
 
-def _with_derivative(
-    run: torch._ops.OpOverload, save: Callable[..., None] | None, backward: Callable[..., Any]
-) -> Callable[..., Any]:
-    """What ``torch.library.register_autograd`` makes, less its search for default arguments, of which we have none: on
-    a GPU that took longer than a short kernel.
+def are_plain(arguments: tuple[Any, ...]) -> bool:
+    """Whether these are CUDA tensors that nobody traces, transforms or overrides.
+
+    The operator would then do nothing but call our own kernel, through four layers between C++ and Python that take
+    longer than a short kernel: the kernel is called directly.
     """
+    if torch.compiler.is_compiling() or not arguments[0].is_cuda:
+        return False
+    if torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state() is not None:
+        return False
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return False
+    return all(type(a) in _PLAIN for a in arguments if isinstance(a, Tensor))
+
+
+_PLAIN = (Tensor, nn.Parameter)
+
+
+def _wants_gradient(arguments: tuple[Any, ...]) -> bool:
+    return torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in arguments)
+
+
+def _derivative(
+    run: torch._ops.OpOverload,
+    on_gpu: Callable[..., Any],
+    save: Callable[..., None] | None,
+    backward: Callable[..., Any] | None,
+) -> type[torch.autograd.Function] | None:
+    """What ``torch.library.register_autograd`` makes, less its search for default arguments, of which we have none: on
+    a GPU that took longer than a short kernel. Without dispatch keys it calls the GPU kernel itself.
+    """
+    if backward is None:
+        return None
 
     class Derivative(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, keys: Any, *arguments: Any) -> Any:
-            with torch._C._AutoDispatchBelowAutograd():
-                output = run.redispatch(keys & torch._C._after_autograd_keyset, *arguments)
+            if keys is None:
+                output = on_gpu(*arguments)
+            else:
+                with torch._C._AutoDispatchBelowAutograd():
+                    output = run.redispatch(keys & torch._C._after_autograd_keyset, *arguments)
             if save is not None:
                 save(ctx, arguments, output)
             return output
@@ -60,9 +104,13 @@ def _with_derivative(
         def backward(ctx: Any, *grads: Any) -> Any:  # type: ignore[override]
             return None, *backward(ctx, *grads)
 
+    return Derivative
+
+
+def _with_derivative(run: torch._ops.OpOverload, derivative: type[torch.autograd.Function]) -> Callable[..., Any]:
     def implementation(keys: Any, *arguments: Any) -> Any:
-        if torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in arguments):
-            return Derivative.apply(keys, *arguments)
+        if _wants_gradient(arguments):
+            return derivative.apply(keys, *arguments)
         with torch._C._AutoDispatchBelowAutograd():
             return run.redispatch(keys & torch._C._after_autograd_keyset, *arguments)
 
@@ -70,16 +118,21 @@ def _with_derivative(
 
 
 def _run_triton(op: str, kernel: str, arguments: tuple[Any, ...]) -> Any:
-    folder, function = kernel.split(".")
     try:
-        module = importlib.import_module(f"likewise.ops.{folder}.gpu")
+        run = _imported(kernel)
     except ImportError as error:
         _no_kernel(op, arguments, f"could not be imported ({error})")
     device = _device(arguments)
     if device.index == torch.cuda.current_device():
-        return getattr(module, function)(*arguments)
+        return run(*arguments)
     with torch.cuda.device(device):
-        return getattr(module, function)(*arguments)
+        return run(*arguments)
+
+
+@functools.cache
+def _imported(kernel: str) -> Callable[..., Any]:
+    folder, function = kernel.split(".")
+    return getattr(importlib.import_module(f"likewise.ops.{folder}.gpu"), function)
 
 
 def _device(arguments: tuple[Any, ...]) -> torch.device:

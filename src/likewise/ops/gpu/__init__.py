@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from likewise.ops.gpu.costs import skewed_costs
-from likewise.ops.gpu.diagonals import FEW_CHANNELS, run_diagonals
+from likewise.ops.gpu.diagonals import FEW_CHANNELS, places, run_diagonals
+from likewise.ops.gpu.inputs import look
 from likewise.ops.gpu.lanes import LANES, run_lanes
 from likewise.ops.gpu.pairs import Pairs
 
@@ -28,16 +29,22 @@ def values(pairs: Pairs) -> Tensor:
         return run_lanes(pairs)
     if pairs.count == 0:
         return pairs.x.new_empty(0)
-    x_steps, y_steps = pairs.steps
-    at_once = COST_BYTES // ((x_steps + y_steps) * x_steps * pairs.x.element_size())
-    if pairs.y is None or pairs.x.shape[2] <= FEW_CHANNELS or at_once == 0:
+    if pairs.y is None:
         kept = run_diagonals(pairs, 0, pairs.count, record=False)
         pairs.require_finite(kept.outcome)
         return kept.values
-    found = []
+    x_steps, y_steps = pairs.steps
+    at_once = COST_BYTES // ((x_steps + y_steps) * x_steps * pairs.x.element_size())
+    if pairs.x.shape[2] <= FEW_CHANNELS or at_once == 0:
+        inputs = look(pairs, turn_y=True, places=places(pairs, pairs.count))
+        kept = run_diagonals(pairs, 0, pairs.count, record=False, inputs=inputs)
+        inputs.require_fine(kept.outcome)
+        return kept.values
+    at_once = min(at_once, pairs.count)
+    inputs, found = look(pairs, turn_x=True, turn_y=True, places=places(pairs, at_once)), []
     for first in range(0, pairs.count, at_once):
         last = min(first + at_once, pairs.count)
-        kept = run_diagonals(pairs, first, last, record=False, cost=skewed_costs(pairs, first, last))
-        pairs.require_finite(kept.outcome)
-        found.append(kept.values)
-    return torch.cat(found)
+        cost = skewed_costs(inputs, first, last)
+        found.append(run_diagonals(pairs, first, last, record=False, cost=cost, inputs=inputs))
+    inputs.require_fine(*(kept.outcome for kept in found))
+    return found[0].values if len(found) == 1 else torch.cat([kept.values for kept in found])

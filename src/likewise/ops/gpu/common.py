@@ -1,5 +1,6 @@
 """What the Triton kernels share, and how they are launched."""
 
+import functools
 import struct
 from typing import Any
 
@@ -71,7 +72,8 @@ def float64_bits(value: float) -> int:
     return struct.unpack("<q", struct.pack("<d", value))[0]
 
 
-_compiled: dict[tuple[Any, ...], Any] = {}
+_ready: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}  # by every number and type: what runs it, and its end
+_compiled: dict[tuple[Any, ...], Any] = {}  # by what Triton may specialise a kernel for
 
 
 def launch(
@@ -80,24 +82,66 @@ def launch(
 ) -> None:  # fmt: skip
     """Run kernel[grid](*tensors, *numbers, **constants).
 
-    Triton's own launcher inspects every argument at every call, which takes longer than a short kernel. Here the
-    compiled kernel is looked up by all that it may be specialised for, and run directly.
+    Triton's own launcher inspects every argument at every call, which takes longer than a short kernel. Here a call
+    like one before costs a look into a table. Kernels are compiled once for each class of numbers that Triton tells
+    apart, see ``_kind``: lengths that change from call to call do not compile anew.
     """
+    pointers = [tensor.data_ptr() for tensor in tensors]
+    types = [tensor.dtype for tensor in tensors]
+    key = (id(kernel), grid, numbers, num_warps, tensors[0].get_device(), *types, *constants, *constants.values())
+    ready, unaligned = _ready.get(key), 0
+    for pointer in pointers:
+        unaligned |= pointer
+    if ready is not None and not unaligned & 15:
+        run, rest = ready
+        run(*pointers, *rest)
+        return
     options = {"num_warps": num_warps, "num_stages": 1}  # where loads ahead pay, they are written out
     interpreted = not isinstance(kernel, triton.runtime.JITFunction)
-    if interpreted or any(tensor.data_ptr() % 16 for tensor in tensors):
+    if interpreted or unaligned & 15:
         kernel[grid](*tensors, *numbers, **constants, **({} if interpreted else options))
         return
-    key = (kernel, num_warps, tensors[0].device, tensors[0].dtype, numbers, *constants.values())
-    compiled = _compiled.get(key)
+    if len(_ready) > 4096:
+        _ready.clear()
+    named = tuple(constants[name] for name in kernel.arg_names[len(tensors) + len(numbers) :])
+    kinds = _kinds(kernel, numbers, kernel.arg_names[len(tensors) :])
+    which = (id(kernel), num_warps, tensors[0].get_device(), *types, *kinds, *named)
+    compiled = _compiled.get(which)
     if compiled is None:
-        if len(_compiled) > 4096:
-            _compiled.clear()
-        compiled = _compiled[key] = kernel.warmup(*tensors, *numbers, grid=grid, **options, **constants)
-    in_order = [constants[name] for name in kernel.arg_names[len(tensors) + len(numbers) :]]
-    compiled[(*grid, 1, 1)[:3]](*tensors, *numbers, *in_order)
+        compiled = _compiled[which] = kernel.warmup(*tensors, *numbers, grid=grid, **options, **constants)
+    # It takes all arguments by position: it skips constants, and numbers that Triton made one because they are 1.
+    run, rest = _ready[key] = compiled[(*grid, 1, 1)[:3]], (*numbers, *named)
+    run(*pointers, *rest)
+
+
+def _kinds(kernel: Any, numbers: tuple[int, ...], names: list[str]) -> list[int]:
+    """What a kernel may be specialised for in each number: whether it is 1, a multiple of 16, and its width."""
+    general = kernel.do_not_specialize
+    return [_kind(number, name not in general) for number, name in zip(numbers, names, strict=False)]
+
+
+def _kind(number: int, specialized: bool) -> int:
+    if specialized and number == 1:
+        return -1
+    width = 0 if -(1 << 31) <= number < 1 << 31 else 2 if number < 1 << 63 else 4
+    return width + (specialized and number % 16 == 0)
+
+
+@functools.cache
+def _processors(device: int) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def processors(x: Tensor) -> int:
     """Multiprocessors of the tensor's device."""
-    return torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 1
+    return _processors(x.get_device()) if x.is_cuda else 1
+
+
+def ceil_div(a: int, b: int) -> int:
+    """a / b, rounded up. Triton's own, made for kernels, takes a hundred times as long."""
+    return -(-a // b)
+
+
+def power_of_2(least: int) -> int:
+    """The smallest power of two that is at least ``least``, which is positive."""
+    return 1 << (least - 1).bit_length()

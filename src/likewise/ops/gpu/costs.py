@@ -4,14 +4,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from likewise.ops.gpu.common import launch
+from likewise.ops.gpu.common import ceil_div, launch
 from likewise.ops.gpu.diagonals import skewed
-from likewise.ops.gpu.pairs import Pairs
+from likewise.ops.gpu.inputs import Inputs
 
 BLOCK = 32  # side of a program's tile: small, so that several share a processor
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first_pair", "columns", "x_steps", "y_steps"])
 def cost_kernel(x, y, cost, first_pair, columns, x_steps, y_steps, C, ALL_PAIRS: tl.constexpr, ROOT: tl.constexpr,
                 BLOCK: tl.constexpr):  # fmt: skip
     """Costs (pairs, Tx, Ty), skewed, of x (items, C, Tx) and y (items, C, Ty), a BLOCK x BLOCK tile each program."""
@@ -42,17 +42,16 @@ def cost_kernel(x, y, cost, first_pair, columns, x_steps, y_steps, C, ALL_PAIRS:
     tl.store(cost + at, by_diagonal, mask=inside)
 
 
-def skewed_costs(pairs: Pairs, first: int, last: int) -> Tensor:
-    """Costs (last - first, Tx, Ty) of pairs first..last-1, skewed; x and y as they are, unscaled."""
+def skewed_costs(inputs: Inputs, first: int, last: int) -> Tensor:
+    """Costs (last - first, Tx, Ty) of pairs first..last-1, skewed, of x and y as they are, unscaled; both turned."""
+    pairs = inputs.pairs
     x_steps, y_steps = pairs.steps
-    cost = skewed(pairs.x, last - first, x_steps, y_steps)
-    x = pairs.x.detach().transpose(1, 2).contiguous()
-    y = pairs.y.detach().transpose(1, 2).contiguous()
+    cost = skewed(inputs.x, last - first, x_steps, y_steps)
     launch(
         cost_kernel,
-        (last - first, triton.cdiv(x_steps, BLOCK), triton.cdiv(y_steps, BLOCK)),
-        (x, y, cost),
-        (first, pairs.columns, x_steps, y_steps, pairs.x.shape[2]),
+        (last - first, ceil_div(x_steps, BLOCK), ceil_div(y_steps, BLOCK)),
+        (inputs.x_turned, inputs.y_turned, cost),
+        (first, pairs.columns, x_steps, y_steps, inputs.x.shape[2]),
         4,
         ALL_PAIRS=pairs.all_pairs,
         ROOT=pairs.root,

@@ -19,7 +19,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from likewise.ops.gpu.common import UNREACHABLE, float64_bits, float64_from, launch, processors, window_row
+from likewise.ops.gpu.common import (
+    UNREACHABLE,
+    ceil_div,
+    float64_bits,
+    float64_from,
+    launch,
+    power_of_2,
+    processors,
+    window_row,
+)
+from likewise.ops.gpu.inputs import Inputs, unlooked
 from likewise.ops.gpu.pairs import Pairs
 
 STEPS = 8  # antidiagonals taken at a time
@@ -82,16 +92,21 @@ def diagonal_cost(frames, x, y, cost, i, j, d, m, n, x_steps, y_steps, C, scale,
     return total * scale
 
 
-@triton.jit
-def diagonals_kernel(x, y, cost, outcome, up_shares, left_shares, moves, last_rows, edges, progress, x_lengths,
-                     y_lengths, count, first_pair, columns, blocks, x_steps, y_steps, C, scale_bits, size_bits,
+# Each thread holds one row: sizes that are multiples of 16 would not change how it reads.
+SIZES = ["count", "first_pair", "columns", "blocks", "x_steps", "y_steps", "C", "scale_bits", "size_bits"]
+
+
+@triton.jit(do_not_specialize=SIZES)
+def diagonals_kernel(x, y, cost, outcome, shares, moves, last_rows, edges, progress, x_lengths, y_lengths, count,
+                     first_pair, columns, blocks, x_steps, y_steps, C, scale_bits, size_bits,
                      ALL_PAIRS: tl.constexpr, FULL: tl.constexpr, GIVEN: tl.constexpr, ROOT: tl.constexpr,
                      SOFT: tl.constexpr, WINDOW: tl.constexpr, OPEN_BEGIN: tl.constexpr, OPEN_END: tl.constexpr,
                      RECORD: tl.constexpr, BLOCKS: tl.constexpr, FEW: tl.constexpr, LANES: tl.constexpr,
                      STEPS: tl.constexpr):  # fmt: skip
     """x (items, x_steps, C) and y (items, C, y_steps), or cost (pairs, x_steps, y_steps) skewed.
 
-    RECORD writes, for every cell, the shares of the predecessors above and left (soft) or which one was taken (hard).
+    RECORD writes, for every cell, which predecessor was taken (hard), or the `shares` of those above and left (soft):
+    all that lie above, and behind them all that lie left.
     `outcome` gets the values (count,) and behind them, for each pair and block, NaN if a cost was not finite, else 0.
     Open at the end, the last row goes to `last_rows` (pairs, y_steps) float64, and the values are 0. With several
     BLOCKS of rows, `edges` (pairs, blocks, y_steps) float64 and `progress` (1 + pairs * blocks), zero at first, join
@@ -109,6 +124,7 @@ def diagonals_kernel(x, y, cost, outcome, up_shares, left_shares, moves, last_ro
     x += (pair // columns if ALL_PAIRS else pair) * x_steps * C
     y += (pair % columns if ALL_PAIRS else pair) * C * y_steps
     cost += plane
+    left_shares = shares + count.to(tl.int64) * (x_steps + y_steps - 1) * x_steps
     edge_out = edges + number.to(tl.int64) * y_steps
     edge_in = edge_out - y_steps
     done_out = progress + 1 + number
@@ -179,7 +195,7 @@ def diagonals_kernel(x, y, cost, outcome, up_shares, left_shares, moves, last_ro
                 total = from_up + from_left + tl.exp2(least - diagonal)
                 value = z + least - tl.log2(total)
                 if RECORD:
-                    tl.store(up_shares + at, from_up / total, mask=valid)
+                    tl.store(shares + at, from_up / total, mask=valid)
                     tl.store(left_shares + at, from_left / total, mask=valid)
             else:
                 value = z + least
@@ -214,95 +230,142 @@ def diagonals_kernel(x, y, cost, outcome, up_shares, left_shares, moves, last_ro
 
 @dataclass(frozen=True)
 class Record:
-    """What the kernel found: of each cell, skewed (pairs, Tx, Ty), and in all. Unused fields are empty."""
+    """What the kernel found: of each cell, by antidiagonal, and in all. Unused fields hold something else."""
 
-    up: Tensor  # share of the predecessor above
-    left: Tensor
-    moves: Tensor  # 0: diagonal, 1: above, 2: left; int8
+    shares: Tensor  # of the predecessors above and left, (2, pairs, Tx + Ty - 1, Tx)
+    moves: Tensor  # 0: diagonal, 1: above, 2: left; int8, skewed (pairs, Tx, Ty)
     last_row: Tensor  # r of the last row, float64 (pairs, Ty), if open at the end
     values: Tensor  # (pairs,)
     outcome: Tensor  # the values, and NaN if a cost was not finite
+
+    @property
+    def up(self) -> Tensor:
+        """Share of the predecessor above, skewed (pairs, Tx, Ty)."""
+        return _by_cell(self.shares[0])
+
+    @property
+    def left(self) -> Tensor:
+        """Share of the predecessor left."""
+        return _by_cell(self.shares[1])
+
+
+def _by_cell(storage: Tensor) -> Tensor:
+    """What is stored (pairs, Tx + Ty - 1, Tx) as a tensor (pairs, Tx, Ty)."""
+    count, diagonals, x_steps = storage.shape
+    shape, strides = (count, x_steps, diagonals + 1 - x_steps), (diagonals * x_steps, x_steps + 1, x_steps)
+    return storage.as_strided(shape, strides, storage.storage_offset())
 
 
 def skewed(like: Tensor, pairs: int, x_steps: int, y_steps: int, *, zero: bool = False, dtype: Any = None) -> Tensor:
     """Return a tensor (pairs, Tx, Ty) that is stored by antidiagonal."""
     new = like.new_zeros if zero else like.new_empty
-    storage = new((pairs, x_steps + y_steps - 1, x_steps), dtype=dtype or like.dtype)
-    return storage.as_strided((pairs, x_steps, y_steps), (storage.stride(0), x_steps + 1, x_steps))
+    return _by_cell(new((pairs, x_steps + y_steps - 1, x_steps), dtype=dtype or like.dtype))
 
 
-def run_diagonals(pairs: Pairs, first: int, last: int, *, record: bool, cost: Tensor | None = None) -> Record:
+def run_diagonals(
+    pairs: Pairs,
+    first: int,
+    last: int,
+    *,
+    record: bool,
+    cost: Tensor | None = None,
+    inputs: Inputs | None = None,
+    zero: bool = True,
+) -> Record:
     """Align pairs first..last-1; scratch is O(Ty) a pair, and O(Tx Ty) with a record of the cells.
 
-    ``cost``, skewed, if given, is used instead of computing it from x and y.
+    ``cost``, skewed, if given, is used instead of computing it from x and y. ``inputs`` may be ready, with y turned
+    unless there are costs. Without ``zero``, the padding of a record is whatever memory held.
     """
     (x_steps, y_steps), count = pairs.steps, last - first
-    x = pairs.x.detach().contiguous()
+    if inputs is None:
+        inputs = unlooked(pairs, turn_y=pairs.y is not None and cost is None)
+    x, full, rules = inputs.x, inputs.full, pairs.rules
     if pairs.y is None:
         cost = skewed(x, count, x_steps, y_steps).copy_(x[first:last])
-    y = x if cost is not None else pairs.y.detach().transpose(1, 2).contiguous()  # (items, C, Ty)
-    full = pairs.x_lengths is None and pairs.y_lengths is None
-    x_lengths, y_lengths = (x, x) if full else pairs.lengths()
-    lanes, blocks, edges, progress = row_blocks(x, count, x_steps, y_steps, torch.float64)
-    nothing = x.new_empty(0)
+    rows, blocks, edges, progress = row_blocks(inputs, count, torch.float64)
+    shares, moves, last_row = x, x, x
+    if record:  # padding is not written
+        new = x.new_zeros if zero and not full else x.new_empty
+        if pairs.soft:
+            shares = new((2, count, x_steps + y_steps - 1, x_steps))
+        else:
+            moves = skewed(x, count, x_steps, y_steps, zero=zero and not full, dtype=torch.int8)
+    if rules.open_end:
+        last_row = x.new_full((count, y_steps), UNREACHABLE.value, dtype=torch.float64)
     outcome = x.new_empty(count * (1 + blocks))
-
-    def cells(wanted: bool, dtype: Any = None) -> Tensor:  # padding is not written
-        return skewed(x, count, x_steps, y_steps, zero=not full, dtype=dtype) if wanted else nothing
-
-    kept = Record(
-        up=cells(record and pairs.soft),
-        left=cells(record and pairs.soft),
-        moves=cells(record and not pairs.soft, torch.int8),
-        last_row=x.new_full((count, y_steps), UNREACHABLE.value, dtype=torch.float64)
-        if pairs.rules.open_end
-        else nothing,
-        values=outcome[:count],
-        outcome=outcome,
-    )
-    written = (kept.up, kept.left, kept.moves, kept.last_row, edges, progress)
-    sizes = (count, first, pairs.columns, blocks, x_steps, y_steps, x.shape[2])
     launch(
         diagonals_kernel,
         (count * blocks,),
-        (x, y, x if cost is None else cost, outcome, *written, x_lengths, y_lengths),
-        (*sizes, float64_bits(pairs.scale), float64_bits(pairs.rules.window.size)),
-        lanes // 32,
+        (
+            x,
+            inputs.y_turned,
+            x if cost is None else cost,
+            outcome,
+            shares,
+            moves,
+            last_row,
+            edges,
+            progress,
+            inputs.x_lengths,
+            inputs.y_lengths,
+        ),
+        (
+            count,
+            first,
+            pairs.columns,
+            blocks,
+            x_steps,
+            y_steps,
+            x.shape[2],
+            float64_bits(pairs.scale),
+            float64_bits(rules.window.size),
+        ),
+        rows // 32,
         ALL_PAIRS=pairs.all_pairs,
         FULL=full,
         GIVEN=cost is not None,
         ROOT=pairs.root,
         SOFT=pairs.soft,
-        WINDOW=pairs.rules.window.kind,
-        OPEN_BEGIN=pairs.rules.open_begin,
-        OPEN_END=pairs.rules.open_end,
+        WINDOW=rules.window.kind,
+        OPEN_BEGIN=rules.open_begin,
+        OPEN_END=rules.open_end,
         RECORD=record,
         BLOCKS=blocks > 1,
         FEW=x.shape[2] if cost is None and x.shape[2] <= FEW_CHANNELS else 0,
-        LANES=lanes,
+        LANES=rows,
         STEPS=STEPS,
     )
-    if pairs.rules.open_end:
-        best = kept.last_row.amin(1)
+    values = outcome[:count]
+    if rules.open_end:
+        best = last_row.amin(1)
         if pairs.soft:
-            best = -torch.logsumexp(-kept.last_row * math.log(2), 1) / math.log(2)
-        kept.values.add_((best / pairs.scale).to(x.dtype))
-    return kept
+            best = -torch.logsumexp(-last_row * math.log(2), 1) / math.log(2)
+        values.add_((best / pairs.scale).to(x.dtype))
+    return Record(shares, moves, last_row, values, outcome)
 
 
-def row_blocks(
-    x: Tensor, count: int, x_steps: int, y_steps: int, dtype: torch.dtype
-) -> tuple[int, int, Tensor, Tensor]:
-    """How pairs are cut for the diagonals kernels: rows of a block, blocks of a pair, and what joins these."""
-    rows, blocks = block_shape(count, x_steps, processors(x))
-    edges = x.new_empty((count, blocks, y_steps) if blocks > 1 else (0,), dtype=dtype)
-    progress = x.new_zeros(1 + count * blocks if blocks > 1 else 0, dtype=torch.int32)
-    return rows, blocks, edges, progress
+def row_blocks(inputs: Inputs, count: int, dtype: torch.dtype) -> tuple[int, int, Tensor, Tensor]:
+    """How pairs are cut for the diagonals kernels: rows of a block, blocks of a pair, and what joins several blocks:
+    edges (count, blocks, Ty), and progress, zero.
+    """
+    x_steps, y_steps = inputs.pairs.steps
+    rows, blocks = block_shape(count, x_steps, processors(inputs.x))
+    if blocks == 1:
+        return rows, blocks, inputs.x, inputs.x
+    edges = inputs.x.new_empty((count, blocks, y_steps), dtype=dtype)
+    return rows, blocks, edges, inputs.take_progress(places(inputs.pairs, count))
+
+
+def places(pairs: Pairs, count: int) -> int:
+    """How many numbers the blocks of so many pairs need to tell each other how far they have come."""
+    _, blocks = block_shape(count, pairs.steps[0], processors(pairs.x))
+    return ceil_div(1 + count * blocks, 4) * 4 if blocks > 1 else 0  # each 16 bytes: launches like aligned tensors
 
 
 def block_shape(count: int, steps: int, processors: int) -> tuple[int, int]:
     """Rows of a block and blocks of a pair: low enough blocks for every processor to have one."""
-    rows = min(512, max(32, triton.next_power_of_2(steps)))
-    while rows > 128 and count * triton.cdiv(steps, rows) < processors:
+    rows = min(512, max(32, power_of_2(steps)))
+    while rows > 128 and count * ceil_div(steps, rows) < processors:
         rows //= 2
-    return rows, triton.cdiv(steps, rows)
+    return rows, ceil_div(steps, rows)

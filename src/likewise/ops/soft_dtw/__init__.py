@@ -18,7 +18,7 @@ from torch import Tensor
 
 from likewise import _check
 from likewise.ops import cpu
-from likewise.ops.dispatch import operator
+from likewise.ops.dispatch import are_plain, operator
 from likewise.ops.ground import GroundCost, at_least_float32, evaluate, frames, is_fused, resolve, scaled, zero_padding
 from likewise.ops.ground import euclidean as euclidean_cost
 from likewise.ops.ground import sqeuclidean as squared_cost
@@ -273,7 +273,7 @@ def _with_grad_backward(ctx: Any, grad: Lengths, grad_of_x: Lengths, grad_of_y: 
     x, y, x_lengths, y_lengths, x_grad, y_grad = ctx.saved_tensors
     to_x, to_y = None, None
     if grad is not None:
-        to_x, to_y = _weighted(x_grad, grad), _weighted(y_grad, grad)
+        to_x, to_y = _both_weighted(x_grad, y_grad, grad)
     if grad_of_x is not None or grad_of_y is not None:
         second = _second_derivative(x, y, x_lengths, y_lengths, grad_of_x, grad_of_y, *ctx.rules)
         to_x = second[0] if to_x is None else to_x + second[0]
@@ -286,6 +286,14 @@ def _weighted(x: Tensor, weights: Tensor) -> Tensor:
     if torch.is_grad_enabled() or type(x) is not Tensor or x.device.type != "cpu":
         return weights[:, None, None] * x
     return torch.from_numpy(weights.detach().numpy()[:, None, None] * x.detach().numpy())
+
+
+def _both_weighted(x_grad: Tensor, y_grad: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    if torch.is_grad_enabled() or not are_plain((x_grad, y_grad, weights)):
+        return _weighted(x_grad, weights), _weighted(y_grad, weights)
+    from likewise.ops.soft_dtw import gpu  # needs Triton, as the forward did
+
+    return gpu.weighted(x_grad, y_grad, weights)
 
 
 def _second_derivative(
@@ -352,7 +360,7 @@ _soft_dtw_with_grad = operator(
     f"soft_dtw_with_grad({_PAIRS}) -> (Tensor, Tensor, Tensor)",
     cpu=_with_grad_cpu,
     triton="soft_dtw.value_with_grad",
-    fake=lambda x, y, *_: (x.new_empty(x.shape[0]), torch.empty_like(x), torch.empty_like(y)),
+    fake=lambda x, y, *_: (x.new_empty(x.shape[0]), x.new_empty(x.shape), y.new_empty(y.shape)),
     save=_save_with_grad,
     backward=_with_grad_backward,
 )
@@ -368,14 +376,14 @@ _soft_dtw_matrix_grad = operator(
     f"soft_dtw_matrix_grad(Tensor weights, {_PAIRS}) -> (Tensor, Tensor)",
     cpu=_matrix_grad_cpu,
     triton="soft_dtw.matrix_gradient",
-    fake=lambda weights, x, y, *_: (torch.empty_like(x), torch.empty_like(y)),
+    fake=lambda weights, x, y, *_: (x.new_empty(x.shape), y.new_empty(y.shape)),
     backward=_no_derivative("second derivative of all pairs at once; use paired soft_dtw"),
 )
 _soft_dtw_plan = operator(
     f"soft_dtw_plan(Tensor cost, {_LENGTHS}, float gamma, {_RULES}) -> (Tensor, Tensor)",
     cpu=_plan_cpu,
     triton="soft_dtw.plan",
-    fake=lambda cost, *_: (cost.new_empty(cost.shape[0]), torch.empty_like(cost)),
+    fake=lambda cost, *_: (cost.new_empty(cost.shape[0]), cost.new_empty(cost.shape)),
     save=_save_plan,
     backward=_plan_backward,
 )
@@ -383,6 +391,6 @@ _soft_dtw_hessian = operator(
     f"soft_dtw_hessian(Tensor cost, Tensor tangent, {_LENGTHS}, float gamma, {_RULES}) -> Tensor",
     cpu=_hessian_cpu,
     triton="soft_dtw.hessian",
-    fake=lambda cost, *_: torch.empty_like(cost),
+    fake=lambda cost, *_: cost.new_empty(cost.shape),
     backward=_no_derivative("third derivative"),
 )

@@ -1,0 +1,220 @@
+"""x and y made ready for the kernels, in one launch: looked through, turned, and their lengths checked.
+
+Whether every number is finite must be known before a result is returned, and asking the GPU means waiting for it. The
+kernel here runs first and answers into memory that the host can read; the host launches the rest and then waits for
+this answer only, not for the alignment.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from likewise import _check
+from likewise.ops.gpu.common import ceil_div, float64_bits, float64_from, launch, power_of_2
+from likewise.ops.gpu.pairs import Pairs
+
+STEPS = 64  # that a program looks at
+
+
+@triton.jit
+def look_through(frames, turned, lengths, checked, answer, item, steps, C, limit, GIVEN: tl.constexpr,
+                 FULL: tl.constexpr, TURN: tl.constexpr, STEPS: tl.constexpr, CHANNELS: tl.constexpr):  # fmt: skip
+    """Some steps of one item: of x or of y."""
+    start = tl.program_id(1) * STEPS
+    t = start + tl.arange(0, STEPS)
+    n = steps
+    if GIVEN:
+        length = tl.load(lengths + item)
+        n = tl.minimum(tl.maximum(length, 1), steps.to(tl.int64)).to(tl.int32)
+        tl.store(answer + 1, 1, mask=length != n.to(tl.int64))
+    if not FULL:
+        tl.store(checked + item, n.to(tl.int64), mask=start == 0)
+    wrong = tl.zeros((STEPS, CHANNELS), tl.int32)
+    for first in range(0, C, CHANNELS):
+        c = first + tl.arange(0, CHANNELS)
+        real = (t < n)[:, None] & (c < C)[None, :]
+        tile = tl.load(frames + (item * steps + t)[:, None] * C + c[None, :], mask=real, other=0.0)
+        wrong += tl.where(tl.abs(tile) <= limit, 0, 1)  # NaN is not
+        if TURN:
+            inside = (t < steps)[:, None] & (c < C)[None, :]
+            tl.store(turned + (item * C + c)[None, :] * steps + t[:, None], tile, mask=inside)
+    tl.store(answer, 1, mask=tl.sum(tl.sum(wrong, 1), 0) > 0)
+
+
+@triton.jit(do_not_specialize=["x_items", "x_steps", "y_steps", "places", "limit_bits"])
+def look_kernel(x, y, x_turned, y_turned, x_lengths, y_lengths, x_checked, y_checked, progress, answer, x_items,
+                x_steps, y_steps, places, limit_bits, C, GIVEN_X: tl.constexpr, GIVEN_Y: tl.constexpr,
+                TURN_X: tl.constexpr, TURN_Y: tl.constexpr, STEPS: tl.constexpr, CHANNELS: tl.constexpr):  # fmt: skip
+    """x and y (items, steps, C) turned to (items, C, steps); lengths kept within 1..steps; `progress` (places,) zeroed.
+
+    `answer` gets 1 in its first place where a number is beyond the limit or not finite, in its second where a length
+    is out of range. Programs: (items of x and then of y, blocks of steps).
+    """
+    item = tl.program_id(0).to(tl.int64)
+    program = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+    for first in range(program * 128, places, tl.num_programs(0) * tl.num_programs(1) * 128):
+        place = first + tl.arange(0, 128)
+        tl.store(progress + place, tl.zeros((128,), tl.int32), mask=place < places)
+    limit = float64_from(limit_bits).to(x.dtype.element_ty)
+    FULL: tl.constexpr = not (GIVEN_X or GIVEN_Y)
+    if item < x_items:
+        look_through(x, x_turned, x_lengths, x_checked, answer, item, x_steps, C, limit, GIVEN_X, FULL, TURN_X, STEPS,
+                     CHANNELS)  # fmt: skip
+    else:
+        look_through(y, y_turned, y_lengths, y_checked, answer, item - x_items, y_steps, C, limit, GIVEN_Y, FULL,
+                     TURN_Y, STEPS, CHANNELS)  # fmt: skip
+
+
+class Answer:
+    """Two numbers that a kernel writes and the host reads, once the kernel is done."""
+
+    def __init__(self, on_gpu: bool) -> None:
+        self.numbers = torch.zeros(2, dtype=torch.int32, pin_memory=on_gpu)
+        self.event: Any = torch.cuda.Event() if on_gpu else None
+        self._array = self.numbers.numpy()
+
+    def take(self) -> tuple[bool, bool]:
+        """Wait, and return what was written."""
+        if self.event is not None:
+            self.event.synchronize()
+        first, second = self._array
+        if first or second:
+            self._array[:] = 0
+        return bool(first), bool(second)
+
+
+_answers: dict[int, list[Answer]] = {}  # by device, those that are not in use
+_made: list[Answer] = []  # all: a kernel may still write after an error has dropped its answer
+
+
+@dataclass
+class Inputs:
+    """What the kernels read. Unused tensors are x."""
+
+    pairs: Pairs
+    x: Tensor  # (items, Tx, C), or given costs
+    x_turned: Tensor  # (items, C, Tx)
+    y_turned: Tensor  # (items, C, Ty)
+    y: Tensor
+    full: bool  # every step is real
+    x_lengths: Tensor
+    y_lengths: Tensor
+    progress: list[Tensor] = field(default_factory=list)  # zeros that nobody has taken yet
+    answer: Answer | None = None
+
+    def take_progress(self, places: int) -> Tensor:
+        """Zeros (places,) int32."""
+        if self.progress and len(self.progress[-1]) == places:
+            return self.progress.pop()
+        return self.x.new_zeros(places, dtype=torch.int32)
+
+    def require_fine(self, *outcomes: Tensor) -> None:
+        """Raise if a length is out of range, x or y is not finite, or costs overflowed on the way to the outcomes."""
+        if self.answer is None:  # a CUDA graph is being recorded: there is nothing to read yet
+            return
+        huge, beyond = self.answer.take()
+        _answers[self.x.get_device()].append(self.answer)
+        self.answer = None
+        if beyond:
+            self.pairs.lengths()
+        if huge:
+            for outcome in outcomes:
+                self.pairs.require_finite(outcome)
+
+
+def look(pairs: Pairs, *, turn_x: bool = False, turn_y: bool = False, places: int = 0, walks: int = 1) -> Inputs:
+    """Make x and y ready, with zeros (places,) for the blocks of each walk; ``require_fine`` goes after all."""
+    assert pairs.y is not None
+    x, y = pairs.x.contiguous(), pairs.y.contiguous()
+    (x_steps, y_steps), channels = pairs.steps, x.shape[2]
+    x_lengths = _given(pairs, "x_lengths", pairs.x_lengths, x_steps)
+    y_lengths = _given(pairs, "y_lengths", pairs.y_lengths, y_steps)
+    full = x_lengths is None and y_lengths is None
+    progress = x.new_empty((walks, places), dtype=torch.int32) if places else x
+    answer = _answer(x)
+    ready = Inputs(
+        pairs,
+        x,
+        x_turned=x.new_empty(x.shape) if turn_x else x,
+        y_turned=y.new_empty(y.shape) if turn_y else x,
+        y=y,
+        full=full,
+        x_lengths=x if full else x.new_empty(len(x), dtype=torch.int64),
+        y_lengths=x if full else x.new_empty(len(y), dtype=torch.int64),
+        progress=list(progress.unbind()) if places else [],
+        answer=answer,
+    )
+    launch(
+        look_kernel,
+        (len(x) + len(y), ceil_div(max(x_steps, y_steps), STEPS)),
+        (
+            x,
+            y,
+            ready.x_turned,
+            ready.y_turned,
+            x if x_lengths is None else x_lengths,
+            x if y_lengths is None else y_lengths,
+            ready.x_lengths,
+            ready.y_lengths,
+            progress,
+            x.new_empty(2, dtype=torch.int32) if answer is None else answer.numbers,
+        ),
+        (len(x), x_steps, y_steps, walks * places, float64_bits(_limit(pairs)), channels),
+        4,
+        GIVEN_X=x_lengths is not None,
+        GIVEN_Y=y_lengths is not None,
+        TURN_X=turn_x,
+        TURN_Y=turn_y,
+        STEPS=STEPS,
+        CHANNELS=min(32, power_of_2(channels)),
+    )
+    if answer is not None and answer.event is not None:
+        answer.event.record()
+    return ready
+
+
+def unlooked(pairs: Pairs, *, turn_y: bool = False) -> Inputs:
+    """The same without a look: for given costs, or where what comes out is checked at any rate."""
+    x = pairs.x.detach().contiguous()
+    y = x if pairs.y is None else pairs.y.detach().contiguous()
+    full = pairs.x_lengths is None and pairs.y_lengths is None
+    x_lengths, y_lengths = (x, x) if full else pairs.lengths()
+    y_turned = y.transpose(1, 2).contiguous() if turn_y else x
+    return Inputs(pairs, x, x, y_turned, y, full, x_lengths, y_lengths)
+
+
+def _answer(x: Tensor) -> Answer | None:
+    if x.is_cuda and torch.cuda.is_current_stream_capturing():
+        return None
+    free = _answers.setdefault(x.get_device(), [])
+    if not free:
+        _made.append(Answer(x.is_cuda))
+        return _made[-1]
+    return free.pop()
+
+
+def _given(pairs: Pairs, name: str, lengths: Tensor | None, steps: int) -> Tensor | None:
+    """Lengths on the device, or None if they are all the steps; those that come from the CPU are checked there."""
+    if lengths is None:
+        return None
+    if lengths.is_cpu and len(lengths):
+        numbers = lengths.numpy()
+        least = numbers.min()
+        if least < 1 or numbers.max() > steps:
+            _check.lengths_range(pairs.op, name, lengths, steps)
+        if least == steps:
+            return None
+    return lengths.contiguous().to(pairs.x.device)
+
+
+def _limit(pairs: Pairs) -> float:
+    """Numbers up to here give costs that do not overflow, and values well below what stands for unreachable."""
+    channels = pairs.x.shape[2]
+    largest = 1e28 / (sum(pairs.steps) * pairs.scale)  # cost
+    square = min(largest * largest if pairs.root else largest, 1e37)
+    return math.sqrt(square / (4 * channels))
