@@ -11,21 +11,23 @@ from likewise.evaluation.significance import paired_test
 from likewise.recipes.common import spread
 
 SCORES = ("accuracy", "f1", "map")
+SETTINGS = ("data", "batch_size", "lr", "decay", "steps", "margin", "temperature", "global_weight")
 
 
 def print_tables(lines: list[dict]) -> None:
     """Means and spreads of every model, and how sure its difference from sgru is."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     table = Table(title="retrieval: validation on left-out subjects, and the test set")
-    for heading in ("run", "model", "runs", *SCORES, "best epoch", "s an epoch", "pairs/s"):
+    for heading in ("run", "model", "runs", *SCORES, "best step", "ms a step", "pairs/s"):
         table.add_column(heading, justify="left" if heading in ("run", "model") else "right")
-    mine = [line for line in lines if line.get("recipe") == "coupled_gru"]
+    own = [line for line in lines if line.get("recipe") == "coupled_gru"]
+    mine: list[dict] = [line | {"model": label} for line, label in zip(own, labels(own), strict=True)]
     for kind, name in dict.fromkeys((line["kind"], line["model"]) for line in mine):
         same = [line for line in mine if (line["kind"], line["model"]) == (kind, name)]
         table.add_row(
             kind, name, str(len(same)), *(spread([line[score] for line in same], "{:.3f}") for score in SCORES),
-            spread([line["best_epoch"] for line in same], "{:.0f}"),
-            spread([line["seconds_an_epoch"] for line in same], "{:.2f}"),
+            spread([line["best_step"] for line in same], "{:.0f}"),
+            spread([step_time(line) for line in same], "{:.2f}"),
             spread([line["pairs"] / line["test_seconds"] for line in same], "{:,.0f}"),
         )  # fmt: skip
     for line in lines:
@@ -35,15 +37,20 @@ def print_tables(lines: list[dict]) -> None:
     console.print(table)
     if any(line.get("candidates") for line in mine):
         console.print(candidates_table([line for line in mine if line.get("candidates")]))
-    for name in dict.fromkeys(line["model"] for line in mine if line["model"] != "sgru"):
+    for name in dict.fromkeys(line["model"] for line in mine if line["model"].split()[0] != "sgru"):
         for score in SCORES:
             a, b = paired(mine, name, score)
             if len(a) > 1:
                 test = paired_test(a, b)
                 console.print(
-                    f"{name} - sgru, {score}: {test.difference:+.3f} over {test.pairs} folds and seeds; "
+                    f"{name} - {twin(name)}, {score}: {test.difference:+.3f} over {test.pairs} folds and seeds; "
                     f"p = {test.permutation:.4f} (sign flips), {test.wilcoxon:.4f} (Wilcoxon)"
                 )
+
+
+def step_time(line: dict) -> float:
+    """Milliseconds of the device for each step, validations included: of so many trainings at once, its share."""
+    return 1000 * line["seconds"] / line["validation_steps"][-1] / line["together"]
 
 
 def candidates_table(lines: list[dict]) -> Table:
@@ -62,12 +69,23 @@ def candidates_table(lines: list[dict]) -> Table:
     return table
 
 
+def labels(lines: list[dict]) -> list[str]:
+    """The model of each line and, where lines differ in a setting, that setting: "cgru lr 0.01"."""
+    differ = [name for name in SETTINGS if len({line.get(name) for line in lines}) > 1]
+    return [" ".join([line["model"], *(f"{name} {line.get(name)}" for name in differ)]) for line in lines]
+
+
+def twin(label: str) -> str:
+    """The label of the siamese GRU of the same settings."""
+    return " ".join(["sgru", *label.split()[1:]])
+
+
 def paired(lines: list[dict], name: str, score: str) -> tuple[list[float], list[float]]:
-    """Scores of a model and of sgru on the folds and seeds that both have."""
+    """Scores of a model and of its twin on the folds and seeds that both have."""
     found = {model: {(line["kind"], line["number"]): line[score] for line in lines if line["model"] == model}
-             for model in (name, "sgru")}  # fmt: skip
-    both = sorted(found[name].keys() & found["sgru"].keys())
-    return [found[name][key] for key in both], [found["sgru"][key] for key in both]
+             for model in (name, twin(name))}  # fmt: skip
+    both = sorted(found[name].keys() & found[twin(name)].keys())
+    return [found[name][key] for key in both], [found[twin(name)][key] for key in both]
 
 
 def draw(lines: list[dict], folder: Path) -> None:
