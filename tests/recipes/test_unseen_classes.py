@@ -63,7 +63,7 @@ def test_sequences_from_the_file_to_the_table(tmp_path, capsys):
     assert [(line["validate"], line["fold"], line["seed"]) for line in lines] == [(False, None, 0), (False, None, 1)]
     assert [(line["classes"], line["test_classes"]) for line in folds] == [(3, 2), (2, 3)]
     assert (lines[1]["classes"], lines[1]["test_classes"]) == (5, 5)
-    assert lines[1]["epochs"] == report.best_epoch(folds)
+    assert lines[1]["epochs"] == report.best(folds).epoch
     assert set(lines[1]["recall"]) == {"1", "2", "4", "8"}
     assert 0 <= lines[1]["nmi"] <= 1
     assert len(lines[1]["curve"]) == lines[1]["epochs"]
@@ -194,13 +194,33 @@ def test_settings_of_losses_and_sweeps():
     assert recipe.settings_for("sad", "triplet", "none", {"lr": 0.1, "embedding": 8}).lr == 0.1
 
 
+def test_weights_are_chosen_on_held_out_classes(tmp_path, monkeypatch):
+    digits(tmp_path)
+
+    def run(settings, seed, train, scored, *, curve, folder):
+        good = 0.9 if settings.factor == 5 else 0.5
+        points = [{"epoch": e, "recall": {"1": good - abs(e - 2)}, "map_at_r": 0.1, "nmi": 0} for e in (1, 2, 3)]
+        return {"recall": {"1": good}, "nmi": 0.0, "knn": 0.0, "map_at_r": 0.1, "curve": points}
+
+    monkeypatch.setattr(recipe, "run", run)
+    job = recipe.Job(recipe.settings_for("sad", "proxy_nca", "jrd", {}), (0, 1), tmp_path, tune=True)
+    lines = recipe.work(job)
+    assert [(line["factor"], line["fold"], line["epochs"]) for line in lines] == [
+        *((factor, fold, 20) for factor in recipe.TRIED for fold in (0, 1)), (5, None, 2), (5, None, 2),
+    ]  # fmt: skip
+    alone = recipe.work(replace(job, settings=replace(job.settings, add="gdfl")))
+    assert [line["factor"] for line in alone] == [1, 1, 1, 1]
+    assert job.settings.weight("jrd") == 1
+    assert replace(job.settings, factor=5).weight("jrd") == 5
+
+
 def test_the_best_epoch_is_that_of_the_mean_of_folds():
     def line(*recalls):
         return {"curve": [{"epoch": i + 1, "recall": {"1": r}, "map_at_r": 0.5 + i} for i, r in enumerate(recalls)]}
 
-    assert report.best_epoch([line(0.1, 0.5, 0.4)]) == 2
-    assert report.best_epoch([line(0.1, 0.5, 0.4), line(0.1, 0.2, 0.4)]) == 3
-    assert report.best_epoch([line(0.3, 0.3)]) == 2  # by MAP@R
+    assert report.best([line(0.1, 0.5, 0.4)]) == report.Best(0.5, 1.5, 2)
+    assert report.best([line(0.1, 0.5, 0.4), line(0.1, 0.2, 0.4)]).epoch == 3
+    assert report.best([line(0.3, 0.3)]).epoch == 2  # by MAP@R
 
 
 def test_gains_are_against_the_same_seed_of_the_loss_alone():

@@ -87,8 +87,8 @@ def held_out(train: Part) -> list[tuple[Part, Part]]:
         raise SystemExit(f"error: {count} training classes are too few to hold some out")
     scored = (torch.arange(kept) * count) // kept + (count // kept - 1)
     rest = torch.tensor([k for k in range(count) if k not in set(scored.tolist())])
-    parts = train.of_classes(rest), train.of_classes(scored)
-    return [parts] if count >= FEW else [parts, parts[::-1]]
+    first, second = train.of_classes(rest), train.of_classes(scored)
+    return [(first, second)] if count >= FEW else [(first, second), (second, first)]
 
 
 def read_flowers_npz(source: Path, items: int | None) -> tuple[Part, Part]:

@@ -65,6 +65,7 @@ class Settings:
     weight_decay: float = 1e-4
     strength: float | None = None  # lambda of the adversaries, weight of the energy
     alpha: float | None = None  # weight of the similarity of classes
+    factor: float = 1.0  # of both, and of the ceiling: with --tune chosen for each row
     ceiling: float = 0.1  # of the adaptive adversary's lambda
     precision: str = "32-true"
 
@@ -81,7 +82,7 @@ class Settings:
     def weight(self, addition: str) -> float:
         """How much an addition counts."""
         given = self.strength if addition in BY_STRENGTH else self.alpha
-        return WEIGHTS[addition] if given is None else given
+        return self.factor * (WEIGHTS[addition] if given is None else given)
 
 
 def make_encoder(settings: Settings, channels: int) -> lw.Embedder:
@@ -147,7 +148,7 @@ def make_additions(settings: Settings, loss: Any) -> tuple[list[lw.Regularizer],
     if "soft_adv" in added:
         return terms, lw.SoftAdversary(settings.weight("soft_adv"))
     if "adapt_adv" in added:
-        return terms, lw.AdaptiveAdversary(settings.weight("adapt_adv"), ceiling=settings.ceiling)
+        return terms, lw.AdaptiveAdversary(settings.weight("adapt_adv"), ceiling=settings.factor * settings.ceiling)
     return terms, None
 
 

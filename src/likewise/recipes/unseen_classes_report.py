@@ -3,6 +3,7 @@
 import json
 import statistics
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -31,6 +32,7 @@ def line_name(line: dict) -> str:
     if line["loss"] == "untrained":
         return "untrained"
     values = [f"{name} {line[name]:g}" for name in ("strength", "alpha") if line.get(name) is not None]
+    values += [f"x {line['factor']:g}"] if line.get("factor", 1) != 1 else []
     return ", ".join([line["loss"] if line["add"] == "none" else f"{line['loss']} + {line['add']}", *values])
 
 
@@ -84,12 +86,25 @@ def run_of(line: dict) -> tuple:
     return line["loss"], line["seed"], line["fold"]
 
 
-def best_epoch(lines: list[dict]) -> int:
-    """The first epoch with the best Recall@1 and, among equals, MAP@R, in the mean of the lines' curves."""
-    by_epoch: dict[int, list[tuple[float, float]]] = {}
+@dataclass(frozen=True, order=True)
+class Best:
+    """An epoch, and how well it did: by Recall@1 and, among equals, MAP@R, in the mean of some lines' curves."""
+
+    recall: float
+    map_at_r: float
+    epoch: int
+
+
+def best(lines: list[dict]) -> Best:
+    """The best epoch of some lines, the first of equals."""
+    by_epoch: dict[int, list[dict]] = {}
     for point in (point for line in lines for point in line["curve"]):
-        by_epoch.setdefault(point["epoch"], []).append((recall_of(point), point["map_at_r"]))
-    return max(by_epoch, key=lambda epoch: tuple(map(statistics.mean, zip(*by_epoch[epoch], strict=True))))
+        by_epoch.setdefault(point["epoch"], []).append(point)
+    found = [
+        Best(statistics.mean(map(recall_of, same)), statistics.mean(point["map_at_r"] for point in same), epoch)
+        for epoch, same in by_epoch.items()
+    ]
+    return max(found, key=lambda one: (one.recall, one.map_at_r, -one.epoch))
 
 
 def mean(epochs: list[int]) -> str:
