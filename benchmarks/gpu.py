@@ -3,7 +3,9 @@
     python benchmarks/gpu.py [--rows FILE]
 
 A kernel whose values or gradients are wrong gets no time. "ms" is the time of a call as a user sees it, "graph_ms" that
-of its kernels alone, replayed from a CUDA graph: the difference is what the host takes to launch them.
+of its kernels alone, replayed from a CUDA graph: the difference is what the host takes to launch them. "host_ms" is how
+long the host was busy or waiting in the call, the GPU being idle when it began. The last row trains on sequences whose
+longest length changes at every step.
 """
 
 import argparse
@@ -18,7 +20,9 @@ import torch
 import triton
 from torch import Tensor
 
+from likewise import SoftDTW
 from likewise.ops.dtw import dtw, dtw_matrix, dtw_path
+from likewise.ops.gpu import common, tape
 from likewise.ops.rules import Rules
 from likewise.ops.soft_dtw import soft_dtw, soft_dtw_matrix
 from likewise.testing import TOLERANCE
@@ -51,6 +55,17 @@ def replayed(work: Callable[[], object]) -> float:
     return milliseconds(graph.replay)
 
 
+def on_the_host(work: Callable[[], object], repeats: int = 20) -> float:
+    """Median milliseconds until the call returns."""
+    found = []
+    for _ in range(repeats):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        work()
+        found.append((time.perf_counter() - begin) * 1e3)
+    return statistics.median(found)
+
+
 def error(found: Tensor, expected: Tensor) -> float:
     """Largest error, relative to the largest expected number."""
     return ((found.double().cpu() - expected).abs().max() / expected.abs().max()).item()
@@ -80,14 +95,16 @@ def soft(batch: int, steps: int, channels: int, bar: float) -> None:
     names = ("value", "gradient of x", "gradient of y")
     errors = {name: error(f, e) for name, f, e in zip(names, found, expected, strict=True)}
     a, b = x.to(DEVICE).requires_grad_(), y.to(DEVICE).requires_grad_()
+    distance = SoftDTW()
 
     def work() -> None:
-        torch.autograd.grad(soft_dtw(a, b).sum(), (a, b))
+        a.grad = b.grad = None
+        distance(a, b).sum().backward()
 
     def measure() -> dict[str, float]:
         work()
         torch.cuda.reset_peak_memory_stats()
-        times = {"ms": milliseconds(work), "graph_ms": replayed(work), "bar_ms": bar}
+        times = {"ms": milliseconds(work), "graph_ms": replayed(work), "bar_ms": bar, "host_ms": on_the_host(work)}
         times["peak_mib"] = torch.cuda.max_memory_allocated() / 2**20
         with torch.no_grad():
             times["forward_ms"] = milliseconds(lambda: soft_dtw(a, b))
@@ -95,6 +112,39 @@ def soft(batch: int, steps: int, channels: int, bar: float) -> None:
         return times
 
     report(f"soft_dtw forward and backward, B {batch}, T {steps}, C {channels}", errors, measure)
+
+
+def varying(steps: int = 50, batch: int = 64, channels: int = 9) -> None:
+    """Training steps whose longest lengths change: how many kernels they compile, and how long they take."""
+    torch.manual_seed(0)
+    lengths = torch.randint(20, 201, (steps, 2)).tolist()
+    check = [(1, 20), (16, 33), (200, 47)]
+    errors = {}
+    for n, m in check:
+        x, y = torch.randn(2, n, channels) / 3, torch.randn(2, m, channels) / 3
+        found = soft_dtw(x.to(DEVICE), y.to(DEVICE))
+        errors[f"value {n} x {m}"] = error(found, soft_dtw(x.double(), y.double()))
+
+    def measure() -> dict[str, float]:
+        common._ready.clear(), common._compiled.clear(), tape._tapes.clear()  # Triton's own files stay
+        times = []
+        for n, m in lengths * 2:
+            x = torch.randn(batch, n, channels, device=DEVICE, requires_grad=True)
+            y = torch.randn(batch, m, channels, device=DEVICE, requires_grad=True)
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+            soft_dtw(x, y).sum().backward()
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - begin)
+        return {
+            "kernels": len({id(kernel) for kernel in common._compiled.values()}),
+            "first_seconds": sum(times[:steps]),
+            "slowest_ms": max(times[:steps]) * 1e3,
+            "again_seconds": sum(times[steps:]),
+            "again_median_ms": statistics.median(times[steps:]) * 1e3,
+        }
+
+    report(f"soft_dtw training, {steps} steps of random lengths, B {batch}, C {channels}", errors, measure)
 
 
 def all_pairs(name: str, run: Callable[..., Tensor], count: int, steps: int, channels: int, **options: object) -> None:
@@ -139,6 +189,7 @@ def main() -> None:
     all_pairs("soft_dtw", soft_dtw_matrix, 1000, 256, 1)
     path(1000)
     path(10000)
+    varying()
     where = {
         "date": time.strftime("%Y-%m-%d"),
         "commit": os.environ.get("COMMIT", ""),

@@ -151,6 +151,48 @@ def test_work_in_several_chunks(monkeypatch):
     close(soft_dtw.value_with_grad(*there(*arguments)), cpu_soft_dtw._soft_dtw_with_grad(*arguments), 1e-9, "gradient")
 
 
+@pytest.mark.skipif(DEVICE == "cpu", reason="the interpreter does not compile")
+@pytest.mark.parametrize("channels", [1, 20])
+def test_lengths_that_triton_tells_apart_and_those_it_does_not(channels):
+    """Kernels are kept by the class of their numbers: what was compiled for one length must be right for another."""
+    torch.manual_seed(0)
+    lengths, plain = [1, 15, 16, 17, 31, 32, 33], Rules().plain()
+    for steps in (lengths, lengths[::-1], lengths):  # the last time launches are repeated from tapes
+        for n, m in [(n, m) for n in steps for m in steps]:
+            x, y = torch.randn(2, n, channels), torch.randn(2, m, channels)
+            soft, hard = (x, y, None, None, 1.0, False, *plain), (x, y, None, None, False, *plain)
+            found = soft_dtw.value_with_grad(*there(*soft))
+            close(found, cpu_soft_dtw._soft_dtw_with_grad(*soft), 1e-4, f"soft-DTW of {n} and {m} steps", scale=1e-2)
+            close(
+                soft_dtw.value(*there(*soft)), cpu_soft_dtw._soft_dtw(*soft), 1e-4, f"value of {n} and {m}", scale=1.0
+            )
+            close(dtw.value(*there(*hard)), cpu_dtw._dtw(*hard), 1e-4, f"DTW of {n} and {m} steps")
+            weights = torch.randn(2)
+            a, b = (t.to(DEVICE).requires_grad_() for t in (x, y))
+            (cpu_soft_dtw.soft_dtw(a, b) * weights.to(DEVICE)).sum().backward()
+            close((a.grad, b.grad), tuple(weights[:, None, None] * g for g in cpu_soft_dtw._soft_dtw_with_grad(*soft)[1:]),
+                  1e-4, f"gradient of {n} and {m} steps", scale=1e-2)  # fmt: skip
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="the answer comes from a GPU")
+def test_a_call_that_is_repeated_still_refuses_what_is_not_finite():
+    x, y = torch.randn(2, 5, 3, device=DEVICE), torch.randn(2, 4, 3, device=DEVICE)
+    arguments = (None, None, 1.0, False, *Rules().plain())
+    for _ in range(3):
+        fine = soft_dtw.value_with_grad(x, y, *arguments)[0]
+    y[1, 2, 0] = torch.nan
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"y\[1\] holds nan at step 2, channel 0"):
+            soft_dtw.value_with_grad(x, y, *arguments)
+    lengths = torch.tensor([4, 2], device=DEVICE)
+    assert_close(
+        soft_dtw.value_with_grad(x, y, None, lengths, *arguments[2:])[0][:1], fine[:1], 1e-5, "without the NaN"
+    )
+    for wrong in (0, 5):
+        with pytest.raises(ValueError, match=rf"y_lengths\[1\] is {wrong}; lengths must be between 1 and 4"):
+            soft_dtw.value_with_grad(x, y, None, torch.tensor([4, wrong], device=DEVICE), *arguments[2:])
+
+
 def test_many_pairs_go_to_lanes_and_few_to_diagonals(monkeypatch):
     used = []
     monkeypatch.setattr(gpu, "run_lanes", lambda pairs: used.append("lanes") or lanes.run_lanes(pairs))

@@ -7,7 +7,7 @@ from likewise.distances.alignment import PlanAlignment
 from likewise.distances.distance import Distance, Sequences, describe, full_lengths
 from likewise.ops.ground import GroundCost, at_least_float32, evaluate, is_fused, resolve
 from likewise.ops.rules import Rules
-from likewise.ops.soft_dtw import soft_dtw, soft_dtw_matrix, soft_dtw_plan
+from likewise.ops.soft_dtw import checked_soft_dtw, soft_dtw_matrix, soft_dtw_plan
 
 
 class SoftDTW(Distance):
@@ -55,7 +55,7 @@ class SoftDTW(Distance):
 
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (B,) of padded pairs."""
-        return soft_dtw(x, y, x_lengths, y_lengths, gamma=self.gamma, ground=self.ground, rules=self.rules)
+        return checked_soft_dtw(x, y, x_lengths, y_lengths, self.gamma, self.ground, self.rules)
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (N, M) of padded sequences."""

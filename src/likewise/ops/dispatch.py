@@ -119,7 +119,7 @@ def _with_derivative(run: torch._ops.OpOverload, derivative: type[torch.autograd
 
 def _run_triton(op: str, kernel: str, arguments: tuple[Any, ...]) -> Any:
     try:
-        run = _imported(kernel)
+        run = triton_function(kernel)
     except ImportError as error:
         _no_kernel(op, arguments, f"could not be imported ({error})")
     device = _device(arguments)
@@ -130,7 +130,8 @@ def _run_triton(op: str, kernel: str, arguments: tuple[Any, ...]) -> Any:
 
 
 @functools.cache
-def _imported(kernel: str) -> Callable[..., Any]:
+def triton_function(kernel: str) -> Callable[..., Any]:
+    """likewise.ops.op.gpu.function of "op.function", imported when first asked for."""
     folder, function = kernel.split(".")
     return getattr(importlib.import_module(f"likewise.ops.{folder}.gpu"), function)
 

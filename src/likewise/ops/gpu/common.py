@@ -2,6 +2,7 @@
 
 import functools
 import struct
+import threading
 from typing import Any
 
 import torch
@@ -72,6 +73,14 @@ def float64_bits(value: float) -> int:
     return struct.unpack("<q", struct.pack("<d", value))[0]
 
 
+class Recorder(threading.local):
+    """While ``calls`` is a list, it gets this thread's launches: what runs them, numbers and constants, tensors."""
+
+    calls: list[tuple[Any, tuple[Any, ...], tuple[Tensor, ...]]] | None = None
+
+
+recorder = Recorder()
+
 _ready: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}  # by every number and type: what runs it, and its end
 _compiled: dict[tuple[Any, ...], Any] = {}  # by what Triton may specialise a kernel for
 
@@ -95,10 +104,13 @@ def launch(
     if ready is not None and not unaligned & 15:
         run, rest = ready
         run(*pointers, *rest)
+        if recorder.calls is not None:
+            recorder.calls.append((run, rest, tensors))
         return
     options = {"num_warps": num_warps, "num_stages": 1}  # where loads ahead pay, they are written out
     interpreted = not isinstance(kernel, triton.runtime.JITFunction)
     if interpreted or unaligned & 15:
+        recorder.calls = None  # it cannot be repeated
         kernel[grid](*tensors, *numbers, **constants, **({} if interpreted else options))
         return
     if len(_ready) > 4096:
@@ -112,6 +124,8 @@ def launch(
     # It takes all arguments by position: it skips constants, and numbers that Triton made one because they are 1.
     run, rest = _ready[key] = compiled[(*grid, 1, 1)[:3]], (*numbers, *named)
     run(*pointers, *rest)
+    if recorder.calls is not None:
+        recorder.calls.append((run, rest, tensors))
 
 
 def _kinds(kernel: Any, numbers: tuple[int, ...], names: list[str]) -> list[int]:

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from likewise import _check
-from likewise.ops.gpu.common import ceil_div, float64_bits, float64_from, launch, power_of_2
+from likewise.ops.gpu.common import ceil_div, float64_bits, float64_from, launch, power_of_2, recorder
 from likewise.ops.gpu.pairs import Pairs
 
 STEPS = 64  # that a program looks at
@@ -73,23 +73,44 @@ def look_kernel(x, y, x_turned, y_turned, x_lengths, y_lengths, x_checked, y_che
 class Answer:
     """Two numbers that a kernel writes and the host reads, once the kernel is done."""
 
-    def __init__(self, on_gpu: bool) -> None:
+    def __init__(self, device: int) -> None:
+        on_gpu = device >= 0
         self.numbers = torch.zeros(2, dtype=torch.int32, pin_memory=on_gpu)
-        self.event: Any = torch.cuda.Event() if on_gpu else None
+        self.address = self.numbers.data_ptr()
         self._array = self.numbers.numpy()
+        self._event: Any = torch.cuda.Event() if on_gpu else None
+        self._free = _answers.setdefault(device, [])
+
+    def mark(self) -> None:
+        """Say that the kernel has been launched."""
+        if self._event is not None:
+            self._event.record()
 
     def take(self) -> tuple[bool, bool]:
-        """Wait, and return what was written."""
-        if self.event is not None:
-            self.event.synchronize()
-        first, second = self._array
+        """Wait for the kernel, return what it wrote, and be free for the next."""
+        if self._event is not None:
+            self._event.synchronize()
+        first, second = self._array.tolist()
         if first or second:
             self._array[:] = 0
-        return bool(first), bool(second)
+        self._free.append(self)
+        return first != 0, second != 0
 
 
 _answers: dict[int, list[Answer]] = {}  # by device, those that are not in use
 _made: list[Answer] = []  # all: a kernel may still write after an error has dropped its answer
+
+
+def free_answer(x: Tensor) -> Answer | None:
+    """An answer for the device of x; None while a CUDA graph is recorded, when there will be nothing to read."""
+    if x.is_cuda and torch.cuda.is_current_stream_capturing():
+        return None
+    device = x.get_device()
+    free = _answers.get(device)
+    if not free:
+        _made.append(Answer(device))
+        return _made[-1]
+    return free.pop()
 
 
 @dataclass
@@ -109,17 +130,16 @@ class Inputs:
 
     def take_progress(self, places: int) -> Tensor:
         """Zeros (places,) int32."""
-        if self.progress and len(self.progress[-1]) == places:
+        if self.progress and self.progress[-1].shape[0] == places:
             return self.progress.pop()
+        recorder.calls = None  # to repeat the launches would not be enough
         return self.x.new_zeros(places, dtype=torch.int32)
 
     def require_fine(self, *outcomes: Tensor) -> None:
         """Raise if a length is out of range, x or y is not finite, or costs overflowed on the way to the outcomes."""
-        if self.answer is None:  # a CUDA graph is being recorded: there is nothing to read yet
+        if self.answer is None:
             return
         huge, beyond = self.answer.take()
-        _answers[self.x.get_device()].append(self.answer)
-        self.answer = None
         if beyond:
             self.pairs.lengths()
         if huge:
@@ -136,7 +156,7 @@ def look(pairs: Pairs, *, turn_x: bool = False, turn_y: bool = False, places: in
     y_lengths = _given(pairs, "y_lengths", pairs.y_lengths, y_steps)
     full = x_lengths is None and y_lengths is None
     progress = x.new_empty((walks, places), dtype=torch.int32) if places else x
-    answer = _answer(x)
+    answer = free_answer(x)
     ready = Inputs(
         pairs,
         x,
@@ -173,8 +193,8 @@ def look(pairs: Pairs, *, turn_x: bool = False, turn_y: bool = False, places: in
         STEPS=STEPS,
         CHANNELS=min(32, power_of_2(channels)),
     )
-    if answer is not None and answer.event is not None:
-        answer.event.record()
+    if answer is not None:
+        answer.mark()
     return ready
 
 
@@ -188,27 +208,20 @@ def unlooked(pairs: Pairs, *, turn_y: bool = False) -> Inputs:
     return Inputs(pairs, x, x, y_turned, y, full, x_lengths, y_lengths)
 
 
-def _answer(x: Tensor) -> Answer | None:
-    if x.is_cuda and torch.cuda.is_current_stream_capturing():
+def unless_full(lengths: Tensor | None, steps: int) -> Tensor | None:
+    """None if every step is known to be real, without asking the GPU; else the lengths."""
+    if lengths is None or (lengths.is_cpu and not (lengths.numpy() != steps).any()):
         return None
-    free = _answers.setdefault(x.get_device(), [])
-    if not free:
-        _made.append(Answer(x.is_cuda))
-        return _made[-1]
-    return free.pop()
+    return lengths
 
 
 def _given(pairs: Pairs, name: str, lengths: Tensor | None, steps: int) -> Tensor | None:
     """Lengths on the device, or None if they are all the steps; those that come from the CPU are checked there."""
+    lengths = unless_full(lengths, steps)
     if lengths is None:
         return None
-    if lengths.is_cpu and len(lengths):
-        numbers = lengths.numpy()
-        least = numbers.min()
-        if least < 1 or numbers.max() > steps:
-            _check.lengths_range(pairs.op, name, lengths, steps)
-        if least == steps:
-            return None
+    if lengths.is_cpu:
+        _check.lengths_range(pairs.op, name, lengths, steps)
     return lengths.contiguous().to(pairs.x.device)
 
 

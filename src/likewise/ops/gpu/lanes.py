@@ -79,7 +79,7 @@ def lane_strip(x, y, row_buffer, top, n, m, C, x_step, y_step, scale, size, begi
         tl.store(row_buffer + j * LANES + lane, up)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["x_steps", "y_steps"])
 def lanes_kernel(x, y, values, row_buffers, x_lengths, y_lengths, tasks, blocks, x_steps, y_steps, C, x_items, y_items,
                  scale_bits, size_bits, LANES: tl.constexpr, ROWS: tl.constexpr, ALL_PAIRS: tl.constexpr,
                  SOFT: tl.constexpr, ROOT: tl.constexpr, WINDOW: tl.constexpr, OPEN_BEGIN: tl.constexpr,

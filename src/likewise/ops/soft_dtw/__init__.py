@@ -18,7 +18,7 @@ from torch import Tensor
 
 from likewise import _check
 from likewise.ops import cpu
-from likewise.ops.dispatch import are_plain, operator
+from likewise.ops.dispatch import are_plain, operator, triton_function
 from likewise.ops.ground import GroundCost, at_least_float32, evaluate, frames, is_fused, resolve, scaled, zero_padding
 from likewise.ops.ground import euclidean as euclidean_cost
 from likewise.ops.ground import sqeuclidean as squared_cost
@@ -52,6 +52,13 @@ def soft_dtw(
     ground = resolve("soft_dtw", ground)
     gamma = _check.positive("soft_dtw", "gamma", gamma)
     _check.pair("soft_dtw", x, y, x_lengths, y_lengths, paired=True)
+    return checked_soft_dtw(x, y, x_lengths, y_lengths, gamma, ground, rules)
+
+
+def checked_soft_dtw(
+    x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, gamma: float, ground: GroundCost, rules: Rules
+) -> Tensor:
+    """``soft_dtw`` of what has been checked: on a GPU, to check twice takes as long as a launch."""
     if not is_fused(ground):
         cost = evaluate("soft_dtw", ground, x, y, x_lengths, y_lengths)
         return soft_dtw_cost(cost, x_lengths, y_lengths, gamma=gamma, rules=rules).to(x.dtype)
@@ -291,9 +298,7 @@ def _weighted(x: Tensor, weights: Tensor) -> Tensor:
 def _both_weighted(x_grad: Tensor, y_grad: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     if torch.is_grad_enabled() or not are_plain((x_grad, y_grad, weights)):
         return _weighted(x_grad, weights), _weighted(y_grad, weights)
-    from likewise.ops.soft_dtw import gpu  # needs Triton, as the forward did
-
-    return gpu.weighted(x_grad, y_grad, weights)
+    return triton_function("soft_dtw.weighted")(x_grad, y_grad, weights)
 
 
 def _second_derivative(

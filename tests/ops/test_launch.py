@@ -1,0 +1,202 @@
+"""How the Triton kernels are compiled and launched: with addresses, as on a GPU, and without one."""
+
+import ctypes
+import os
+
+import pytest
+import torch
+
+import likewise.ops.soft_dtw as cpu_soft_dtw
+from likewise.ops.rules import Rules
+from likewise.testing import assert_close
+
+pytest.importorskip("triton")
+import triton
+
+from likewise.ops.gpu import common, costs, diagonals, gradients, inputs, tape
+from likewise.ops.soft_dtw import gpu as soft_dtw
+
+ON_GPU = torch.cuda.is_available() and os.environ["TRITON_INTERPRET"] == "0"
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),  # inf - inf in padding, in the interpreter
+    pytest.mark.skipif(ON_GPU, reason="stands in for a GPU"),
+]
+
+
+class FakeKernel(triton.runtime.JITFunction):
+    """Compiles like Triton's, and runs in the interpreter on what lies at the addresses that it is given."""
+
+    def __init__(self, interpreted, arg_names, do_not_specialize=()):
+        self.interpreted, self.arg_names, self.do_not_specialize = interpreted, arg_names, do_not_specialize
+        self.compiled_for, self.calls = [], []
+
+    def warmup(self, *arguments, grid, num_warps, num_stages, **constants):
+        tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
+        self.compiled_for.append(arguments[len(tensors) :])
+        return FakeCompiled(self, tensors, len(arguments))
+
+
+class FakeCompiled:
+    def __init__(self, kernel, tensors, count):
+        self.kernel, self.count = kernel, count
+        self.kinds = [
+            (t.dtype, t.untyped_storage().nbytes() + t.untyped_storage().data_ptr() - t.data_ptr()) for t in tensors
+        ]
+
+    def __getitem__(self, grid):
+        def run(*arguments):
+            kernel, tensors = self.kernel, len(self.kinds)
+            numbers, constants = arguments[tensors : self.count], arguments[self.count :]
+            kernel.calls.append((grid, numbers, constants))
+            if kernel.interpreted is not None:
+                there = [at(a, *kind) for a, kind in zip(arguments[:tensors], self.kinds, strict=True)]
+                names = kernel.arg_names[self.count :]
+                kernel.interpreted[grid](*there, *numbers, **dict(zip(names, constants, strict=True)))
+
+        return run
+
+
+def at(address, dtype, size):
+    return torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=dtype)
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    for module, name in ((common, "_ready"), (common, "_compiled"), (tape, "_tapes")):
+        monkeypatch.setattr(module, name, {})
+
+
+def test_lengths_that_change_do_not_compile_anew():
+    kernel = FakeKernel(None, ["x", "steps", "columns", "BLOCK"], do_not_specialize=["columns"])
+    x, lengths = torch.zeros(4), [*range(1, 200), 16, 1, 17]
+    for steps in lengths:
+        common.launch(kernel, (3, 2), (x,), (steps, steps), 4, BLOCK=32)
+    assert [numbers for numbers, *_ in kernel.compiled_for] == [1, 2, 16]  # one, any, a multiple of 16
+    assert [numbers for _, numbers, _ in kernel.calls] == [(steps, steps) for steps in lengths]
+    assert {(grid, constants) for grid, _, constants in kernel.calls} == {((3, 2, 1), (32,))}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"numbers": (1 << 40,)},
+        {"num_warps": 8},
+        {"tensors": (torch.zeros(4, dtype=torch.float64),)},
+        {"constants": {"BLOCK": 64}},
+    ],
+)
+def test_what_triton_tells_apart_is_compiled_apart(other):
+    kernel = FakeKernel(None, ["x", "steps", "BLOCK"])
+    for change in ({}, other, {}, other):
+        call = {"tensors": (torch.zeros(4),), "numbers": (5,), "num_warps": 4, "constants": {"BLOCK": 32}} | change
+        common.launch(kernel, (1,), call["tensors"], call["numbers"], call["num_warps"], **call["constants"])
+    assert len(kernel.compiled_for) == 2
+    assert len(kernel.calls) == 4
+
+
+def test_kinds_are_those_of_the_installed_triton():
+    try:
+        from triton._C.libtriton import native_specialize_impl
+        from triton.backends.nvidia.compiler import CUDABackend
+    except ImportError:
+        pytest.skip("this Triton specialises elsewhere")
+    edges = [0, 1, 2, 15, 16, -16, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63 - 1, 2**63, 2**64 - 1]
+    for specialized in (True, False):
+        known = [native_specialize_impl(CUDABackend, number, False, specialized, True) for number in edges]
+        kinds = [common._kind(number, specialized) for number in edges]
+        for a, first in zip(kinds, known, strict=True):
+            for b, second in zip(kinds, known, strict=True):
+                assert a != b or first == second, "one kernel for what Triton compiles twice"
+
+
+def test_tensors_off_16_bytes_go_through_triton():
+    kernel, ran = FakeKernel(None, ["x", "steps"]), []
+    FakeKernel.__getitem__ = lambda self, grid: lambda *a, **options: ran.append((grid, a[1:], options))
+    common.launch(kernel, (1,), (torch.zeros(8)[1:],), (5,), 4)
+    del FakeKernel.__getitem__
+    assert ran == [((1,), (5,), {"num_warps": 4, "num_stages": 1})]
+    assert not kernel.compiled_for
+
+
+@pytest.fixture
+def by_address(monkeypatch):
+    """Every kernel of soft-DTW runs on addresses."""
+    for module, name in (
+        (inputs, "look_kernel"),
+        (costs, "cost_kernel"),
+        (diagonals, "diagonals_kernel"),
+        (soft_dtw, "back_kernel"),
+        (gradients, "gradient_kernel"),
+        (gradients, "weighted_kernel"),
+    ):
+        kernel = getattr(module, name)
+        monkeypatch.setattr(module, name, FakeKernel(kernel, kernel.arg_names))
+
+
+@pytest.mark.parametrize(("channels", "rows", "root", "dtype"), [(2, 16, False, 4), (18, 4, True, 8)])
+def test_a_call_like_one_before_only_repeats_its_launches(channels, rows, root, dtype, by_address, monkeypatch):
+    monkeypatch.setattr(diagonals, "block_shape", lambda count, steps, processors: (rows, -(-steps // rows)))
+    torch.manual_seed(0)
+    dtype = {4: torch.float32, 8: torch.float64}[dtype]
+    launches = []
+
+    def launch(*arguments, **constants):
+        launches.append(arguments[0])
+        common.launch(*arguments, **constants)
+
+    for module in (inputs, costs, diagonals, soft_dtw, gradients):
+        monkeypatch.setattr(module, "launch", launch)
+    for repeat in range(3):
+        x, y = torch.randn(2, 7, channels, dtype=dtype), torch.randn(2, 6, channels, dtype=dtype)
+        arguments = (x, y, None, None, 0.7, root, *Rules().plain())
+        found, expected = soft_dtw.value_with_grad(*arguments), cpu_soft_dtw._soft_dtw_with_grad(*arguments)
+        for f, e in zip(found, expected, strict=True):
+            assert_close(f, e, 2e-4 if dtype == torch.float32 else 1e-9, f"call {repeat}", scale=1e-2)
+    assert len(launches) == 4 + (channels > 16), "the first call launches, the next two repeat it"
+    assert len(tape._tapes) == 1
+    y[1, 2, 0] = torch.nan
+    with pytest.raises(ValueError, match=r"soft_dtw: y\[1\] holds nan at step 2, channel 0"):
+        soft_dtw.value_with_grad(x, y, None, None, 0.7, root, *Rules().plain())
+
+
+def test_lengths_that_are_all_steps_are_none_and_others_are_not_repeated(by_address):
+    x, y = torch.randn(2, 5, 2), torch.randn(2, 5, 2)
+    rest = (1.0, False, *Rules().plain())
+    whole, some = torch.tensor([5, 5]), torch.tensor([5, 3])
+    for lengths in ((None, None), (whole, whole), (whole, None)):
+        soft_dtw.value_with_grad(x, y, *lengths, *rest)
+    assert len(tape._tapes) == 1
+    arguments = (x, y, some, whole, *rest)
+    common._compiled.clear()  # the stand-in knows the sizes of one call
+    common._ready.clear()
+    found, expected = soft_dtw.value_with_grad(*arguments), cpu_soft_dtw._soft_dtw_with_grad(*arguments)
+    assert_close(found[0], expected[0], 1e-5, "value")
+    assert len(tape._tapes) == 1
+    same = soft_dtw.value_with_grad(x, x, None, None, *rest)[0]
+    assert_close(same, cpu_soft_dtw._soft_dtw(x, x, None, None, *rest), 1e-5, "x with itself")
+    assert len(tape._tapes) == 2, "x with itself has a tape of its own"
+
+
+def test_the_lengths_that_a_kernel_checks(monkeypatch):
+    monkeypatch.setattr(inputs, "_given", lambda pairs, name, lengths, steps: lengths)  # as if on the GPU
+    monkeypatch.setattr(soft_dtw, "unless_full", lambda lengths, steps: lengths)
+    x, y, rest = torch.randn(2, 5, 2), torch.randn(2, 4, 2), (1.0, False, *Rules().plain())
+    x[0, 3:], y[1, 2:] = torch.nan, torch.inf
+    lengths = torch.tensor([3, 5]), torch.tensor([4, 2])
+    found, expected = (
+        soft_dtw.value_with_grad(x, y, *lengths, *rest),
+        cpu_soft_dtw._soft_dtw_with_grad(x, y, *lengths, *rest),
+    )
+    for f, e in zip(found, expected, strict=True):
+        assert_close(f, e, 1e-4, "with lengths", scale=1e-2)
+    for wrong in (0, 6):
+        with pytest.raises(ValueError, match=rf"soft_dtw: x_lengths\[1\] is {wrong}; lengths must be between 1 and 5"):
+            soft_dtw.value_with_grad(x, y, torch.tensor([3, wrong]), lengths[1], *rest)
+
+
+def test_weights_reach_both_gradients():
+    x, y, weights = torch.randn(3, 5, 2), torch.randn(3, 4, 2), torch.randn(6)[::2]
+    for w in (weights, torch.tensor(2.0).expand(3)):
+        found = gradients.weighted(x, y, w)
+        assert torch.equal(found[0], w[:, None, None] * x)
+        assert torch.equal(found[1], w[:, None, None] * y)
