@@ -10,6 +10,7 @@ import likewise as lw
 from likewise.recipes import audio_score
 from likewise.recipes.audio_slices import read_slices
 from tests.recipes.audio_problem import write_split
+from tests.recipes.foreign import second_device
 
 
 @pytest.fixture
@@ -61,6 +62,35 @@ def test_all_methods_make_a_table(data, capsys, monkeypatch):
     assert "mel TimeErr" in printed
     for feature in ("chroma", "mel"):
         assert (data / f"slice_{feature}.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("method", audio_score.BASE + audio_score.LEARNED)
+def test_nothing_is_left_on_the_cpu(data, method):
+    settings, seed = small(method=method, gamma=0.1, epochs=1, lr=1e-2), None if method in audio_score.BASE else 1
+    home = audio_score.run(settings, seed, *parts(data))[1]
+    with second_device():
+        away = audio_score.run(settings, seed, *(part.to("meta") for part in parts(data)))[1]
+    for name in ("time_err", "time_dev", "losses", "val_curve"):
+        assert home.get(name) == away.get(name)
+
+
+def test_another_device_is_drawn(data):
+    settings = small(method="decdtw")
+    with second_device():
+        audio_score.draw(data / "slice.png", (settings, settings), torch.nn.Identity(), parts(data)[2].to("meta"))
+    assert (data / "slice.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_report_of_several_files(data, capsys):
+    line = {"feature": "cqt", "method": "decdtw", "time_dev": 3.0, "time_dev_median": 2.0}
+    rows = [line | {"seed": seed, "time_err": 10.0 + seed, "time_err_median": 9.0} for seed in (1, 2, 3)]
+    base = line | {"method": "base_gdtw", "seed": None, "time_err": 20.0, "time_err_median": 19.0}
+    for name, part in (("a", [base, *rows[:2]]), ("b", [base, rows[2]])):
+        (data / name).write_text("".join(json.dumps(each) + "\n" for each in part))
+    audio_score.main(report=[data / "a", data / "b"])
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert next(cells for cells in printed if "decdtw" in cells)[3:10] == ["3", "│", "12.0", "±", "1.0", "(9.0)", "│"]
+    assert next(cells for cells in printed if "base_gdtw" in cells)[3:7] == ["1", "│", "20.0", "(19.0)"]
 
 
 def test_gdtw_finds_the_warp_that_made_the_data(data):

@@ -42,8 +42,10 @@ class Slices:
         return len(self.score)
 
     def __getitem__(self, index: slice | Tensor) -> "Slices":
-        """Some of the slices; the lengths stay where they are."""
-        of_lengths = index.cpu() if isinstance(index, Tensor) else index
+        """Some of the slices, by an index on the CPU; the lengths stay there."""
+        of_lengths = index
+        if isinstance(index, Tensor):
+            index = index.to(self.score.device)  # once for all: a copy back would wait for the device
         return Slices(
             self.score[index],
             self.performance[index],

@@ -2,23 +2,27 @@
 
     python -m likewise.recipes.place_recognition --seeds 3 --out results/place_recognition.jsonl
     python -m likewise.recipes.place_recognition --methods base_gdtw,decdtw --items 600 --plot query.png
+    python -m likewise.recipes.place_recognition --report one.jsonl --report other.jsonl      # a table of earlier runs
 
 A query is ten frames of a train ride in winter, at a speed that varies, and is aligned with 25 frames of the same track
 in summer that contain it. An encoder of single images is trained with a triplet loss first. base_dtw and base_gdtw
-align its features as they are; the others tune it through an alignment, for query and reference alike: softdtw lowers
-soft-DTW itself, along_gt GDTW's cost of the true warp, dilate the expected alignment's squared error (these two and
-softdtw are aligned with DTW, as base_dtw is), decdtw the squared maximum error of GDTW's warp.
+align its features as they are; the others tune it through an alignment, for query and reference alike: otam lowers
+soft-DTW with free ends, along_gt GDTW's cost of the true warp, dilate the expected alignment's squared error (these
+three are aligned with DTW, as base_dtw is), decdtw the mean error of GDTW's warp.
 
 Scores are shares of the test queries whose maximum error over their frames is below 1, 2, 3, 5 and 10 frames. The track
 is split in stretches with gaps between them. Everything is chosen on the validation stretches: the triplet loss's epoch
-by how often a winter frame's nearest summer frame is at most two frames off, GDTW's regularisation by the mean maximum
-error with the base features, the tuning's epoch by that of the learned ones. --validate scores there too, and leaves
-the test stretches alone. Each seed prints a JSON line, the end a table.
+by how often a winter frame's nearest summer frame is at most two frames off; by the mean maximum error GDTW's
+regularisation with the base features, where in the tuning to stop, looked at five times an epoch, and the
+regularisation once more with the tuned features. Tuning ends when two epochs brought nothing better. --validate scores
+there too, and leaves the test stretches alone. Each seed prints a JSON line, the end a table; seeds are independent,
+and may be processes of their own with one --out.
 
 Departures: the paper has 22,000 pairs of Oxford RobotCar and VGG-16 with NetVLAD, of which it tunes the last layers;
 these are Nordland's frames, ten seconds apart (nordland_sw_64x32.npz under --data-dir or $LIKEWISE_DATA), and a small
 network, all of which is tuned, with gradients of at most unit length. Frames so far apart look different, so a position
 between two frames means little, and DTW, which must match the frames that a query passes over, is at a disadvantage.
+decdtw lowers the mean error where the paper lowers the squared maximum: that hangs on the few queries that are far off.
 """
 
 import copy
@@ -38,14 +42,16 @@ from rich.table import Table
 from torch import Tensor
 
 import likewise as lw
-from likewise.recipes.audio_score import BASE, CONTINUOUS, LEARNED, named
-from likewise.recipes.common import emit
+from likewise.losses.otam import OTAM
+from likewise.recipes.audio_score import BASE, CONTINUOUS, named, read_lines
+from likewise.recipes.common import emit, spread
 from likewise.recipes.place_encoder import PlaceEncoder, best_encoder, encode, mirrored
 from likewise.recipes.place_sequences import Places, read_places
 from likewise.recipes.tuning import keep_module, read_module, tune
 
+LEARNED = ("otam", "along_gt", "dilate", "decdtw")
 THRESHOLDS = (1, 2, 3, 5, 10)  # frames
-REGS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+REGS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
 
 
 @dataclass(frozen=True)
@@ -53,7 +59,8 @@ class Settings:
     """One row of the table; the numbers are the paper's where it has them."""
 
     method: str = "decdtw"
-    reg: float = 0.1  # of GDTW
+    reg: float = 0.1  # of GDTW, while tuning
+    choose_reg: bool = True  # once more, for the tuned features
     grid: int = 49  # GDTW's nodes for each knot, the paper's 50 made to fit the 25 frames
     pace: float = 1.7  # frames of the reference that a frame of the query is taken to last: the training queries' mean
     gamma: float = 1.0  # of soft-DTW
@@ -62,6 +69,8 @@ class Settings:
     base_epochs: int = 30
     base_lr: float = 1e-3
     epochs: int = 10
+    checks: int = 5  # validations of an epoch
+    patience: int = 10  # of them in a row without a better one, after which no more follow
     batch_size: int = 8
     lr: float = 1e-4
     clip: float = 1.0  # longest gradient of a step
@@ -85,7 +94,7 @@ def main(
     reg: Annotated[float | None, typer.Option(help="GDTW's; else chosen on the validation pairs.")] = None,
     seeds: Annotated[int, typer.Option(help="How many runs.")] = 3,
     first_seed: Annotated[int, typer.Option(help="Where the seeds begin.")] = 0,
-    epochs: Annotated[int, typer.Option(help="Of tuning.")] = 10,
+    epochs: Annotated[int, typer.Option(help="Of tuning, at most.")] = 10,
     base_epochs: Annotated[int, typer.Option(help="Of the triplet loss, before it.")] = 30,
     batch_size: Annotated[int, typer.Option(help="Pairs of sequences in a step of tuning.")] = 8,
     lr: Annotated[float, typer.Option(help="Of tuning.")] = 1e-4,
@@ -96,8 +105,12 @@ def main(
     folder: Annotated[Path | None, typer.Option(help="Keep the state of each run here, and go on from it.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw one query before and after DecDTW.")] = None,
     device: Annotated[str | None, typer.Option(help="By default cuda if there is one.")] = None,
+    report: Annotated[list[Path] | None, typer.Option(help="Learn nothing: print the table of these lines.")] = None,
 ) -> None:
     """Find where winter's frames were taken, by features of single images and by tuned ones."""
+    if report:
+        print_table(read_lines(report, ("method", "seed", "validate")))
+        return
     chosen = named("method", methods, BASE + LEARNED)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     parts = read_places(data_dir or Path(os.environ.get("LIKEWISE_DATA", ".")))
@@ -109,8 +122,10 @@ def main(
     for seed in range(first_seed, first_seed + seeds):
         kept = None if folder is None else folder / f"base, seed {seed}.safetensors"
         base, about = base_encoder(settings, seed, train, val, kept)
-        if reg is not None or set(chosen) & set(CONTINUOUS):
-            settings = replace(settings, reg=reg or best_reg(settings, base, val))
+        if reg is not None:
+            settings = replace(settings, reg=reg, choose_reg=False)
+        elif set(chosen) & set(CONTINUOUS):
+            settings = replace(settings, reg=best_reg(settings, base, val))
         for method in chosen:
             row = replace(settings, method=method, **OF_METHOD.get(method, {}))  # type: ignore[arg-type]
             kept = None if folder is None else folder / f"{method}, seed {seed}.safetensors"
@@ -118,7 +133,7 @@ def main(
             lines.append(line | about | {"validate": validate})
             emit(lines[-1], out)
             if plot is not None and method == "decdtw" and seed == first_seed:
-                draw(plot, row, base, encoder, test)
+                draw(plot, (row, replace(row, reg=line.get("reg_chosen", row.reg))), (base, encoder), test)
     print_table(lines)
 
 
@@ -150,8 +165,11 @@ def run(
     if settings.method in LEARNED:
         encoder = copy.deepcopy(base)
         line |= learn(encoder, settings, seed, train, val, state)
-    errors = lw.position_error(*found_and_true(settings, encoder, test))
-    rooted = lw.trajectory_error(*found_and_true(settings, encoder, test))
+        if settings.method in CONTINUOUS and settings.choose_reg:
+            settings = replace(settings, reg=best_reg(settings, encoder, val))
+            line |= {"reg_chosen": settings.reg, "val_max_error_chosen": validation(settings, encoder, val)}
+    found = found_and_true(settings, encoder, test)
+    errors, rooted = lw.position_error(*found), lw.trajectory_error(*found)
     line |= {
         "below": {str(threshold): share for threshold, share in lw.share_below(errors, THRESHOLDS).items()},
         "max_error": float(errors.mean()),
@@ -177,14 +195,16 @@ def learn(
         lr=settings.lr,
         seed=seed,
         clip=settings.clip,  # a few warps have very long gradients
+        checks=settings.checks,
+        patience=settings.patience,
         state=state,
     )
     return {
-        "best_epoch": curves.best_epoch,
+        "best_epoch": curves.best_round / settings.checks,
         "val_max_error": min(curves.validation),
         "val_curve": [round(value, 3) for value in curves.validation],
         "losses": [float(f"{value:.5g}") for value in curves.losses],
-        "seconds_an_epoch": statistics.median(curves.seconds) if curves.seconds else 0.0,
+        "seconds_an_epoch": settings.checks * statistics.median(curves.seconds) if curves.seconds else 0.0,
     }
 
 
@@ -197,12 +217,14 @@ def sequences(
     images = torch.cat([places.summer[references.flatten()], places.winter[queries.flatten()]])
     features = encoder(images if generator is None else mirrored(images, generator))
     reference, query = features.split([references.numel(), queries.numel()])
-    return Sequences(reference.unflatten(0, references.shape), query.unflatten(0, queries.shape), places.truth[index])
+    truth = (queries - references[:, :1]).float()
+    return Sequences(reference.unflatten(0, references.shape), query.unflatten(0, queries.shape), truth)
 
 
-def soft_dtw_loss(settings: Settings, pairs: Sequences) -> Tensor:
-    """Soft-DTW itself, which looks at no truth."""
-    return lw.SoftDTW(settings.gamma, subsequence=True)(pairs.query, pairs.reference).mean()
+def otam_loss(settings: Settings, pairs: Sequences) -> Tensor:
+    """Soft-DTW with free ends, which looks at no truth."""
+    cost = torch.cdist(pairs.reference, pairs.query, compute_mode="donot_use_mm_for_euclid_dist").square()
+    return OTAM(settings.gamma)(cost)
 
 
 def along_gt_loss(settings: Settings, pairs: Sequences) -> Tensor:
@@ -219,12 +241,12 @@ def dilate_loss(settings: Settings, pairs: Sequences) -> Tensor:
 
 
 def dec_dtw_loss(settings: Settings, pairs: Sequences) -> Tensor:
-    """The squared maximum error of GDTW's warp."""
-    return lw.losses.MaxPositionError(power=2)(gdtw_warp(settings, pairs).values, pairs.truth)
+    """The mean error of GDTW's warp."""
+    return lw.losses.WarpError(power=1)(gdtw_warp(settings, pairs).values, pairs.truth)
 
 
 LOSSES: dict[str, Callable[[Settings, Sequences], Tensor]] = {
-    "softdtw": soft_dtw_loss,
+    "otam": otam_loss,
     "along_gt": along_gt_loss,
     "dilate": dilate_loss,
     "decdtw": dec_dtw_loss,
@@ -263,23 +285,23 @@ def validation(settings: Settings, encoder: PlaceEncoder, val: Places) -> float:
     return float(lw.position_error(*found_and_true(settings, encoder, val)).mean())
 
 
-def best_reg(settings: Settings, base: PlaceEncoder, val: Places) -> float:
-    """GDTW's regularisation with the least mean maximum error on the validation pairs, with the base features."""
+def best_reg(settings: Settings, encoder: PlaceEncoder, val: Places) -> float:
+    """GDTW's regularisation with the least mean maximum error on the validation pairs."""
     rows = [replace(settings, method="base_gdtw", reg=reg) for reg in REGS]
-    return min(rows, key=lambda row: validation(row, base, val)).reg
+    return min(rows, key=lambda row: validation(row, encoder, val)).reg
 
 
 def draw(
-    path: Path, settings: Settings, base: PlaceEncoder, tuned: PlaceEncoder, test: Places, item: int | None = None
+    path: Path, settings: tuple[Settings, Settings], encoders: tuple[PlaceEncoder, PlaceEncoder], test: Places
 ) -> None:
-    """Draw the warp of a query before and after tuning, by default of the one that gains most."""
+    """Draw the warp of the query that gains most, before and after tuning, with the settings of each."""
     from matplotlib.figure import Figure
 
     from likewise import viz
 
-    found = [found_and_true(settings, encoder, test) for encoder in (base, tuned)]
+    found = [found_and_true(given, encoder, test) for given, encoder in zip(settings, encoders, strict=True)]
     before, after = (lw.position_error(*each) for each in found)
-    item = int((before - after).argmax()) if item is None else item
+    item = int((before - after).argmax())
     frames = torch.arange(test.queries.shape[1]).float()[None]
     truth = lw.Warp(frames, found[0][1][item : item + 1])
     figure = Figure(figsize=(8.4, 4.0), layout="constrained")
@@ -300,11 +322,10 @@ def print_table(lines: list[dict]) -> None:
     table = Table(title=f"Place recognition: % of {where} queries with a maximum error below so many frames")
     for heading in ("method", "seeds", *(f"< {threshold}" for threshold in THRESHOLDS), "mean max. error"):
         table.add_column(heading, justify="left" if heading == "method" else "right")
-    for method in dict.fromkeys(line["method"] for line in lines):
+    for method in [method for method in BASE + LEARNED if any(line["method"] == method for line in lines)]:
         same = [line for line in lines if line["method"] == method]
-        shares = [100 * statistics.mean(line["below"][str(t)] for line in same) for t in THRESHOLDS]
-        error = statistics.mean(line["max_error"] for line in same)
-        table.add_row(method, str(len(same)), *(f"{share:.1f}" for share in shares), f"{error:.2f}")
+        shares = [spread([100 * line["below"][str(t)] for line in same], "{:.1f}") for t in THRESHOLDS]
+        table.add_row(method, str(len(same)), *shares, spread([line["max_error"] for line in same], "{:.2f}"))
     Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 

@@ -18,15 +18,15 @@ MOST_BYTES = 1 << 30  # of a file
 
 @dataclass
 class Curves:
-    """What is told of the epochs: the validation before any and after each, the mean losses, and the seconds."""
+    """What is told of the rounds: the validation before any and after each, the mean losses, and the seconds."""
 
     validation: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
     @property
-    def best_epoch(self) -> int:
-        """The epoch of the lowest validation, the last of equal ones; 0 is before any learning."""
+    def best_round(self) -> int:
+        """The round of the lowest validation, the last of equal ones; 0 is before any learning."""
         return len(self.validation) - 1 - self.validation[::-1].index(min(self.validation))
 
 
@@ -41,12 +41,16 @@ def tune(
     lr: float,
     seed: int,
     clip: float | None = None,
+    checks: int = 1,
+    patience: int | None = None,
     state: Path | None = None,
 ) -> Curves:
-    """Train a module with Adam, and leave it as it was after the epoch that was best by ``validate``, the least.
+    """Train a module with Adam, and leave it as it was after the round that was best by ``validate``, the least.
 
-    loss_of: the loss of the items of an index (B,), drawing what it likes from the epoch's generator.
-    state: where all that is needed to go on is kept after each epoch.
+    loss_of: the loss of the items of an index (B,), drawing what it likes from the round's generator.
+    checks: rounds of an epoch, each with as many of its batches and followed by a validation.
+    patience: stop after so many rounds in a row without a better one.
+    state: where all that is needed to go on is kept after each round.
     """
     optimizer = torch.optim.Adam(module.parameters(), lr)
     best, curves = copy.deepcopy(module.state_dict()), Curves()
@@ -54,21 +58,25 @@ def tune(
         best, curves = _resume(state, module, optimizer)
     else:
         curves.validation.append(validate())
-    for epoch in range(len(curves.losses), epochs):
-        start, total = time.perf_counter(), 0.0
-        generator = torch.Generator().manual_seed(1000 * seed + epoch)
-        for index in torch.randperm(items, generator=generator).split(batch_size):
+    for number in range(len(curves.losses), epochs * checks):
+        if patience is not None and number - curves.best_round >= patience:
+            break
+        start, total, seen = time.perf_counter(), 0.0, 0
+        generator = torch.Generator().manual_seed(1000 * seed + number // checks)
+        batches = torch.randperm(items, generator=generator).split(batch_size)[number % checks :: checks]
+        generator.manual_seed(generator.initial_seed() + (1 + number % checks) * 1_000_000)
+        for index in batches:
             loss = loss_of(index, generator)
             optimizer.zero_grad()
             loss.backward()
             if clip is not None:
                 nn.utils.clip_grad_norm_(module.parameters(), clip)
             optimizer.step()
-            total = total + loss.detach() * len(index)
-        curves.losses.append(float(total) / items)
+            total, seen = total + loss.detach() * len(index), seen + len(index)  # no number leaves the device
+        curves.losses.append(float(total) / max(seen, 1))
         curves.seconds.append(time.perf_counter() - start)
         curves.validation.append(validate())
-        if curves.best_epoch == epoch + 1:
+        if curves.best_round == number + 1:
             best = copy.deepcopy(module.state_dict())
         if state is not None:
             _keep(state, module, optimizer, best, curves)
