@@ -167,12 +167,11 @@ class MultiDimensional(Additive):
 
 
 def _project(weight: Tensor, positions: Tensor) -> Tensor:
-    """weight (R, C) times the features (B, C, P) of each position: (B, R, P), without turning the map around."""
-    if len(weight) == 1:
-        return weight.expand(len(positions), 1, -1) @ positions
-    if positions.mT.is_contiguous():
-        return nn.functional.linear(positions.mT, weight).mT
-    return nn.functional.conv1d(positions, weight[..., None])
+    """weight (R, C) times the features (B, C, P) of each position: (B, R, P)."""
+    if len(weight) <= positions.shape[2]:
+        # Gradients of the weight, one for each item (B, R, C) before they are summed, take no more than the map does.
+        return weight.expand(len(positions), -1, -1) @ positions
+    return nn.functional.linear(positions.mT, weight).mT
 
 
 def _weight(rows: int, columns: int) -> nn.Parameter:

@@ -36,7 +36,7 @@ import typer
 import likewise as lw
 from likewise.recipes import unseen_classes_report as report
 from likewise.recipes.common import emit
-from likewise.recipes.unseen_classes_data import LAYOUTS, READERS, Part, held_out, read
+from likewise.recipes.unseen_classes_data import LAYOUTS, READERS, SEQUENCES, SKELETONS, Part, held_out, read
 from likewise.recipes.unseen_classes_parts import (
     BY_ALPHA,
     BY_STRENGTH,
@@ -66,7 +66,7 @@ PAIRS = {"lr_backbone": 3e-4, "lr": 3e-4}  # the same, with losses that look at 
 BY_DATA: dict[str, dict[str, Any]] = {
     "flowers102": {},
     "omniglot": {"encoder": "small", "crop": 32, "area": 0.6, "flip": False, **LEARNT},
-    "utd_mhad": {"encoder": "tcn", "batch_size": 64, **LEARNT, "epochs": 40, "decay": 0.97},
+    **{data: {"encoder": "tcn", "batch_size": 64, **LEARNT, "epochs": 40, "decay": 0.97} for data in SKELETONS},
     "sad": {"encoder": "tcn", **LEARNT},
 }
 IN_FOLDERS = {"crop": 224}
@@ -174,7 +174,7 @@ def settings_for(data: str, loss: str, add: str, given: dict[str, Any]) -> Setti
     settings = Settings(data, loss, add, **values)
     if {"soft_adv", "adapt_adv"} <= settings.added:
         raise SystemExit("error: choose one of soft_adv and adapt_adv")
-    if (settings.encoder in FOR_SEQUENCES) != (data in ("sad", "utd_mhad")):
+    if (settings.encoder in FOR_SEQUENCES) != (data in SEQUENCES):
         raise SystemExit(f"error: {settings.encoder} does not take {data}")
     if "precision" not in given and torch.cuda.is_available() and settings.encoder in PRETRAINED:
         settings = replace(settings, precision="bf16-mixed")

@@ -1,8 +1,10 @@
 """Data for the recipe of unseen classes: some classes to learn from, others to be scored on.
 
 Flowers-102: classes 0 to 50 train, 51 to 101 test, 96 px. Omniglot: the first half of the characters trains. Skeletons
-of UTD-MHAD: 13 actions train, the other 14 test. Spoken Arabic Digits: digits 0 to 4 by the speakers of the training
-set, digits 5 to 9 by those of the test set. Image sets in their public layouts: see ``data.image_folders``.
+of UTD-MHAD: the first 13 actions train, the other 14 test. The former are gestures of the arms, while the latter have
+the whole body walk, jog, sit and squat; of utd_mixed, every other action trains. Spoken Arabic Digits: digits 0 to 4 by
+the speakers of the training set, digits 5 to 9 by those of the test set. Image sets in their public layouts: see
+``data.image_folders``.
 
 Someone who repeats an action or a word does it nearly alike, and any encoder, an untrained one too, finds that: items
 of people have groups, their subjects or speakers, and are to be found by items of others.
@@ -11,6 +13,7 @@ of people have groups, their subjects or speakers, and are to be found by items 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +28,8 @@ from likewise.recipes.few_shot_data import read_utd
 
 FLOWERS_TRAIN, FLOWERS_SIZE, UTD_TRAIN, SAD_TRAIN, FRAMES = 51, 96, 13, 5, 32
 FEW = 20  # classes, of which a quarter would be too easy to tell apart
+SKELETONS = {"utd_mhad", "utd_mixed"}
+SEQUENCES = {*SKELETONS, "sad"}
 LAYOUTS: dict[str, Callable] = {
     "folder": read_image_folder,
     "cub": read_cub,
@@ -116,10 +121,12 @@ def read_omniglot(source: Path, items: int | None) -> tuple[Part, Part]:
     return _part(images[train], labels[train]), _part(images[test], labels[test])
 
 
-def read_skeletons(source: Path, items: int | None) -> tuple[Part, Part]:
-    """UTD-MHAD: joints relative to the hip, 32 frames."""
+def read_skeletons(source: Path, items: int | None, *, mixed: bool = False) -> tuple[Part, Part]:
+    """UTD-MHAD: joints relative to the hip, 32 frames; mixed: every other action trains."""
     sequences, labels, subjects = read_utd(source, FRAMES)
     values, labels = torch.from_numpy(np.stack(sequences)), labels.astype(np.int64)
+    if mixed:
+        labels = labels // 2 + UTD_TRAIN * (labels % 2 == 0)  # odd ones first
     train, test = (
         _part(lw.Batch(values[kept]), labels[kept], subjects[kept]) for kept in _two(labels, UTD_TRAIN, items)
     )
@@ -148,6 +155,7 @@ READERS: dict[str, Callable[[Path, int | None], tuple[Part, Part]]] = {
     "flowers102": read_flowers_npz,
     "omniglot": read_omniglot,
     "utd_mhad": read_skeletons,
+    "utd_mixed": partial(read_skeletons, mixed=True),
     "sad": read_digits,
 }
 

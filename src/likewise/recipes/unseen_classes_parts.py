@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import likewise as lw
 from likewise.models.backbones import EfficientNetLite
 from likewise.models.random_crop import RandomCrop
-from likewise.recipes.unseen_classes_data import Part
+from likewise.recipes.unseen_classes_data import SKELETONS, Part
 from likewise.recipes.unseen_classes_sequences import InParts, Motion, TurnedSkeletons
 from likewise.regularizers import (
     EnergyConfusion,
@@ -38,6 +38,7 @@ ATTENDED = {
     "tcn": ("encoder.convolutions.0", "encoder.convolutions.1", "encoder.convolutions.2"),
     "gru": ("gru",),
 }
+HIDDEN = 16  # of attention over time; as wide as the last vector, it would take as long as a small encoder
 PRETRAINED = {"lite0"}
 FOR_SEQUENCES = {"tcn", "gru"}
 JITTER = {"offset": 0.3, "scale": 0.1, "noise": 0.2}  # of spoken digits, as the recipe of TAP chose them
@@ -88,16 +89,17 @@ class Settings:
 def make_encoder(settings: Settings, channels: int) -> lw.Embedder:
     """The embedding of a backbone's features, or of those that are attended."""
     name, layers = settings.encoder, ATTENDED[settings.encoder]
-    if settings.data == "utd_mhad":
+    if settings.data in SKELETONS:
         features, layers = Motion(ENCODERS[name](2 * channels), channels), [f"encoder.{layer}" for layer in layers]
     else:
         features = ENCODERS[name](channels)
     if name in PRETRAINED:
         lw.freeze_batch_norm(features)
     if "gdfl" in settings.added:
-        features = lw.AttendedFeatures(features, layers, with_last=name in FOR_SEQUENCES)
+        attention = lw.Additive(HIDDEN if name in FOR_SEQUENCES else None)
+        features = lw.AttendedFeatures(features, layers, attention, with_last=name in FOR_SEQUENCES)
     seen: nn.Module
-    if settings.data == "utd_mhad":
+    if settings.data in SKELETONS:
         seen = TurnedSkeletons(features)
     elif name in FOR_SEQUENCES:
         seen = lw.Jitter(features, **JITTER)
