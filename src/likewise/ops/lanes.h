@@ -1,10 +1,11 @@
 // Many alignments at once: each lane holds one pair, and one sweep over the columns keeps several rows in registers.
 //
 // What is computed at a cell is up to a Step:
-//     Step::Cell                           what a lane keeps of a cell; Step::unreachable(), step.origin(), step.above()
-//     step(diagonal, up, left, cost, i, j) the next cell
-//     Step::keep(cell, inside)             the cell where it is inside its window, unreachable elsewhere
-//     Step::kRows, Step::kStaggered        rows kept in registers, and whether they are staggered
+//     Step::Cell                      what a lane keeps of a cell; Step::unreachable(), step.origin(), step.above()
+//     Step::pend(diagonal, left)      what the next cell of a row needs of two of its neighbours, a Step::Pending
+//     step(pending, up, cost, i, j)   the next cell
+//     Step::keep(cell, inside)        the cell where it is inside its window, unreachable elsewhere
+//     Step::kRows, Step::kCostsAhead  rows kept in registers, and whether there is room for costs beside them
 #pragma once
 #include <type_traits>
 
@@ -85,18 +86,20 @@ template <class T> void add_apart(const T* sums, const int64_t* size, T* const* 
     }
 }
 
-// The rows of one strip inside their windows, the same for every lane or lane by lane.
+// The columns lo..hi of each row of one strip that are inside the window of any lane, and which lanes those are: all,
+// or those that have the column inside their own window.
 template <class T, int R> struct SharedWindow {
+    static constexpr bool kLanesDiffer = false;
     int64_t lo[R], hi[R];
-    INLINE bool anywhere() const { return false; }
-    INLINE bool inside(int r, int64_t j) const { return j >= lo[r] && j <= hi[r]; }
+    template <class Step> INLINE typename Step::Cell keep(typename Step::Cell cell, int, int64_t) const { return cell; }
 };
 template <class T, int R> struct LaneWindow {
-    I<T> lo[R], hi[R];
-    INLINE bool anywhere() const { return true; }
-    INLINE I<T> inside(int r, int64_t j) const {
+    static constexpr bool kLanesDiffer = true;
+    int64_t lo[R], hi[R];
+    I<T> lane_lo[R], lane_hi[R];
+    template <class Step> INLINE typename Step::Cell keep(typename Step::Cell cell, int r, int64_t j) const {
         const I<T> column = I<T>{} + static_cast<typename Lanes<T>::Bits>(j);
-        return (column >= lo[r]) & (column <= hi[r]);
+        return Step::keep(cell, (column >= lane_lo[r]) & (column <= lane_hi[r]));
     }
 };
 
@@ -106,26 +109,13 @@ template <class T, bool kShared> INLINE V<T> x_value(const T* x, int64_t index) 
     else return load(x + index * W<T>);
 }
 
-// Costs of R rows and the columns j..j + N - 1. With several channels, their sums run side by side and share what is
-// read of x and y; a single one of x stays in registers.
-template <class T, int R, bool kShared, bool kEuclidean, bool kOneChannel> struct BlockCosts {
+// Costs of R rows. With several channels, the sums of some columns run side by side and share what is read of x and y.
+template <class T, int R, bool kShared, bool kEuclidean> struct BlockCosts {
     const T *x, *y;
     int64_t channels;
-    V<T> x_only[R];
 
-    BlockCosts(const T* x, const T* y, int64_t channels) : x(x), y(y), channels(channels) {
-        if constexpr (kOneChannel)
-            for (int r = 0; r < R; ++r) x_only[r] = x_value<T, kShared>(x, r);
-    }
+    // Of the columns j..j + N - 1.
     template <int N> INLINE void operator()(int64_t j, V<T> (&cost)[N][R]) const {
-        if constexpr (kOneChannel) {
-#pragma GCC unroll 16
-            for (int r = 0; r < N * R; ++r) {
-                const V<T> difference = load(y + (j + r / R) * W<T>) - x_only[r % R];
-                cost[r / R][r % R] = kEuclidean ? max(difference, -difference) : difference * difference;
-            }
-            return;
-        }
 #pragma GCC unroll 16
         for (int r = 0; r < N * R; ++r) cost[r / R][r % R] = V<T>{};
         for (int64_t k = 0; k < channels; ++k) {
@@ -143,83 +133,82 @@ template <class T, int R, bool kShared, bool kEuclidean, bool kOneChannel> struc
     }
 };
 
+// The same, computed ahead for the columns first..last and kept in `scratch`.
+template <class T, int R> struct CostsAhead {
+    const V<T>* costs;
+
+    template <bool kShared, bool kEuclidean>
+    CostsAhead(const BlockCosts<T, R, kShared, kEuclidean>& block, int64_t first, int64_t last, Buffer<V<T>>& scratch) {
+        V<T>* to = scratch.reserve((last - first + 1) * R) - first * R;
+        costs = to;
+        const auto columns = [&](int64_t j, auto count) INLINE_LAMBDA {
+            V<T> cost[decltype(count)::value][R];
+            block(j, cost);
+            for (int r = 0; r < R * count.value; ++r) to[j * R + r] = cost[r / R][r % R];
+        };
+        int64_t j = first;
+        for (; j < last; j += 2) columns(j, std::integral_constant<int, 2>());
+        for (; j <= last; ++j) columns(j, std::integral_constant<int, 1>());
+    }
+    INLINE V<T> operator()(int r, int64_t j) const { return costs[j * R + r]; }
+};
+
+// Costs of a single channel, computed where they are needed.
+template <class T, int R, bool kShared, bool kEuclidean> struct CostsInPlace {
+    const T* y;
+    V<T> x[R];
+
+    CostsInPlace(const T* from, const T* y) : y(y) {
+        for (int r = 0; r < R; ++r) x[r] = x_value<T, kShared>(from, r);
+    }
+    INLINE V<T> operator()(int r, int64_t j) const {
+        const V<T> difference = subtract<T>(load(y + j * W<T>), x[r]);
+        return kEuclidean ? max(difference, -difference) : difference * difference;
+    }
+};
+
 // Advance `row` (the row above, one cell per column) by R rows, of which the first is `top`, over the columns
 // first..last; between inner_first and inner_last every row is inside its window. `corner` is left of row[first].
-template <class T, int R, bool kShared, bool kEuclidean, bool kOneChannel, class Step, class Window>
-INLINE void sweep_rows(const Step step, const T* x, const T* y, int64_t channels, const Window& window, int64_t top,
-                       int64_t first, int64_t last, int64_t inner_first, int64_t inner_last, typename Step::Cell corner,
-                       typename Step::Cell* row) {
+// Row r is r columns behind the first, so that no cell waits for another of its turn; `row` is read as far as they are
+// behind, beyond its end.
+template <class T, int R, class Step, class Window, class Costs>
+INLINE void sweep_rows(const Step step, const Costs& costs, const Window& window, int64_t top, int64_t first, int64_t last,
+                       int64_t inner_first, int64_t inner_last, typename Step::Cell corner, typename Step::Cell* row) {
     using Cell = typename Step::Cell;
-    const BlockCosts<T, R, kShared, kEuclidean, kOneChannel> costs(x, y, channels);
-    Cell left[R];
-    for (int r = 0; r < R; ++r) left[r] = Step::unreachable();
-    auto columns = [&](int64_t j, auto count, bool masked) INLINE_LAMBDA {
-        constexpr int N = decltype(count)::value;
-        V<T> cost[N][R];
-        costs(j, cost);
-#pragma GCC unroll 2
-        for (int c = 0; c < N; ++c) {
-            Cell up = row[j + c], diagonal = corner;
-            corner = up;
-#pragma GCC unroll 8
-            for (int r = 0; r < R; ++r) {
-                const Cell cell = step(diagonal, up, left[r], cost[c][r], top + r, j + c);
-                diagonal = left[r];
-                up = masked ? Step::keep(cell, window.inside(r, j + c)) : cell;
-                left[r] = up;
+    Cell cell[R];
+    typename Step::Pending pending[R];
+    each<R>([&](auto r) INLINE_LAMBDA {
+        cell[r] = Step::unreachable();
+        pending[r] = Step::pend(r > 0 ? Step::unreachable() : corner, Step::unreachable());
+    });
+    // On turn s, the rows from..to are at columns s - r.
+    const auto turn = [&](int64_t s, auto from, auto to, auto masked) INLINE_LAMBDA {
+        each<to - from + 1>([&](auto k) INLINE_LAMBDA {
+            constexpr int r = to - k;
+            const int64_t j = s - r;
+            const Cell up = r > 0 ? cell[r > 0 ? r - 1 : 0] : row[s];
+            Cell next = Step::unreachable();
+            if (!masked || (j >= window.lo[r] && j <= window.hi[r])) {
+                next = step(pending[r], up, costs(r, j), top + r, j);
+                if (masked) next = window.template keep<Step>(next, r, j);
             }
-            row[j + c] = up;
-        }
-    };
-    const std::integral_constant<int, 1> one;
-    const std::integral_constant<int, kOneChannel ? 1 : 2> several;
-    int64_t j = first;
-    for (; j < inner_first; ++j) columns(j, one, true);
-    for (; j + several.value - 1 <= inner_last; j += several.value) columns(j, several, false);
-    for (; j <= inner_last; ++j) columns(j, one, false);
-    for (; j <= last; ++j) columns(j, one, true);
-}
-
-// The same for steps that take long: row r is r columns behind the first, so that no cell waits for another of its
-// turn. The costs are computed ahead, and kept in `scratch`.
-template <class T, int R, bool kShared, bool kEuclidean, bool kOneChannel, class Step, class Window>
-INLINE void sweep_staggered(const Step step, const T* x, const T* y, int64_t channels, const Window& window, int64_t top,
-                            int64_t first, int64_t last, int64_t inner_first, int64_t inner_last,
-                            typename Step::Cell corner, typename Step::Cell* row, Buffer<V<T>>& scratch) {
-    using Cell = typename Step::Cell;
-    V<T>* costs = scratch.reserve((last - first + 2 * R) * R) - (first - R) * R;  // R columns more on either side
-    const BlockCosts<T, R, kShared, kEuclidean, kOneChannel> block(x, y, channels);
-    const auto columns = [&](int64_t j, auto count) INLINE_LAMBDA {
-        V<T> cost[decltype(count)::value][R];
-        block(j, cost);
-        for (int r = 0; r < R * count.value; ++r) costs[j * R + r] = cost[r / R][r % R];
-    };
-    int64_t j = first;
-    for (; j < last; j += 2) columns(j, std::integral_constant<int, 2>());
-    for (; j <= last; ++j) columns(j, std::integral_constant<int, 1>());
-    fill(costs + (first - R) * R, R * R, V<T>{});
-    fill(costs + (last + 1) * R, (R - 1) * R, V<T>{});
-    Cell cell[R], above[R];  // (r, j - 1) and (r - 1, j - 1)
-    for (int r = 0; r < R; ++r) cell[r] = above[r] = Step::unreachable();
-    above[0] = corner;
-    const auto turn = [&](int64_t s, bool masked) INLINE_LAMBDA {
-#pragma GCC unroll 8
-        for (int r = R - 1; r >= 0; --r) {
-            const int64_t column = s - r;
-            const Cell up = r > 0 ? cell[r > 0 ? r - 1 : 0] : masked && s > last ? Step::unreachable() : row[s];
-            const bool there = !masked || (column >= first && column <= last);
-            Cell next = there ? step(above[r], up, cell[r], costs[column * R + r], top + r, column) : Step::unreachable();
-            if (masked && there) next = Step::keep(next, window.inside(r, column));
-            above[r] = up;
+            pending[r] = Step::pend(up, next);
             cell[r] = next;
-        }
-        if (!masked || s - (R - 1) >= first) row[s - (R - 1)] = cell[R - 1];
+        });
+        if (to == R - 1 && (!masked || s - (R - 1) >= first)) row[s - (R - 1)] = cell[R - 1];
     };
-    // On turn s, row r is at column s - r.
+    const Constant<0> begin;
+    const Constant<R - 1> end;
+    const Constant<false> whole;
+    const Constant<true> masked;
+    // Rows that begin and end together need no mask: there are fewer of them on the first and last turns.
+    const bool together = inner_first == first && inner_last == last && last - first >= R - 1;
     int64_t s = first;
-    for (; s < min(inner_first + R - 1, last + R); ++s) turn(s, true);
-    for (; s <= inner_last; ++s) turn(s, false);
-    for (; s < last + R; ++s) turn(s, true);
+    if (together) each<R - 1>([&](auto r) INLINE_LAMBDA { turn(s++, begin, r, whole); });
+    else for (; s < min(inner_first + R - 1, last + R); ++s) turn(s, begin, end, masked);
+    for (; s <= inner_last; ++s) turn(s, begin, end, whole);
+    if (together) each<R - 1>([&](auto r) INLINE_LAMBDA { turn(s++, Constant<r + 1>(), end, whole); });
+    else for (; s < last + R; ++s) turn(s, begin, end, masked);
 }
 
 // The columns of row i inside the window of any lane.
@@ -240,7 +229,7 @@ template <class T> void union_row(const Window& window, const int64_t* n, const 
 template <class T, class Step> class LaneBlock {
 public:
     using Cell = typename Step::Cell;
-    explicit LaneBlock(const Problem& problem) : problem_(problem), row_(problem.y_steps) {}
+    explicit LaneBlock(const Problem& problem) : problem_(problem), row_(problem.y_steps + Step::kRows) {}
 
     // Calls ended(l, row) when row holds the last row of lane l.
     template <bool kShared, class Ended>
@@ -308,13 +297,14 @@ private:
             for (int64_t j = before_last_ + 1; j <= last; ++j) row_[j] = Step::unreachable();
         Cell corner = top == 0 ? step.origin() : Step::unreachable();
         if (first > before_first_) corner = row_[first - 1];
-        if (window.anywhere() || inner_first > inner_last) inner_first = last + 1, inner_last = last;
-        if constexpr (Step::kStaggered)
-            sweep_staggered<T, R, kShared, kEuclidean, kOneChannel>(step, x, y, problem_.channels, window, top, first, last,
-                                                                    inner_first, inner_last, corner, row_.get(), costs_);
+        if (window.kLanesDiffer || inner_first > inner_last) inner_first = last + 1, inner_last = last;
+        const auto sweep = [&](const auto& costs) INLINE_LAMBDA {
+            sweep_rows<T, R>(step, costs, window, top, first, last, inner_first, inner_last, corner, row_.get());
+        };
+        if constexpr (kOneChannel && !Step::kCostsAhead)
+            sweep(CostsInPlace<T, R, kShared, kEuclidean>(x, y));
         else
-            sweep_rows<T, R, kShared, kEuclidean, kOneChannel>(step, x, y, problem_.channels, window, top, first, last,
-                                                               inner_first, inner_last, corner, row_.get());
+            sweep(CostsAhead<T, R>(BlockCosts<T, R, kShared, kEuclidean>{x, y, problem_.channels}, first, last, costs_));
         before_first_ = first;
         before_last_ = last;
     }
@@ -336,17 +326,24 @@ private:
     template <int R>
     void set_window(LaneWindow<T, R>& window, const int64_t* n, const int64_t* m, int64_t widest, int64_t top,
                     int64_t& first, int64_t& last, int64_t&, int64_t&) const {
-        first = widest;
-        last = -1;
-        for (int r = 0; r < R; ++r)
+        for (int r = 0; r < R; ++r) {
+            window.lo[r] = widest;
+            window.hi[r] = -1;
             for (int l = 0; l < W<T>; ++l) {
                 int64_t lo = widest, hi = -1;  // a lane that has ended has no columns
                 if (top + r < n[l]) window_row(problem_.window, n[l], m[l], top + r, lo, hi);
-                window.lo[r][l] = static_cast<typename Lanes<T>::Bits>(lo);
-                window.hi[r][l] = static_cast<typename Lanes<T>::Bits>(hi);
-                first = min(first, lo);
-                last = max(last, hi);
+                window.lane_lo[r][l] = static_cast<typename Lanes<T>::Bits>(lo);
+                window.lane_hi[r][l] = static_cast<typename Lanes<T>::Bits>(hi);
+                window.lo[r] = min(window.lo[r], lo);
+                window.hi[r] = max(window.hi[r], hi);
             }
+        }
+        first = window.lo[0];
+        last = window.hi[0];
+        for (int r = 1; r < R; ++r) {
+            first = min(first, window.lo[r]);
+            last = max(last, window.hi[r]);
+        }
     }
 };
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <new>
+#include <type_traits>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -72,6 +73,19 @@ template <class T> INLINE V<T> keep(V<T> value, int64_t count) {
     return counting<T>() < cut ? value : V<T>{};
 }
 
+// a - b, on the units that multiply: those that add are the ones that compare, and DTW has two minima a cell.
+template <class T> INLINE V<T> subtract(V<T> a, V<T> b) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(T) == 4) return _mm512_fmsub_ps(a, splat(T(1)), b);
+    else return _mm512_fmsub_pd(a, splat(T(1)), b);
+#elif defined(__FMA__)
+    if constexpr (sizeof(T) == 4) return _mm256_fmsub_ps(a, splat(T(1)), b);
+    else return _mm256_fmsub_pd(a, splat(T(1)), b);
+#else
+    return a - b;
+#endif
+}
+
 // One bit per lane: the sign bits of a comparison's result.
 template <class T> INLINE uint32_t bits_of(I<T> mask) {
 #if defined(__AVX512DQ__)
@@ -100,6 +114,15 @@ template <class T> INLINE V<T> shift(V<T> a, V<T> b) {
 #else
     return __builtin_shuffle(b, a, counting<T>() + (W<T> - 1));
 #endif
+}
+
+// body(0), ..., body(N - 1), each a constant: what it indexes can stay in registers.
+template <int N> using Constant = std::integral_constant<int, N>;
+template <int N, class F> INLINE void each(const F& body) {
+    if constexpr (N > 0) {
+        each<N - 1>(body);
+        body(Constant<N - 1>());
+    }
 }
 
 // Aligned scratch that grows and is never initialised.

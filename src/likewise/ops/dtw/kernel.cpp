@@ -20,14 +20,16 @@ template <class T> struct HardStep {
     };
     // What 16 (or, for AVX-512, 32) registers hold beside the costs.
     static constexpr int kRows = kBytes == 64 ? 8 : 6;
-    static constexpr bool kStaggered = false;
+    static constexpr bool kCostsAhead = false;
+    using Pending = V<T>;
     bool open_begin;
 
     static INLINE Cell unreachable() { return {splat(kInfinity<T>)}; }
     INLINE Cell origin() const { return {V<T>{}}; }
     INLINE Cell above() const { return open_begin ? origin() : unreachable(); }
-    INLINE Cell operator()(Cell diagonal, Cell up, Cell left, V<T> cost, int64_t, int64_t) const {
-        return {min(min(diagonal.value, left.value), up.value) + cost};
+    static INLINE Pending pend(Cell diagonal, Cell left) { return min(diagonal.value, left.value); }
+    INLINE Cell operator()(Pending pending, Cell up, V<T> cost, int64_t, int64_t) const {
+        return {min(pending, up.value) + cost};
     }
     template <class Inside> static INLINE Cell keep(Cell cell, Inside inside) {
         return {inside ? cell.value : splat(kInfinity<T>)};

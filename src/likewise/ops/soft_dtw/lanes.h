@@ -25,7 +25,10 @@ template <class T> struct NoLaneShares {
 template <class T, class Record> struct SoftStep {
     using Cell = Scaled<T>;
     static constexpr int kRows = 4;
-    static constexpr bool kStaggered = true;
+    static constexpr bool kCostsAhead = true;
+    struct Pending {
+        Cell diagonal, left;
+    };
     T scale;  // of the costs: -1 / (gamma ln 2)
     bool open_begin;
     Record record;
@@ -34,9 +37,10 @@ template <class T, class Record> struct SoftStep {
     // Open at the beginning, a path enters cell (0, j) once; it has two neighbours above, each with a half.
     INLINE Cell origin() const { return {splat(T(1)), splat(open_begin ? T(-1) : T(0))}; }
     INLINE Cell above() const { return open_begin ? origin() : unreachable(); }
-    INLINE Cell operator()(Cell diagonal, Cell up, Cell left, V<T> cost, int64_t i, int64_t j) const {
+    static INLINE Pending pend(Cell diagonal, Cell left) { return {diagonal, left}; }
+    INLINE Cell operator()(Pending pending, Cell up, V<T> cost, int64_t i, int64_t j) const {
         const auto here = [&](V<T> from_up, V<T> from_left, V<T> sum) INLINE_LAMBDA { record(i, j, from_up, from_left, sum); };
-        return next_cell<T>(diagonal, up, left, cost * scale, here);
+        return next_cell<T>(pending.diagonal, up, pending.left, cost * scale, here);
     }
     template <class Inside> static INLINE Cell keep(Cell cell, Inside inside) {
         return {cell.mantissa, inside ? cell.exponent : splat(Format<T>::unreachable)};
