@@ -10,7 +10,7 @@ import torch
 import likewise.ops.dtw as cpu_dtw
 import likewise.ops.soft_dtw as cpu_soft_dtw
 from likewise.ops.rules import Rules
-from likewise.testing import TOLERANCE, assert_close
+from likewise.testing import TOLERANCE, assert_close, check_op
 from tests.ops.problems import random_problem
 
 pytest.importorskip("triton")
@@ -191,6 +191,23 @@ def test_a_call_that_is_repeated_still_refuses_what_is_not_finite():
     for wrong in (0, 5):
         with pytest.raises(ValueError, match=rf"y_lengths\[1\] is {wrong}; lengths must be between 1 and 4"):
             soft_dtw.value_with_grad(x, y, None, torch.tensor([4, wrong], device=DEVICE), *arguments[2:])
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="tests/ops/test_soft_dtw.py does the same on the CPU")
+def test_the_contract_and_second_derivatives_on_a_gpu():
+    torch.manual_seed(0)
+    x, y = (torch.randn(2, t, 2, dtype=torch.float64, device=DEVICE, requires_grad=True) for t in (5, 4))
+    lengths = torch.tensor([5, 3], device=DEVICE), torch.tensor([2, 4], device=DEVICE)
+    for given in ((None, None), lengths):
+        check_op(torch.ops.likewise.soft_dtw_with_grad.default, (x, y, *given, 0.7, False, *Rules().plain()))
+        assert torch.autograd.gradgradcheck(
+            lambda a, b, given=given: cpu_soft_dtw.soft_dtw(a, b, *given, gamma=0.6), (x, y)
+        )
+    found = []
+    for run in (cpu_soft_dtw.soft_dtw, torch.compile(cpu_soft_dtw.soft_dtw, fullgraph=True, backend="aot_eager")):
+        value = run(x, y)
+        found.append((value.detach(), *torch.autograd.grad(value.sum(), (x, y))))
+    close(found[1], tuple(t.cpu() for t in found[0]), 1e-12, "compiled")
 
 
 def test_many_pairs_go_to_lanes_and_few_to_diagonals(monkeypatch):

@@ -2,11 +2,14 @@
 
 import ctypes
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import likewise.ops.soft_dtw as cpu_soft_dtw
+from likewise.ops import dispatch
 from likewise.ops.rules import Rules
 from likewise.testing import assert_close
 
@@ -200,3 +203,21 @@ def test_weights_reach_both_gradients():
         found = gradients.weighted(x, y, w)
         assert torch.equal(found[0], w[:, None, None] * x)
         assert torch.equal(found[1], w[:, None, None] * y)
+
+
+def test_only_plain_tensors_go_past_the_dispatcher():
+    on_gpu, x = SimpleNamespace(is_cuda=True), torch.randn(2, 3, 1)
+
+    class Subclass(torch.Tensor):
+        pass
+
+    assert dispatch.are_plain((on_gpu, x, None, 1.0))
+    assert dispatch.are_plain((on_gpu, torch.nn.Parameter(x)))
+    assert not dispatch.are_plain((x, x))  # the CPU has its own way
+    assert not dispatch.are_plain((on_gpu, x.as_subclass(Subclass)))
+    with FakeTensorMode():
+        assert not dispatch.are_plain((on_gpu, x))
+    seen = []
+    torch.func.vmap(lambda t: seen.append(dispatch.are_plain((on_gpu, t))) or t)(x)
+    torch.jit.trace(lambda t: seen.append(dispatch.are_plain((on_gpu, t))) or t, x, check_trace=False)
+    assert seen == [False, False]

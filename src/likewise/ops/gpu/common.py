@@ -130,8 +130,7 @@ def launch(
 
 def _kinds(kernel: Any, numbers: tuple[int, ...], names: list[str]) -> list[int]:
     """What a kernel may be specialised for in each number: whether it is 1, a multiple of 16, and its width."""
-    general = kernel.do_not_specialize
-    return [_kind(number, name not in general) for number, name in zip(numbers, names, strict=False)]
+    return [_kind(number, name not in kernel.do_not_specialize) for number, name in zip(numbers, names, strict=False)]
 
 
 def _kind(number: int, specialized: bool) -> int:

@@ -48,8 +48,9 @@ def look_through(frames, turned, lengths, checked, answer, item, steps, C, limit
 
 @triton.jit(do_not_specialize=["x_items", "x_steps", "y_steps", "places", "limit_bits"])
 def look_kernel(x, y, x_turned, y_turned, x_lengths, y_lengths, x_checked, y_checked, progress, answer, x_items,
-                x_steps, y_steps, places, limit_bits, C, GIVEN_X: tl.constexpr, GIVEN_Y: tl.constexpr,
-                TURN_X: tl.constexpr, TURN_Y: tl.constexpr, STEPS: tl.constexpr, CHANNELS: tl.constexpr):  # fmt: skip
+                x_steps, y_steps, places, limit_bits, C, FULL: tl.constexpr, GIVEN_X: tl.constexpr,
+                GIVEN_Y: tl.constexpr, TURN_X: tl.constexpr, TURN_Y: tl.constexpr, STEPS: tl.constexpr,
+                CHANNELS: tl.constexpr):  # fmt: skip
     """x and y (items, steps, C) turned to (items, C, steps); lengths kept within 1..steps; `progress` (places,) zeroed.
 
     `answer` gets 1 in its first place where a number is beyond the limit or not finite, in its second where a length
@@ -61,7 +62,6 @@ def look_kernel(x, y, x_turned, y_turned, x_lengths, y_lengths, x_checked, y_che
         place = first + tl.arange(0, 128)
         tl.store(progress + place, tl.zeros((128,), tl.int32), mask=place < places)
     limit = float64_from(limit_bits).to(x.dtype.element_ty)
-    FULL: tl.constexpr = not (GIVEN_X or GIVEN_Y)
     if item < x_items:
         look_through(x, x_turned, x_lengths, x_checked, answer, item, x_steps, C, limit, GIVEN_X, FULL, TURN_X, STEPS,
                      CHANNELS)  # fmt: skip
@@ -186,6 +186,7 @@ def look(pairs: Pairs, *, turn_x: bool = False, turn_y: bool = False, places: in
         ),
         (len(x), x_steps, y_steps, walks * places, float64_bits(_limit(pairs)), channels),
         4,
+        FULL=full,
         GIVEN_X=x_lengths is not None,
         GIVEN_Y=y_lengths is not None,
         TURN_X=turn_x,
