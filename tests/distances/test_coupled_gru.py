@@ -193,6 +193,16 @@ def test_matrix_equals_pairs_with_gradients(hidden):
             assert_close(a, b, 1e-10, f"gradient of {name}")
 
 
+@pytest.mark.parametrize("hidden", [(4,), (3, 5)])
+def test_listed_pairs_are_cells_of_the_matrix(hidden):
+    net, x, y = network(hidden=hidden), sequences([5, 1, 7, 3]), sequences([4, 2, 1], seed=1)
+    rows, columns = torch.tensor([3, 0, 0, 2, 3]), torch.tensor([0, 2, 2, 1, 1])
+    assert_close(net.between(x, y, rows, columns), net.matrix(x, y)[rows, columns], 1e-12, "pairs")
+    assert net.between(x, x, rows[:0], columns[:0]).shape == (0,)
+    with torch.no_grad():
+        assert_close(net.between(x, x, rows, columns), net.matrix(x)[rows, columns], 1e-12, "pairs of one batch")
+
+
 def test_matrix_in_chunks(monkeypatch):
     net, x, y = network(hidden=(3, 5)), sequences([5, 1, 7, 3]), sequences([4, 2, 1], seed=1)
     whole = net.matrix(x, y)

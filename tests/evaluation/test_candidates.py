@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from likewise import DTW, Batch, Euclidean, Metric, NearestNeighbors, evaluate, evaluate_matrix
+from likewise import DTW, Batch, CoupledGRU, Euclidean, Metric, NearestNeighbors, evaluate, evaluate_matrix
 from likewise.evaluation.candidates import Candidates
 
 
@@ -44,6 +44,15 @@ def test_it_ranks_as_a_plain_loop_does(own, keep, chunk):
     agree(found, expected)
     if keep == 10**9:
         agree(found, evaluate(DTW(), (x, labels), references, ks=(1, 3)))
+
+
+def test_pairs_by_their_places_are_the_same_pairs(monkeypatch):
+    (x, labels), references = problem(), problem(23, 1)
+    torch.manual_seed(0)
+    dear, candidates = CoupledGRU(2, hidden=(3,)), Candidates(Euclidean(), 5)
+    found = evaluate(dear, (x, labels), references, candidates=candidates, chunk=4)
+    monkeypatch.setattr(CoupledGRU, "between", None)
+    agree(found, evaluate(dear, (x, labels), references, candidates=candidates))
 
 
 def test_equal_distances_count_together():

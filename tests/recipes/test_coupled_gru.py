@@ -96,14 +96,15 @@ def test_the_size_of_shl_runs_small(tmp_path, capsys):
     assert train.sequences.values.shape == (16, 300, 36)
 
 
-def training(model="cgru", graphs=True, **settings):
+def training(model="cgru", graphs=True, device="cpu", **settings):
     """A training on 24 random sequences of three classes."""
     random = torch.Generator().manual_seed(0)
     y = torch.arange(24) % 3
     x = 0.3 * torch.randn(24, 8, 9, generator=random) + y[:, None, None]
     chosen = Settings(model=model, hidden=(4,), batch_size=6, **settings)
     torch.manual_seed(1)
-    return Training(chosen, recipe.build(chosen, 9), x, y, (x[:9], y[:9], x[9:], y[9:]), seed=2, graphs=graphs)
+    distance, validation = recipe.build(chosen, 9).to(device), (x[:9].to(device), y[:9], x[9:].to(device), y[9:])
+    return Training(chosen, distance, x.to(device), y.to(device), validation, seed=2, graphs=graphs)
 
 
 @pytest.mark.parametrize("model", ["sgru", "cgru"])
@@ -144,6 +145,19 @@ def test_the_best_weights_are_kept_and_patience_ends(monkeypatch):
     assert (found.record.best_step, found.record.best) == (4, (0.9, 0.0))
     assert len(found.record.norms) == len(found.record.losses) == 4
     assert all(torch.equal(value, weights[1][name]) for name, value in found.distance.state_dict().items())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("model", ["sgru", "cgru"])
+def test_a_recorded_step_is_the_same_step(model):
+    plain = training(model, graphs=False, steps=12, val_every=6)
+    recorded = [training(model, graphs=graphs, device="cuda", steps=12, val_every=6) for graphs in (True, False, True)]
+    train_together(recorded)
+    train_together([plain])
+    for found in recorded:
+        torch.testing.assert_close(found.losses.cpu(), plain.losses, rtol=1e-3, atol=1e-3)
+        assert found.record.steps == [6, 12]
+    assert [found.graphs for found in recorded] == [True, False, True]
 
 
 @pytest.mark.parametrize("model", ["sgru", "cgru"])

@@ -153,6 +153,18 @@ class CoupledGRU(Distance):
         whole = half.new_zeros(len(gx), len(gx)).index_put((rows, columns), half)
         return (whole + whole.T).to(x.dtype)
 
+    def between(self, x: Sequences, y: Sequences, rows: Tensor, columns: Tensor) -> Tensor:
+        """Distances (P,) of x[rows[p]] and y[columns[p]]; the input of each sequence is read once, not once a pair.
+
+        Example:
+            >>> x, pairs = torch.randn(3, 8, 1), torch.tensor([[0, 0], [1, 2]])
+            >>> CoupledGRU(1, hidden=(4,)).between(x, x, *pairs).shape
+            torch.Size([2])
+        """
+        x, y, x_lengths, y_lengths = self._pair(x, y, paired=False)
+        gx, gy, n, m = self._prepare(x, y, x_lengths, y_lengths)
+        return self._in_chunks(gx, gy, n, m, rows.to(x.device), columns.to(x.device)).to(x.dtype)
+
     def align(self, x: Sequences, y: Sequences) -> CoupledAlignment:
         """The trajectories of both networks, and the coupling between them at every step."""
         x, y, x_lengths, y_lengths = self._pair(x, y, paired=True)

@@ -76,13 +76,18 @@ def embedded(metric: Any, items: Any, others: Any) -> tuple[Any, Any, Any]:
 def rerank(op: str, cheap: Tensor, distance: Any, x: Any, y: Any, keep: int) -> tuple[Tensor, Tensor]:
     """The ``keep`` nearest references of each row of ``cheap``, in order of place, and their dear distances: (n, keep).
 
-    cheap: (n, M), as ``ready_strip`` gives it. x: the n items; y: all M references.
+    cheap: (n, M), as ``ready_strip`` gives it. x: the n items; y: all M references. A distance that has ``between``, as
+    CoupledGRU has, gets the pairs by their places; another, the sequences of each pair.
     """
     chosen = ranking.nearest(cheap, keep).sort(1).values.cpu()
     rows = torch.arange(len(chosen)).repeat_interleave(keep)
-    parts = []
-    for part in torch.arange(rows.numel()).split(_pairs_at_once(x, y)):
-        D = distance(_gathered(x, rows[part]), _gathered(y, chosen.flatten()[part]))
+    columns, parts = chosen.flatten(), []
+    between = getattr(distance, "between", None)
+    for part in torch.arange(rows.numel()).split(max(1, rows.numel()) if between else _pairs_at_once(x, y)):
+        if between:
+            D = between(x, y, rows[part], columns[part])
+        else:
+            D = distance(_gathered(x, rows[part]), _gathered(y, columns[part]))
         if D.isnan().any():
             _check.refuse(op, "the metric gives NaN for a candidate")
         parts.append(D.float() if D.dtype in (torch.float16, torch.bfloat16) else D)

@@ -13,7 +13,7 @@ folds: the 21 training subjects make seven folds. Three subjects are left out, t
 test: the best weights on the subjects of fold (seed mod 7); the test set then finds all 7,352 training sequences, 21.7
 million pairs. Settings are those chosen on the folds, and nothing is chosen on test data.
 
-Trainings run side by side, twelve at a time (--together), and a run whose line --out has already is not run again.
+Trainings run side by side, 18 at a time (--together), and a run whose line --out has already is not run again.
 Each run prints a JSON line, the end a table, and a paired test of every model against sgru over the folds and seeds
 that both have (exact sign-flip permutation test, and Wilcoxon's). --figures draws Figure 3 (norm of the coupling and
 loss), Figure 4 (noise), and the synchronisation error over time. --report does all that from lines of earlier runs;
@@ -94,7 +94,7 @@ def main(
     margin: list[float] = [Settings.margin],  # noqa: B006
     temperature: list[float] = [Settings.temperature],  # noqa: B006
     global_weight: list[float] = [Settings.global_weight],  # noqa: B006
-    together: Annotated[int, typer.Option(help="Trainings that share the device.")] = 12,
+    together: Annotated[int, typer.Option(help="Trainings that share the device.")] = 18,
     graphs: Annotated[bool, typer.Option(help="On a GPU, record a step and replay it.")] = True,
     candidates: Annotated[bool, typer.Option(help="Score the coupled models by candidates too.")] = False,
     noise: Annotated[bool, typer.Option(help="Measure distances under noise, after test runs.")] = True,

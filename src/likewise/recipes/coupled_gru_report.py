@@ -95,6 +95,8 @@ def draw(lines: list[dict], folder: Path) -> None:
     from likewise.viz import dynamics
 
     folder.mkdir(parents=True, exist_ok=True)
+    own = [line for line in lines if line.get("recipe") == "coupled_gru"]
+    lines = [line | {"model": label} for line, label in zip(own, labels(own), strict=True)]
     for line in lines:
         if line.get("norms"):
             figure = Figure(figsize=(9, 3.4), layout="constrained")
@@ -107,8 +109,8 @@ def draw(lines: list[dict], folder: Path) -> None:
         kinds = [kind for kind in ("positive", "negative") if kind in found]
         if kinds:
             figure = Figure(figsize=(6, 4), layout="constrained")
-            labels = [f"{kind} pairs" for kind in kinds]
-            dynamics.synchronization([found[kind] for kind in kinds], labels=labels, ax=figure.subplots())
+            names = [f"{kind} pairs" for kind in kinds]
+            dynamics.synchronization([found[kind] for kind in kinds], labels=names, ax=figure.subplots())
             figure.savefig(folder / f"{line['model']} {line['kind']} {line['number']} synchronisation.png", dpi=150)
     noisy = [line for line in lines if "noise" in line]
     if noisy:

@@ -130,6 +130,7 @@ class Training:
             self.step()
         return graph
 
+    @torch.no_grad()
     def validate(self, done: int, seconds: float) -> None:
         """Score the network after ``done`` steps, keep its weights if they are the best, and note how it goes."""
         queries, labels, references, reference_labels = self.validation
@@ -140,7 +141,7 @@ class Training:
         record.losses.append(statistics.mean(self.losses[last:done].tolist()))
         record.accuracies.append(scores.accuracy)
         if isinstance(self.distance, CoupledGRU):
-            record.norms.append(float(coupling_norm(self.distance).detach()))
+            record.norms.append(float(coupling_norm(self.distance)))
         record.seconds = seconds
         if found > record.best:
             record.best, record.best_step = found, done
