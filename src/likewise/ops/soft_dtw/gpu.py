@@ -13,13 +13,14 @@ from likewise.ops.gpu.common import launch
 from likewise.ops.gpu.costs import skewed_costs
 from likewise.ops.gpu.diagonals import FEW_CHANNELS, STEPS, Record, places, row_blocks, run_diagonals, skewed
 from likewise.ops.gpu.gradients import weighted, write_gradients
-from likewise.ops.gpu.inputs import Answer, Inputs, free_answer, look, unless_full, unlooked
-from likewise.ops.gpu.tape import Tape, find, record
+from likewise.ops.gpu.inputs import Inputs, free_answer, look, unless_full, unlooked
+from likewise.ops.gpu.tape import find, record
 from likewise.ops.gpu.walks import back_kernel, tangent_kernel
 from likewise.ops.rules import Rules
 
 __all__ = ["hessian", "matrix", "matrix_gradient", "plan", "value", "value_with_grad", "weighted"]
 
+OUTCOME = 4  # its place among what a tape of value_with_grad is given
 CELLS_AT_ONCE = 1 << 28  # cells whose shares and expectations are kept at once, twelve bytes each
 
 
@@ -37,19 +38,27 @@ def value_with_grad(
     x: Tensor, y: Tensor, x_lengths: Any, y_lengths: Any, gamma: float, root: bool, *rules: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Values of pairs and their gradients, each pair by itself."""
-    x_lengths, y_lengths = unless_full(x_lengths, x.shape[1]), unless_full(y_lengths, y.shape[1])
-    pairs = _pairs(x, y, x_lengths, y_lengths, gamma, root, *rules)
-    if pairs.count == 0:
+    if x.shape[0] == 0:
         return x.new_empty(0), x.new_empty(x.shape), y.new_empty(y.shape)
+    x_lengths, y_lengths = unless_full(x_lengths, x.shape[1]), unless_full(y_lengths, y.shape[1])
+    settings = (gamma, root, *rules)
     if x_lengths is not None or y_lengths is not None or not x.is_contiguous() or not y.is_contiguous():
-        return _value_with_grad(pairs)[0]
+        return _value_with_grad(_pairs(x, y, x_lengths, y_lengths, *settings))[0]
     x_at, y_at = x.data_ptr(), y.data_ptr()
-    key = (x.shape, y.shape, x.dtype, x.get_device(), x_at == y_at, gamma, root, *rules)
-    found = find(key)
-    if found is None or (x_at | y_at) & 15:
-        return record(key, lambda: _value_with_grad(pairs))
-    answer = free_answer(x)
-    return _value_with_grad(pairs)[0] if answer is None else _repeated(found, answer, pairs)
+    key = (x.shape, y.shape, x.dtype, x.get_device(), x_at == y_at, *settings)
+    tape, answer = find(key), None
+    if tape is not None and not (x_at | y_at) & 15:
+        answer = free_answer(x)
+    if tape is None or answer is None:
+        return record(key, lambda: _value_with_grad(_pairs(x, y, None, None, *settings)))
+    x_grad, y_grad, outcome = x.new_empty(x.shape), y.new_empty(y.shape), x.new_empty(tape.sizes[OUTCOME])
+    scratch = x.new_empty(tape.scratch, dtype=torch.uint8)
+    given = (x_at, y_at, x_grad.data_ptr(), y_grad.data_ptr(), outcome.data_ptr(), answer.address)
+    tape.run(*given, scratch.data_ptr(), after_first=answer.mark)
+    huge, _ = answer.take()
+    if huge:
+        _pairs(x, y, None, None, *settings).require_finite(outcome)
+    return outcome[: x.shape[0]], x_grad, y_grad
 
 
 def _value_with_grad(pairs: Pairs) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[Tensor, ...] | None]:
@@ -65,21 +74,8 @@ def _value_with_grad(pairs: Pairs) -> tuple[tuple[Tensor, Tensor, Tensor], tuple
     inputs.require_fine(*(kept.outcome for kept in found))
     given = None
     if len(found) == 1 and not pairs.rules.open_end and inputs.answer is not None:
-        given = (x, y, inputs.answer.numbers, found[0].outcome, x_grad, y_grad)
+        given = (x, y, x_grad, y_grad, found[0].outcome, inputs.answer.numbers)
     return (_joined(found), x_grad, y_grad), given
-
-
-def _repeated(tape: Tape, answer: Answer, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
-    x, y = pairs.x, pairs.y
-    assert y is not None
-    x_grad, y_grad, outcome = x.new_empty(x.shape), y.new_empty(y.shape), x.new_empty(tape.sizes[3])
-    scratch = x.new_empty(tape.scratch, dtype=torch.uint8)
-    given = (x.data_ptr(), y.data_ptr(), answer.address, outcome.data_ptr(), x_grad.data_ptr(), y_grad.data_ptr())
-    tape.run(*given, scratch.data_ptr(), after_first=answer.mark)
-    huge, _ = answer.take()
-    if huge:
-        pairs.require_finite(outcome)
-    return outcome[: x.shape[0]], x_grad, y_grad
 
 
 def matrix_gradient(
