@@ -97,35 +97,37 @@ def launch(
     """
     pointers = [tensor.data_ptr() for tensor in tensors]
     types = [tensor.dtype for tensor in tensors]
-    key = (id(kernel), grid, numbers, num_warps, tensors[0].get_device(), *types, *constants, *constants.values())
-    ready, unaligned = _ready.get(key), 0
+    unaligned = 0
     for pointer in pointers:
-        unaligned |= pointer
-    if ready is not None and not unaligned & 15:
-        run, rest = ready
-        run(*pointers, *rest)
-        if recorder.calls is not None:
-            recorder.calls.append((run, rest, tensors))
-        return
-    options = {"num_warps": num_warps, "num_stages": 1}  # where loads ahead pay, they are written out
+        unaligned |= pointer & 15
     interpreted = not isinstance(kernel, triton.runtime.JITFunction)
-    if interpreted or unaligned & 15:
+    if unaligned or interpreted:
         recorder.calls = None  # it cannot be repeated
-        kernel[grid](*tensors, *numbers, **constants, **({} if interpreted else options))
+        options = {} if interpreted else _options(num_warps)
+        kernel[grid](*tensors, *numbers, **constants, **options)
         return
-    if len(_ready) > 4096:
-        _ready.clear()
-    named = tuple(constants[name] for name in kernel.arg_names[len(tensors) + len(numbers) :])
-    kinds = _kinds(kernel, numbers, kernel.arg_names[len(tensors) :])
-    which = (id(kernel), num_warps, tensors[0].get_device(), *types, *kinds, *named)
-    compiled = _compiled.get(which)
-    if compiled is None:
-        compiled = _compiled[which] = kernel.warmup(*tensors, *numbers, grid=grid, **options, **constants)
-    # It takes all arguments by position: it skips constants, and numbers that Triton made one because they are 1.
-    run, rest = _ready[key] = compiled[(*grid, 1, 1)[:3]], (*numbers, *named)
+    device = tensors[0].get_device()
+    key = (id(kernel), grid, numbers, num_warps, device, *types, *constants, *constants.values())
+    ready = _ready.get(key)
+    if ready is None:
+        if len(_ready) > 4096:
+            _ready.clear()
+        named = tuple(constants[name] for name in kernel.arg_names[len(tensors) + len(numbers) :])
+        kinds = _kinds(kernel, numbers, kernel.arg_names[len(tensors) :])
+        which = (id(kernel), num_warps, device, *types, *kinds, *named)
+        if which not in _compiled:
+            options = _options(num_warps)
+            _compiled[which] = kernel.warmup(*tensors, *numbers, grid=grid, **options, **constants)
+        # It takes all arguments by position: it skips constants, and numbers that Triton made one because they are 1.
+        ready = _ready[key] = _compiled[which][(*grid, 1, 1)[:3]], (*numbers, *named)
+    run, rest = ready
     run(*pointers, *rest)
     if recorder.calls is not None:
         recorder.calls.append((run, rest, tensors))
+
+
+def _options(num_warps: int) -> dict[str, int]:
+    return {"num_warps": num_warps, "num_stages": 1}  # where loads ahead pay, they are written out
 
 
 def _kinds(kernel: Any, numbers: tuple[int, ...], names: list[str]) -> list[int]:
