@@ -18,18 +18,15 @@ MOVES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
 class Away(Tensor):
     """A tensor that lives elsewhere."""
 
-    inner: Tensor
+    held: Tensor
 
     @staticmethod
-    def __new__(cls, inner):
-        like = {"strides": inner.stride(), "storage_offset": inner.storage_offset(), "dtype": inner.dtype}
-        return Tensor._make_wrapper_subclass(cls, inner.shape, device=PLACE, **like)
+    def __new__(cls, held):
+        like = {"strides": held.stride(), "storage_offset": held.storage_offset(), "dtype": held.dtype}
+        return Tensor._make_wrapper_subclass(cls, held.shape, device=PLACE, **like)
 
-    def __init__(self, inner):
-        self.inner = inner
-
-    def __repr__(self):
-        return f"Away({self.inner})"
+    def __init__(self, held):
+        self.held = held
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -70,14 +67,14 @@ def _call(func: Any, args: tuple, kwargs: dict) -> Any:
     device = kwargs.get("device")
     goes = bool(there) if device is None else torch.device(device) == PLACE
     local = {name: torch.device("cpu") if name == "device" and goes else value for name, value in kwargs.items()}
-    found = func(*tree_map(_inner, args), **tree_map(_inner, local))
+    found = func(*tree_map(_held, args), **tree_map(_held, local))
     if func._schema.is_mutable and isinstance(args[0], Tensor):
         return args[0]
     return tree_map(lambda x: Away(x) if goes and isinstance(x, Tensor) else x, found)
 
 
-def _inner(x: Any) -> Any:
-    return x.inner if isinstance(x, Away) else x
+def _held(x: Any) -> Any:
+    return x.held if isinstance(x, Away) else x
 
 
 def _floating(x: Tensor) -> bool:

@@ -33,7 +33,7 @@ def test_what_does_not_go_together_is_refused():
         assert x.sum().item() == 3
         assert x.cpu().device.type == "cpu"
         with pytest.raises(RuntimeError, match="same device"):
-            x + torch.arange(3)
+            torch.add(x, torch.arange(3))
 
 
 @pytest.mark.parametrize("data", CHANNELS)
