@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 import triton
-from gpu import milliseconds
+from gpu import milliseconds, replayed
 from torch import Tensor
 
 from likewise.distances.dtw import DTW
@@ -88,15 +88,40 @@ def relative(found: Tensor, expected: Tensor) -> float:
     return ((found - expected).abs().max() / expected.abs().max().clamp(min=1e-300)).item()
 
 
-def parts(x: Tensor, y: Tensor) -> dict[str, float]:
-    """Where a forward pass spends its time: the search on the GPU, the polish on the host."""
+def parts(x: Tensor, y: Tensor) -> dict[str, float | None]:
+    """Where a call spends its time: the search, with the passes that are always launched; the polish; the derivative.
+
+    "_graph_ms" is the time of the kernels alone, replayed from a CUDA graph. settled: pairs that the GPU polishes.
+    """
     given = arguments(x, y, 0)
     search = kernels._Search.of(*given)
+    scratch = search.begin()
+    for number in range(search.refinements + 2, kernels.MOST_PASSES):
+        search.run_pass(scratch, number)  # does nothing where the search is done
+    values, warps, holds, outcomes = search.polish(scratch)
 
-    def find() -> Tensor:
-        return search.finish(search.begin())
+    def differentiate() -> tuple[Tensor, ...]:
+        return kernels.gradient(torch.ones_like(values), torch.ones_like(warps), warps, holds, *given)
 
-    found = find()
+    work = {"search": search.begin, "polish": lambda: search.polish(scratch), "derivative": differentiate}
+    found: dict[str, float | None] = {f"{name}_ms": milliseconds(run, repeats=10) for name, run in work.items()}
+    found |= {f"{name}_graph_ms": replayed_or_none(run) for name, run in work.items()}
+    return found | {"settled": (outcomes == kernels.SETTLED).double().mean().item()}
+
+
+def replayed_or_none(work: Callable[[], object]) -> float | None:
+    """None where the kernels cannot be captured: a time that is missing must not cost the others."""
+    try:
+        return replayed(work)
+    except RuntimeError as error:
+        print(f"not captured: {error}", flush=True)
+        return None
+
+
+def host_polish_ms(x: Tensor, y: Tensor) -> float:
+    """What the C++ kernel takes for the polish, without copies."""
+    given = arguments(x, y, 0)
+    found = kernels._Search.of(*given).search()
     host = [each.cpu() if isinstance(each, Tensor) else each for each in given]
     problem, count, knots = _Problem.of(*host), *y.shape[:2]
     value = torch.empty(count, dtype=torch.float64)
@@ -107,7 +132,7 @@ def parts(x: Tensor, y: Tensor) -> dict[str, float]:
         begin = time.perf_counter()
         _run(cpu.native.gdtw_polish, problem, value, warp, holds)
         polished.append(1e3 * (time.perf_counter() - begin))
-    return {"search_ms": milliseconds(find, repeats=10), "polish_ms": sorted(polished)[5]}
+    return sorted(polished)[5]
 
 
 def case(kind: str, batch: int, steps: int, channels: int, bars: dict[str, float]) -> None:
@@ -121,7 +146,7 @@ def case(kind: str, batch: int, steps: int, channels: int, bars: dict[str, float
     print(json.dumps(row), flush=True)
 
 
-def measure(x: Tensor, y: Tensor) -> dict[str, float]:
+def measure(x: Tensor, y: Tensor) -> dict[str, float | None]:
     a, b = x.clone().requires_grad_(), y.clone().requires_grad_()
     layer = GDTW(REG)
     times, reg = arguments(x, y, 0)[4], arguments(x, y, 0)[6]
@@ -129,13 +154,13 @@ def measure(x: Tensor, y: Tensor) -> dict[str, float]:
     torch.cuda.synchronize()
     held = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    result = {
+    result: dict[str, float | None] = {
         "forward_and_backward_ms": milliseconds(lambda: both(layer, a, b)),
         "forward_ms": milliseconds(lambda: layer.warp(x, y)),
         "operator_forward_ms": milliseconds(lambda: gdtw(x, y, times_x=times, times_y=times, reg=reg)),
     }
     result["peak_mb"] = (torch.cuda.max_memory_allocated() - held) / MEGABYTE
-    return result | parts(x, y)
+    return result | parts(x, y) | {"host_polish_ms": host_polish_ms(x, y)}
 
 
 def both(layer: GDTW, a: Tensor, b: Tensor) -> None:

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from likewise.ops.gdtw import _gdtw, _gdtw_grad, _setting, gdtw
+from likewise.ops import cpu
+from likewise.ops.gdtw import _gdtw, _gdtw_grad, _Problem, _run, _setting, gdtw
 from likewise.ops.gdtw.reference import grid_search
 from likewise.testing import assert_close
 from tests.ops.test_gdtw import FAMILIES, arguments, assert_feasible, batch_of, pair_of, random_pair, spread
@@ -26,7 +27,7 @@ def operands(given, named, **options):
 def searched(pair, *, nodes, refinements):
     """What the kernels find, before it is polished."""
     search = gpu._Search.of(*arguments(pair, nodes=nodes, refinements=refinements))
-    return search.finish(search.begin())[0]
+    return search.search()[0]
 
 
 # ---- The search
@@ -90,6 +91,89 @@ def test_the_grid_moves_on_with_a_solution_at_its_rim():
     expected = _gdtw(*given)
     assert_close(value, expected[0], 1e-9, "")
     assert_close(warp, expected[1], 1e-9, "")
+
+
+# ---- The polish
+
+
+def polished(operator, warps, *, searched=True):
+    """What the polish makes of warps (B, Ty), and its outcomes (B,)."""
+    search = gpu._Search.of(*operator)
+    scratch = search.scratch()
+    state, best = scratch.state_and_best()
+    best.copy_(warps)
+    state.fill_(float(searched))
+    state[:, 0] = math.inf
+    *found, outcomes = search.polish(scratch)
+    return found, outcomes
+
+
+def polished_on_host(operator, warps):
+    values, warps, holds = torch.empty(len(warps)).double(), warps.clone(), torch.empty(*warps.shape, 2).int()
+    _run(cpu.native.gdtw_polish, _Problem.of(*operator), values, warps, holds)
+    return values, warps, holds
+
+
+POLISHED = {f"{family} {seed}": FAMILIES[family](seed) for family in FAMILIES for seed in (1, 2)}
+POLISHED |= {
+    str(options): random_pair(2, **options)
+    for options in (
+        {"subsequence": True, "slope": (0.5, 1.5), "band": 0.3},
+        {"even": False, "slope": (0.2, 4.0)},
+        {"channels": 1, "n": 20, "m": 15, "reg": 1e-3},
+    )
+}
+
+
+@pytest.mark.parametrize("name", POLISHED)
+def test_the_polish_is_the_cpus(name):
+    operator = arguments(POLISHED[name])
+    warps = grid_search(POLISHED[name], 51, 2)[None]
+    (value, warp, holds), outcomes = polished(operator, warps)
+    expected = polished_on_host(operator, warps)
+    assert outcomes.tolist() == [gpu.SETTLED]
+    assert_close(value, expected[0], 1e-12, "")
+    assert_close(warp, expected[1], 1e-12, "")
+    assert torch.equal(holds, expected[2])
+    assert_feasible(POLISHED[name], warp[0], 1e-15)
+
+
+def test_identical_signals_sit_on_kinks_that_hold_nothing():
+    x = torch.randn(9, 2, generator=torch.Generator().manual_seed(0)).double()
+    pair = pair_of(x, x, spread(0, 1, 9), spread(0, 1, 9))
+    (value, warp, holds), outcomes = polished(arguments(pair), pair.y_times[None])
+    assert outcomes.tolist() == [gpu.SETTLED]
+    assert value.item() < 1e-20
+    assert_close(warp[0], pair.y_times, 1e-14, "")
+    assert holds[0, :, 1].tolist() == [1, 0, 0, 0, 0, 0, 0, 0, 1]
+
+
+def test_what_the_polish_leaves_alone():
+    pair = random_pair(0, **SMALL)
+    operator, warps = arguments(pair), grid_search(pair, 21, 0)[None]
+    assert polished(operator, warps, searched=False)[1].tolist() == [gpu.NOT_SEARCHED]
+    assert polished(operator, warps * math.nan)[1].tolist() == [0]
+    far = random_pair(3, n=60, m=9, channels=1, reg=1e-4)
+    away = torch.linspace(0, 1, 9).double()[None] ** 4  # the solution is many segments from there
+    assert polished(arguments(far), away)[1].tolist() == [0]
+
+
+def test_where_it_is_polished(monkeypatch):
+    called = []
+    on_host = gpu._polish_on_host
+    monkeypatch.setattr(gpu, "_polish_on_host", lambda *given: called.append(1) or on_host(*given))
+    pair = random_pair(4, **SMALL)
+    given = arguments(pair, nodes=9, refinements=0)
+    expected = _gdtw(*given)
+    assert_close(gpu.solve(*given)[1], expected[1], 1e-12, "")
+    assert called == []
+    # A pair that does not settle is left to the host.
+    polish = gpu._Search.polish
+    monkeypatch.setattr(gpu._Search, "polish", lambda *of: (*polish(*of)[:3], torch.zeros(1)))
+    assert_close(gpu.solve(*given)[1], expected[1], 1e-12, "")
+    assert called == [1]
+    gpu.solve(*arguments(random_pair(4, huber=0.4, **SMALL), nodes=9, refinements=0))
+    assert called == [1, 1]
 
 
 # ---- The operator's contract

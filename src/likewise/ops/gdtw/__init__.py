@@ -15,7 +15,7 @@ local minimum, in the basin that the grid found best. Refined grids have half th
 their rim.
 Cost: O(m M) for each pass, M nodes of the grid for each knot, and O(n m C) for the losses; the derivative is O(m C).
 Memory: O(m M) bytes for each pair at work. Everything is computed in float64, whatever the input; but on a GPU the grid
-is searched in x's precision, with M up to two nodes fewer, and what it finds is polished by the CPU (see gpu.py).
+is searched in x's precision, with M up to two nodes fewer, in O(m M^2) for each pass (see gpu.py).
 
 Derivatives of the warp are those of the optimality conditions (implicit differentiation); of the value, those of the
 objective at the solution (the envelope theorem). Departures from the paper, all exact where it is not: knots that

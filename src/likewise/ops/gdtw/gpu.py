@@ -1,12 +1,11 @@
-"""GDTW on a GPU: the grid is searched there (ops/gpu/warp_grid.py), and the best path is polished by the C++ kernel.
+"""GDTW on a GPU: the grid is searched (ops/gpu/warp_grid.py), the best path polished (warp_polish.py), and its
+derivative computed (warp_gradient.py), all there.
 
-The search is in x's precision, and all its passes are launched without waiting for any. A row of M nodes costs
-O(M (TILE + M / TILE)). The polish is sequential and short, about half a millisecond a pair: it runs on the CPU, a
-thread for each pair. This costs a copy of the pairs to the host, beside the search, and one of the warps back. The
-derivative is computed on the GPU (ops/gpu/warp_gradient.py), and nothing waits for it.
+The search is in x's precision, the rest in float64. All passes are launched without waiting for any; a solution waits
+once, for a number per pair that tells whether it has settled. If one has not, if one must be refused, or for Huber's
+loss, the C++ kernel polishes what the GPU finds on the grid. Derivatives wait for nothing.
 """
 
-import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,9 +18,11 @@ from likewise.ops.gdtw import _Problem, _run
 from likewise.ops.gpu.common import float64_bits, launch
 from likewise.ops.gpu.warp_gradient import bends_kernel, response_kernel, x_gradient_kernel, y_gradient_kernel
 from likewise.ops.gpu.warp_grid import PLAN, STATE, TILE, bellman_kernel, nodes_kernel, path_kernel, refine_kernel
+from likewise.ops.gpu.warp_polish import SPLIT, WIDE, look_kernel, polish_kernel, table_kernel
 
 ROW_BYTES = 128 << 20  # room for the rows of all knots; more pairs than fit take turns
 MOST_PASSES = 40
+SETTLED, NOT_SEARCHED = 1, 2  # outcomes of polish_kernel
 
 
 @dataclass(frozen=True)
@@ -90,18 +91,73 @@ class _Search:
             self.run_pass(scratch, number)
         return scratch
 
-    def finish(self, scratch: _Scratch) -> Tensor:
-        """The best warps (B, Ty), on the host; NaN where the losses overflow."""
-        passes = self.refinements + 2
+    def solve(self) -> tuple[Tensor, ...] | None:
+        """Values, warps and holds, if all pairs settle on the GPU."""
+        scratch, passes = self.begin(), self.refinements + 2
         while True:
-            kept = replace(scratch, kept=_to_host(scratch.kept)[0])
-            _wait(self.x)
-            state, best = kept.state_and_best()
+            *found, outcomes = self.polish(scratch)
+            outcomes = outcomes.tolist()  # waits for the GPU
+            if all(outcome == SETTLED for outcome in outcomes):
+                return tuple(found)
+            if passes >= MOST_PASSES or NOT_SEARCHED not in outcomes:
+                return None
+            self.run_more(scratch, passes)
+            passes += 2
+
+    def run_more(self, scratch: _Scratch, passes: int) -> None:
+        """Two more passes, for pairs whose grid moves on."""
+        for number in (passes, passes + 1):
+            self.run_pass(scratch, number)
+
+    def search(self) -> Tensor:
+        """The best warps (B, Ty), on the host; NaN where the losses overflow."""
+        scratch, passes = self.begin(), self.refinements + 2
+        while True:
+            state, best = replace(scratch, kept=scratch.kept.cpu()).state_and_best()
             if passes >= MOST_PASSES or bool(state[:, 3].all()):
                 return best
-            for number in (passes, passes + 1):
-                self.run_pass(scratch, number)
+            self.run_more(scratch, passes)
             passes += 2
+
+    def polish(self, scratch: _Scratch) -> tuple[Tensor, ...]:
+        """Launch what takes the best warps to first-order optimality: values, warps, holds, outcomes."""
+        (count, x_steps, channels), y_steps = self.x.shape, self.y.shape[1]
+        state, best = scratch.state_and_best()
+        times = self.settings[:2]
+        table = best.new_empty(count, y_steps, WIDE.value, SPLIT.value)
+        firsts, outcomes = (torch.empty(shape, dtype=torch.int32, device=best.device) for shape in (best.shape, count))
+        unsound = torch.zeros_like(outcomes)
+        values, warps, room = torch.empty_like(scratch.totals), torch.empty_like(best), torch.empty_like(best)
+        holds = torch.empty(count, y_steps, 2, dtype=torch.int32, device=best.device)
+        numbers, tile = (x_steps, y_steps, channels), min(128, triton.next_power_of_2(max(channels, 1)))
+        launch(
+            look_kernel,
+            (count, max(x_steps, y_steps)),
+            (self.x, self.y, *self.lengths, *times, *self.settings[3:], unsound),
+            numbers,
+            1,
+            CHANNELS=tile,
+        )
+        launch(
+            table_kernel,
+            (count, y_steps),
+            (self.x, self.y, best, *self.lengths, *times, table, firsts),
+            (*numbers, x_steps.bit_length()),
+            1,
+            CHANNELS=tile,
+        )
+        written = (room, values, warps, holds, outcomes)
+        lanes = triton.next_power_of_2(y_steps)
+        launch(
+            polish_kernel,
+            (count,),
+            (best, table, firsts, state, unsound, *self.lengths, *self.settings, *written),
+            (x_steps, y_steps, x_steps.bit_length()),
+            min(16, max(4, lanes // 64)),
+            SUBSEQUENCE=self.subsequence,
+            LANES=lanes,
+        )
+        return values, warps, holds, outcomes
 
     def scratch(self) -> _Scratch:
         """Room for the kernels."""
@@ -175,26 +231,29 @@ class _Search:
 
 def solve(x: Tensor, y: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Values, warps and holds, as the C++ kernel gives them. Waits for the GPU."""
-    count, knots = y.shape[:2]
-    # One buffer holds all that goes back: two int32 of a hold take the room of a float64.
-    buffer = torch.empty(count * (1 + 2 * knots), dtype=torch.float64, pin_memory=x.is_cuda)
-    value, warp, hold = _unpack(buffer, count, knots)
     pairs = _Search.of(x, y, *given)
-    ready = torch.cuda.current_stream().record_event() if x.is_cuda else None
     parts = pairs.parts()
-    begun = [parts[0].begin()] if parts else []
-    host = _to_host(pairs.x, pairs.y, *pairs.lengths, *pairs.settings, after=ready)  # while the search runs
-    for part, into in zip(parts, warp.split(len(parts[0].x)) if parts else (), strict=True):
-        into.copy_(part.finish(begun.pop() if begun else part.begin()))
-    _wait(x)
-    _run(cpu.native.gdtw_polish, _Problem.of(*host, *given[-4:]), value, warp, hold)
-    value, warp, hold = _unpack(buffer.to(x.device, non_blocking=True), count, knots)
-    return value.clone(), warp.clone(), hold.clone()
+    if parts and pairs.huber == float("inf"):
+        found = [part.solve() for part in parts]
+        if len(found) == 1 and found[0] is not None:
+            return found[0][0], found[0][1], found[0][2]
+        settled = [each for each in found if each is not None]
+        if len(settled) == len(parts):
+            values, warps, holds = (torch.cat(each) for each in zip(*settled, strict=True))
+            return values, warps, holds
+    return _polish_on_host(pairs, parts)
 
 
-def _unpack(buffer: Tensor, count: int, knots: int) -> tuple[Tensor, Tensor, Tensor]:
-    value, warp, hold = buffer.split((count, count * knots, count * knots))
-    return value, warp.view(count, knots), hold.view(torch.int32).view(count, knots, 2)
+def _polish_on_host(pairs: _Search, parts: list[_Search]) -> tuple[Tensor, Tensor, Tensor]:
+    """What the GPU finds on the grid, polished by the C++ kernel, which refuses what cannot be solved."""
+    count, knots = pairs.y.shape[:2]
+    warps = torch.cat([part.search() for part in parts]) if parts else torch.empty(0, knots, dtype=torch.float64)
+    values, holds = warps.new_empty(count), torch.empty(count, knots, 2, dtype=torch.int32)
+    host = (each.cpu() for each in (pairs.x, pairs.y, *pairs.lengths, *pairs.settings))
+    options = (pairs.subsequence, pairs.huber, pairs.nodes, pairs.refinements)
+    _run(cpu.native.gdtw_polish, _Problem.of(*host, *options), values, warps, holds)
+    values, warps, holds = (each.to(pairs.x.device) for each in (values, warps, holds))
+    return values, warps, holds
 
 
 def gradient(
@@ -228,30 +287,3 @@ def gradient(
     launch(y_gradient_kernel, (count, y_steps), (*moved, grads[1]), numbers, 1, **loss)
     launch(x_gradient_kernel, (count, x_steps), (*moved, grads[0]), numbers, 1, **loss, KNOTS=4, LANES=lanes)
     return tuple(grads)
-
-
-def _to_host(*tensors: Tensor, after: torch.cuda.Event | None = None) -> list[Tensor]:
-    """Copies in pinned memory, to be waited for; beside the kernels launched since ``after``, if given."""
-    if not tensors[0].is_cuda:
-        return list(tensors)
-    stream = torch.cuda.current_stream()
-    if after is not None:
-        stream = _copy_stream(tensors[0].device)
-        stream.wait_event(after)
-    with torch.cuda.stream(stream):
-        return [
-            torch.empty(each.shape, dtype=each.dtype, pin_memory=True).copy_(each, non_blocking=True)
-            for each in tensors
-        ]
-
-
-@functools.cache
-def _copy_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
-
-
-def _wait(x: Tensor) -> None:
-    """Wait for the kernels and the copies."""
-    if x.is_cuda:
-        torch.cuda.current_stream().synchronize()
-        _copy_stream(x.device).synchronize()

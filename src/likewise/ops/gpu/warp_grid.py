@@ -41,7 +41,7 @@ def node_count(n, nodes, number):
 @triton.jit
 def segment_of(times, origin, n, at, halvings):
     """The segment of x that holds each time; on a tie the one to the right."""
-    first = (at * 0).to(tl.int32)
+    first = (at > 0.0).to(tl.int32) * 0  # NaN too has one
     last = first + tl.maximum(n - 2, 0)
     for _ in range(halvings):
         middle = (first + last + 1) // 2
@@ -123,13 +123,13 @@ def limits_of(row, dtype: tl.constexpr):
 
 
 @triton.jit
-def sweep(begin, end, source, ready, center, scale, least, lowest, highest, UPPER: tl.constexpr, LOWER: tl.constexpr):
+def sweep(begin, end, source, values, following, least, center, scale, lowest, highest, UPPER: tl.constexpr,
+          LOWER: tl.constexpr):  # fmt: skip
     """Least of what was found before and of the candidates V(j) + distance^2 for j from begin to end, (LANES, STEP).
 
     UPPER, LOWER: whether j may be too far up or down. Nodes of the source are loaded two steps ahead.
     """
     j = tl.arange(0, STEP)[None, :]
-    values, following = ready
     for at in range(begin, end, STEP):
         later = tl.load(source + at + 2 * STEP + j)
         distance = center - (at + j) * scale
@@ -141,7 +141,7 @@ def sweep(begin, end, source, ready, center, scale, least, lowest, highest, UPPE
         least = tl.minimum(least, candidate)
         values = following
         following = later
-    return (values, following), least
+    return values, following, least
 
 
 @triton.jit
@@ -207,12 +207,17 @@ def advance(source, target, into, bare, row, count, LANES: tl.constexpr):
         ended = tl.maximum(tl.minimum((last_of_first + 1) // STEP * STEP, end), clear)
         wide = tl.where(last_of_first + 1 >= clear, begin, clear)
         least = tl.full((LANES, STEP), float("inf"), dtype)
-        ready = (tl.load(source + begin + j), tl.load(source + begin + STEP + j))
+        values = tl.load(source + begin + j)
+        following = tl.load(source + begin + STEP + j)
         # Not all may come from the first nodes, nor from the last; where windows are narrow, both at once.
-        ready, least = sweep(begin, wide, source, ready, center, scale, least, lowest, highest, True, True)
-        ready, least = sweep(wide, clear, source, ready, center, scale, least, lowest, highest, False, True)
-        ready, least = sweep(clear, ended, source, ready, center, scale, least, lowest, highest, False, False)
-        ready, least = sweep(ended, end, source, ready, center, scale, least, lowest, highest, True, False)
+        values, following, least = sweep(begin, wide, source, values, following, least, center, scale, lowest, highest,
+                                         True, True)  # fmt: skip
+        values, following, least = sweep(wide, clear, source, values, following, least, center, scale, lowest, highest,
+                                         False, True)  # fmt: skip
+        values, following, least = sweep(clear, ended, source, values, following, least, center, scale, lowest, highest,
+                                         False, False)  # fmt: skip
+        values, following, least = sweep(ended, end, source, values, following, least, center, scale, lowest, highest,
+                                         True, False)  # fmt: skip
         tl.store(into + k, tl.where(bare, 0.0, own) + tl.min(least, 1), mask=k < count)
 
 
@@ -273,7 +278,7 @@ def smallest(a, b):
 
 @triton.jit
 def envelope(low, high, least, most):
-    """The least and the greatest value that a warp within the bounds can take at each knot.
+    """The least and the greatest value that a warp within the bounds can take at each knot; if low <= high.
 
     low_i+1 = max(low_i+1, low_i + least_i) and the like, forwards and backwards, as running maxima.
     """
@@ -283,8 +288,35 @@ def envelope(low, high, least, most):
     forward_high = tl.minimum(high, tl.associative_scan(high - across, 0, smallest) + across)
     back_low = tl.associative_scan(forward_low - across, 0, greatest, reverse=True) + across
     back_high = tl.associative_scan(forward_high - up, 0, smallest, reverse=True) + up
-    high = tl.minimum(forward_high, back_high)
-    return tl.minimum(tl.maximum(forward_low, back_low), high), high
+    return tl.maximum(forward_low, back_low), tl.minimum(forward_high, back_high)
+
+
+@triton.jit
+def limits_at(pair, i, n, m, times_x, times_y, lower, upper, slope_min, slope_max, x_steps, y_steps,
+              SUBSEQUENCE: tl.constexpr):  # fmt: skip
+    """Of knots i: where x begins and its span; their time, the step to the next, its least and greatest move; floor and
+    ceiling, which count from where x begins; the slope that costs nothing.
+    """
+    at = pair * y_steps + i
+    real = i < m
+    inner = i + 1 < m
+    origin = tl.load(times_x + pair * x_steps)
+    span = tl.load(times_x + pair * x_steps + tl.maximum(n - 1, 0)) - origin
+    time = tl.load(times_y + at, mask=real, other=0.0)
+    step = tl.load(times_y + at + 1, mask=inner, other=0.0) - time
+    between = pair * (y_steps - 1) + i
+    least = tl.where(inner, tl.load(slope_min + between, mask=inner, other=0.0) * step, 0.0)
+    most = tl.where(inner, tl.minimum(tl.load(slope_max + between, mask=inner, other=0.0) * step, span), 0.0)
+    floor = tl.maximum(tl.load(lower + at, mask=real, other=-float("inf")) - origin, 0.0)
+    ceiling = tl.minimum(tl.load(upper + at, mask=real, other=float("inf")) - origin, span)
+    stretch = span * 0.0 + 1.0
+    if not SUBSEQUENCE:
+        floor = tl.where(i == 0, 0.0, tl.where(i == m - 1, span, floor))
+        ceiling = tl.where(i == 0, 0.0, tl.where(i == m - 1, span, ceiling))
+        first_time = tl.load(times_y + pair * y_steps)
+        last_time = tl.load(times_y + pair * y_steps + tl.maximum(m - 1, 0))
+        stretch = span / (last_time - first_time)
+    return origin, span, time, step, least, most, floor, ceiling, stretch
 
 
 @triton.jit(do_not_specialize=["number", "refinements"])
@@ -303,24 +335,10 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, x_lengths
     i = tl.arange(0, LANES)
     at = pair * y_steps + i
     real = i < m
-    inner = i + 1 < m
     infinite = float("inf")
-    origin = tl.load(times_x + pair * x_steps)
-    span = tl.load(times_x + pair * x_steps + tl.maximum(n - 1, 0)) - origin
-    time = tl.load(times_y + at, mask=real, other=0.0)
-    step = tl.load(times_y + at + 1, mask=inner, other=0.0) - time
-    between = pair * (y_steps - 1) + i
-    least = tl.where(inner, tl.load(slope_min + between, mask=inner, other=0.0) * step, 0.0)
-    most = tl.where(inner, tl.minimum(tl.load(slope_max + between, mask=inner, other=0.0) * step, span), 0.0)
-    floor = tl.maximum(tl.load(lower + at, mask=real, other=-infinite) - origin, 0.0)
-    ceiling = tl.minimum(tl.load(upper + at, mask=real, other=infinite) - origin, span)
-    stretch = span * 0.0 + 1.0
-    if not SUBSEQUENCE:
-        floor = tl.where(i == 0, 0.0, tl.where(i == m - 1, span, floor))
-        ceiling = tl.where(i == 0, 0.0, tl.where(i == m - 1, span, ceiling))
-        first_time = tl.load(times_y + pair * y_steps)
-        last_time = tl.load(times_y + pair * y_steps + tl.maximum(m - 1, 0))
-        stretch = span / (last_time - first_time)
+    origin, span, time, step, least, most, floor, ceiling, stretch = limits_at(
+        pair, i, n, m, times_x, times_y, lower, upper, slope_min, slope_max, x_steps, y_steps, SUBSEQUENCE
+    )
     low = floor
     high = ceiling
     finished = False
@@ -363,6 +381,7 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, x_lengths
         high = tl.minimum(center + share * whole / 2.0, ceiling)
     if finished == 0:
         low, high = envelope(tl.where(real, low, -infinite), tl.where(real, high, infinite), least, most)
+        low = tl.minimum(low, high)
         room = high - low
         if FIRST:
             tl.store(wide + at, room, mask=real)
@@ -382,8 +401,9 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, x_lengths
         last_spacing = tl.where(last_room > 1e-11 * span, last_room / count, 0.0)
         wait = time - tl.load(times_y + at - 1, mask=later, other=0.0)
         wait = tl.where(later, wait, 1.0)
-        minimum = wait * tl.load(slope_min + between - 1, mask=later, other=0.0)
-        maximum = wait * tl.load(slope_max + between - 1, mask=later, other=0.0)
+        between = pair * (y_steps - 1) + i - 1
+        minimum = wait * tl.load(slope_min + between, mask=later, other=0.0)
+        maximum = wait * tl.load(slope_max + between, mask=later, other=0.0)
         stiff = tl.sqrt(tl.load(reg + pair) / wait)
         # Beyond the middle, steps lead from knot i to the one before: a move back, of the opposite sign.
         back = i > (m - 1) // 2

@@ -1,0 +1,335 @@
+"""From GDTW's warp on a grid to a point of first-order optimality, on the GPU, in float64 and for the squared loss.
+
+Within a segment of x the objective is quadratic. Given the segment of each knot, the knots that are held (at an end of
+their segment) and the slope limits that are active, its minimum is one solution of the chain of ``warp_gradient``. Then
+all knots that have left their segment are held at its end, all that their forces pull away are let go, and the same
+with the slope limits, until nothing changes (a primal-dual active set). What has settled satisfies all
+conditions of first-order optimality; what has not is left to the C++ kernel, as is a pair that it should refuse.
+"""
+
+import triton
+import triton.language as tl
+
+from likewise.ops.gpu.warp_gradient import LOWER, UPPER, any_before, give_way, neighbour, sum_of_run
+from likewise.ops.gpu.warp_grid import STATE, envelope, lengths_of, limits_at, segment_of
+
+WIDE = tl.constexpr(5)  # segments that a knot may come to, the one where it begins in the middle
+MOST_ROUNDS = tl.constexpr(60)
+SPLIT = tl.constexpr(3)  # numbers of a segment in the table
+
+
+@triton.jit
+def look_kernel(x, y, x_lengths, y_lengths, times_x, times_y, lower, upper, slope_min, slope_max, unsound, x_steps,
+                y_steps, C, CHANNELS: tl.constexpr):  # fmt: skip
+    """Marks pairs that hold what must be refused, a step of both signals each program."""
+    pair = tl.program_id(0).to(tl.int64)
+    i = tl.program_id(1)
+    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
+    infinite = float("inf")
+    sound = i >= 0
+    if i < n:
+        sound = sound & frame_is_finite(x + (pair * x_steps + i) * C, C, CHANNELS)
+        time = tl.load(times_x + pair * x_steps + i)
+        before = tl.load(times_x + pair * x_steps + tl.maximum(i - 1, 0))
+        sound = sound & (tl.abs(time) < infinite) & ((time > before) | (i == 0))
+    if i < m:
+        at = pair * y_steps + i
+        sound = sound & frame_is_finite(y + at * C, C, CHANNELS)
+        time = tl.load(times_y + at)
+        before = tl.load(times_y + at - tl.where(i > 0, 1, 0))
+        sound = sound & (tl.abs(time) < infinite) & ((time > before) | (i == 0))
+        sound = sound & (tl.load(lower + at) <= tl.load(upper + at))
+    if i + 1 < m:
+        low = tl.load(slope_min + pair * (y_steps - 1) + i)
+        sound = sound & (low >= 0.0) & (low < infinite) & (low <= tl.load(slope_max + pair * (y_steps - 1) + i))
+    if sound == 0:
+        tl.store(unsound + pair, 1)
+
+
+@triton.jit
+def frame_is_finite(frame, C, CHANNELS: tl.constexpr):
+    total = tl.zeros((CHANNELS,), tl.int32)
+    for start in range(0, C, CHANNELS):
+        c = start + tl.arange(0, CHANNELS)
+        value = tl.load(frame + c, mask=c < C, other=0.0)
+        total += (tl.abs(value) < float("inf")).to(tl.int32)
+    return tl.min(total, 0) == (C + CHANNELS - 1) // CHANNELS
+
+
+@triton.jit
+def table_kernel(x, y, best, x_lengths, y_lengths, times_x, times_y, table, firsts, x_steps, y_steps, C, halvings,
+                 CHANNELS: tl.constexpr):  # fmt: skip
+    """Of WIDE segments around each knot: w L, w L' where the segment begins, and w L''; firsts (B, Ty), the first."""
+    pair = tl.program_id(0).to(tl.int64)
+    i = tl.program_id(1)
+    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
+    if (i < m) & (n > 1):
+        row = pair * y_steps
+        times_x += pair * x_steps
+        origin = tl.load(times_x)
+        x += pair * x_steps * C
+        y += (row + i) * C
+        before = tl.load(times_y + row + tl.maximum(i - 1, 0))
+        weight = (tl.load(times_y + row + tl.minimum(i + 1, m - 1)) - before) / 2
+        middle = segment_of(times_x, origin, n, tl.load(best + row + i) - origin, halvings)
+        first = tl.maximum(tl.minimum(middle - WIDE // 2, n - 1 - WIDE), 0)
+        tl.store(firsts + row + i, first)
+        for u in range(WIDE):
+            k = tl.minimum(first + u, n - 2)
+            inverse = 1.0 / (tl.load(times_x + k + 1) - origin - (tl.load(times_x + k) - origin))
+            value = tl.zeros((CHANNELS,), tl.float64)
+            slope = tl.zeros((CHANNELS,), tl.float64)
+            curvature = tl.zeros((CHANNELS,), tl.float64)
+            for start in range(0, C, CHANNELS):
+                c = start + tl.arange(0, CHANNELS)
+                a = tl.load(x + k * C + c, mask=c < C, other=0.0).to(tl.float64)
+                rise = tl.load(x + (k + 1) * C + c, mask=c < C, other=0.0).to(tl.float64) - a
+                residual = a - tl.load(y + c, mask=c < C, other=0.0).to(tl.float64)
+                value += residual * residual
+                slope += residual * rise
+                curvature += rise * rise
+            entry = table + ((row + i) * WIDE + u) * SPLIT
+            tl.store(entry, weight * tl.sum(value, 0))
+            tl.store(entry + 1, 2 * weight * inverse * tl.sum(slope, 0))
+            tl.store(entry + 2, 2 * weight * inverse * inverse * tl.sum(curvature, 0))
+
+
+@triton.jit
+def loss_of(table, first, times_x, n, i, k, phi, m):
+    """w L, w L' and w L'' of knots i at phi, each in its segment k, and whether the table has it."""
+    known = (k >= first) & (k < first + WIDE) & (k <= n - 2)
+    place = tl.minimum(tl.maximum(k - first, 0), WIDE - 1)
+    begin = tl.load(times_x + tl.minimum(tl.maximum(k, 0), n - 2)) - tl.load(times_x)
+    entry = table + (i * WIDE + place) * SPLIT
+    value = tl.load(entry, mask=i < m, other=0.0)
+    slope = tl.load(entry + 1, mask=i < m, other=0.0)
+    curvature = tl.load(entry + 2, mask=i < m, other=0.0)
+    way = phi - begin
+    return value + way * (slope + way * curvature / 2), slope + way * curvature, curvature, known
+
+
+@triton.jit
+def total_force(slope, phi, step, twice, stretch, room, i, m):
+    """The derivative of the objective with respect to each knot, and that of the regulariser to the move after it."""
+    move = neighbour(phi, room, i, 1, m) - phi
+    pull = tl.where(i + 1 < m, twice * (move / step - stretch), 0.0)
+    return slope - pull + neighbour(pull, room, i, -1, m), pull, move
+
+
+@triton.jit
+def group(held, tie, room, i, m):
+    """Which knots move with the one before and the one after, and whether theirs are held there, up to it, from it on.
+
+    A limit between two groups that are both held says nothing new.
+    """
+    tied = (neighbour(tie.to(tl.float64), room, i, -1, m) > 0.0).to(tl.int32)
+    _run, held_up_to = tl.associative_scan((tied, held), 0, any_before)
+    held_before = neighbour(held_up_to.to(tl.float64), room, i, -1, m).to(tl.int32)
+    same = tied & (1 - held * held_before)
+    same_next = neighbour(same.to(tl.float64), room, i, 1, m).to(tl.int32)
+    _run, held_from_on = tl.associative_scan((same_next, held), 0, any_before, reverse=True)
+    return same, same_next, held_before, held_up_to, held_from_on
+
+
+@triton.jit
+def sums_of(value, same, same_next, room, i, m):
+    """Sums over each knot's group up to it, and beyond it."""
+    _run, up_to = tl.associative_scan((same, value), 0, sum_of_run)
+    _run, from_on = tl.associative_scan((same_next, value), 0, sum_of_run, reverse=True)
+    return up_to, tl.where(same_next > 0, neighbour(from_on, room, i, 1, m), 0.0)
+
+
+@triton.jit
+def line_up(phi, held, stop, tie, least, most, same, same_next, held_from_on, room, i, m):
+    """Each group around the knot that is held, or its first: neighbours are as far apart as their limit says."""
+    move = tl.where(tie == 1, least, tl.where(tie == 2, most, 0.0))
+    before = tl.where(same > 0, neighbour(move, room, i, -1, m), 0.0)
+    _run, apart = tl.associative_scan((same, before), 0, sum_of_run)
+    leads = (same == 0) & (held_from_on == 0)
+    start = tl.where(held > 0, stop - apart, tl.where(leads, phi, 0.0))
+    up_to, beyond = sums_of(start, same, same_next, room, i, m)
+    return up_to + beyond + apart
+
+
+@triton.jit
+def forces_of_run(same1, force1, left1, right1, may1, same2, force2, left2, right2, may2):
+    on = same2 > 0
+    return (same1 & same2, force2 + tl.where(on, force1, 0.0), left2 + tl.where(on, left1, 0.0),
+            right2 + tl.where(on, right1, 0.0), may2 + tl.where(on, may1, 0))  # fmt: skip
+
+
+@triton.jit
+def forces_on(force, left, right, may, same, same_next, room, i, m):
+    """Over each knot's group: the force up to the knot and beyond it; all of left, of right and of may."""
+    _run, up_to, left_up, right_up, may_up = tl.associative_scan((same, force, left, right, may), 0, forces_of_run)
+    _run, from_on, left_on, right_on, may_on = tl.associative_scan(
+        (same_next, force, left, right, may), 0, forces_of_run, reverse=True
+    )
+    beyond = tl.where(same_next > 0, neighbour(from_on, room, i, 1, m), 0.0)
+    return up_to, beyond, left_up + left_on - left, right_up + right_on - right, may_up + may_on - may
+
+
+@triton.jit
+def sides_of(table, first, times_x, n, i, k, phi, slope, m):
+    """The segments to the left and to the right of each knot, apart where it sits on one of x's times, and how much
+    the slope of its loss differs there; whether the table has them.
+    """
+    origin = tl.load(times_x)
+    k_left = tl.where(phi > tl.load(times_x + k) - origin, k, tl.maximum(k - 1, 0))
+    k_right = tl.where(phi < tl.load(times_x + k + 1) - origin, k, tl.minimum(k + 1, n - 2))
+    _value, left, _bend, known_left = loss_of(table, first, times_x, n, i, k_left, phi, m)
+    _value, right, _bend, known_right = loss_of(table, first, times_x, n, i, k_right, phi, m)
+    return k_left, k_right, left - slope, right - slope, known_left & known_right
+
+
+@triton.jit
+def settle(phi, k, held, stop, tie, first, fixed, floor, ceiling, least, most, step, twice, stretch, table, times_x, n,
+           room, i, m):  # fmt: skip
+    """One round: the minimum for what is held and tied, what is to be held and tied next, and how much has changed."""
+    real = i < m
+    same, same_next, held_before, held_up_to, held_from_on = group(held, tie, room, i, m)
+    phi = line_up(phi, held, stop, tie, least, most, same, same_next, held_from_on, room, i, m)
+    _value, slope, curvature, known = loss_of(table, first, times_x, n, i, k, phi, m)
+    force, pull, move = total_force(slope, phi, step, twice, stretch, room, i, m)
+    after = tl.where(i + 1 < m, twice / step, 0.0)
+    before = neighbour(after, room, i, -1, m)
+    way = give_way(force, curvature, before, after, same, same_next, held_before, held_up_to, room, i, m)
+    phi = tl.where(real, phi - way, 0.0)
+    slope -= curvature * way
+    force, pull, move = total_force(slope, phi, step, twice, stretch, room, i, m)
+    tiny = 1e-12 * (tl.max(tl.abs(slope), 0) + tl.max(tl.abs(pull), 0))
+
+    # A group that is held goes where the slopes on that side of x's times pull it.
+    k_left, k_right, left, right, known_sides = sides_of(table, first, times_x, n, i, k, phi, slope, m)
+    free_to_go = (held > 0) & (fixed == 0)
+    may = (free_to_go & (phi > floor)).to(tl.int32) + 2 * (free_to_go & (phi < ceiling)).to(tl.int32)
+    up_to, beyond, left, right, may = forces_on(
+        tl.where(real, force, 0.0), tl.where(real, left, 0.0), tl.where(real, right, 0.0), may, same, same_next, room,
+        i, m,
+    )  # fmt: skip
+    anchored = (held_up_to | held_from_on) > 0
+    goes_left = ((may & 1) > 0) & (up_to + beyond + left > tiny)
+    goes_right = ((may & 2) > 0) & (up_to + beyond + right < -tiny) & (goes_left == 0)
+    lost = real & ((known == 0) | (anchored & (known_sides == 0)))
+
+    # Knots beyond their segment or their bounds: the first of its group is held, or goes on if the group is held.
+    lowest = tl.maximum(tl.load(times_x + k) - tl.load(times_x), floor)
+    highest = tl.minimum(tl.load(times_x + k + 1) - tl.load(times_x), ceiling)
+    below = real & (held == 0) & (phi < lowest)
+    above = real & (held == 0) & (phi > highest)
+    outside = (below | above).to(tl.int32)
+    _run, outside_up_to = tl.associative_scan((same, outside), 0, any_before)
+    earlier = (same > 0) & (neighbour(outside_up_to.to(tl.float64), room, i, -1, m) > 0.0)
+    bound = (below & (lowest == floor)) | (above & (highest == ceiling))
+    stops = (outside > 0) & tl.where(anchored, bound, earlier == 0)
+    crosses = (outside > 0) & anchored & (bound == 0)
+
+    # Slope limits: what pulls on the part of the group beyond them.
+    anchor_ahead = neighbour(held_from_on.to(tl.float64), room, i, 1, m) > 0.0
+    pressed = tl.where(anchor_ahead, -up_to, beyond)
+    together = same_next > 0
+    loose = together & (((tie == 1) & (pressed < -tiny)) | ((tie == 2) & (pressed > tiny)))
+    apart = (i + 1 < m) & (together == 0)
+    short = apart & (move < least)
+    long = apart & (move > most)
+    # Two knots that are held too near each other, or too far: the second is let go, and tied to the first.
+    clash = (short | long) & (held > 0)
+    let_go = (neighbour(clash.to(tl.float64), room, i, -1, m) > 0.0) & (fixed == 0)
+
+    changes = stops | crosses | goes_left | goes_right | loose | short | long
+    k = tl.where(goes_left, k_left, tl.where(goes_right, k_right, k))
+    k = tl.where(crosses, tl.where(below, k - 1, k + 1), k)
+    stop = tl.where(stops, tl.where(below, lowest, highest), stop)
+    held = tl.where(stops, 1, tl.where((free_to_go & (goes_left | goes_right)) | let_go, 0, held))
+    tie = tl.where(together, tl.where(loose, 0, tie), tl.where(short, 1, tl.where(long, 2, 0)))
+    # For each group, whether one of x's times can hold it, and twice whether it is pulled up.
+    nature = (right - left > tiny).to(tl.int32) + 2 * (up_to + beyond < 0.0).to(tl.int32)
+    return phi, k, held, stop, tie, nature, tl.sum(changes.to(tl.int32), 0), tl.sum(lost.to(tl.int32), 0)
+
+
+@triton.jit
+def polish_kernel(best, table, firsts, state, unsound, x_lengths, y_lengths, times_x, times_y, reg, lower, upper,
+                  slope_min, slope_max, room, values, warps, holds, outcomes, x_steps, y_steps, halvings,
+                  SUBSEQUENCE: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
+    """Values (B,), warps (B, Ty) and holds (B, Ty, 2) as the C++ kernel gives them.
+
+    Outcomes (B,): 1 where they are right, 0 where the C++ kernel must see to it, 2 where the search is not done.
+    """
+    pair = tl.program_id(0).to(tl.int64)
+    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
+    i = tl.arange(0, LANES)
+    real = i < m
+    at = pair * y_steps + i
+    room += pair * y_steps
+    table += pair * y_steps * WIDE * SPLIT
+    origin, span, time, step, least, most, floor, ceiling, stretch = limits_at(
+        pair, i, n, m, times_x, times_y, lower, upper, slope_min, slope_max, x_steps, y_steps, SUBSEQUENCE
+    )
+    times_x += pair * x_steps
+    strength = tl.load(reg + pair)
+    step = tl.where(i + 1 < m, step, 1.0)
+    searched = tl.load(state + pair * STATE + 3) > 0.0
+    fine = searched & (tl.load(unsound + pair) == 0)
+    fine = fine & (strength > 0.0) & (strength < float("inf"))
+    fine = fine & (tl.load(x_lengths + pair) == n) & (tl.load(y_lengths + pair) == m) & (n > 1) & (m > 1)
+    inside = admits_a_warp(floor, ceiling, least, most, span, origin, real)
+    if not SUBSEQUENCE:
+        inside = inside & ends_are_within(lower, upper, origin, span, pair * y_steps, m)
+    phi = tl.load(best + at, mask=real, other=0.0) - origin
+    known = tl.sum(tl.where(real, phi, 0.0), 0)  # NaN where the losses overflow
+    first = tl.load(firsts + at, mask=real, other=0)
+    k = tl.where(real, segment_of(times_x, origin, n, phi, halvings), 0)
+    fixed = (real & (floor == ceiling)).to(tl.int32)
+    held = fixed
+    stop = tl.where(fixed > 0, floor, phi)
+    # Links about as steep as a limit are probably tied by it.
+    move = neighbour(phi, room, i, 1, m) - phi
+    near = span / (64.0 * tl.maximum(n, m).to(tl.float64))
+    tie = tl.where(i + 1 < m, tl.where(move < least + near, 1, tl.where(move > most - near, 2, 0)), 0)
+    changes = tl.where(fine & inside & (known == known), 1, 0)
+    gone = 1 - changes
+    nature = tie
+    rounds = changes * 0
+    while (changes > 0) & (gone == 0) & (rounds < MOST_ROUNDS):
+        phi, k, held, stop, tie, nature, changes, gone = settle(
+            phi, k, held, stop, tie, first, fixed, floor, ceiling, least, most, step, 2.0 * strength, stretch, table,
+            times_x, n, room, i, m,
+        )  # fmt: skip
+        rounds += 1
+    loss, _slope, _curvature, _known = loss_of(table, first, times_x, n, i, k, phi, m)
+    excess = tl.where(i + 1 < m, (neighbour(phi, room, i, 1, m) - phi) / step - stretch, 0.0)
+    value = tl.sum(tl.where(real, loss, 0.0), 0) + strength * tl.sum(excess * excess * step, 0)
+    # It should be in the basin that the grid found; the grid's own value is rounded.
+    lower_than_before = value <= 1.0001 * tl.load(state + pair * STATE)
+    outcome = tl.where((changes == 0) & (gone == 0) & lower_than_before, 1, 0)
+    tl.store(outcomes + pair, tl.where(searched, outcome, 2))
+    tl.store(values + pair, value)
+    tl.store(warps + at, tl.where(real, phi + origin, float("nan")), mask=i < y_steps)
+    # One of x's times holds a knot only if its loss has a kink there.
+    pulled_up = (phi == ceiling) & ((nature & 2) > 0)
+    by_lower = (phi == floor) & (pulled_up == 0) & (tl.load(lower + at, mask=real, other=0.0) - origin > 0.0)
+    by_upper = (phi == ceiling) & (tl.load(upper + at, mask=real, other=0.0) - origin < span)
+    if not SUBSEQUENCE:
+        by_lower = by_lower & (i > 0) & (i < m - 1)
+        by_upper = by_upper & (i > 0) & (i < m - 1)
+    held = tl.where((phi == floor) | (phi == ceiling) | ((nature & 1) > 0), held, 0)
+    flags = tl.where(held > 0, tl.where(by_lower, LOWER, tl.where(by_upper, UPPER, 1)), 0) + 4 * tie
+    segment = segment_of(times_x, origin, n, phi, halvings)
+    tl.store(holds + 2 * at, tl.where(real, segment, 0), mask=i < y_steps)
+    tl.store(holds + 2 * at + 1, tl.where(real, flags, 0), mask=i < y_steps)
+
+
+@triton.jit
+def admits_a_warp(floor, ceiling, least, most, span, origin, real):
+    infinite = float("inf")
+    low, high = envelope(tl.where(real, floor, -infinite), tl.where(real, ceiling, infinite), least, most)
+    slack = 1e-12 * (span + tl.abs(origin))
+    return tl.sum((real & (low > high + slack)).to(tl.int32), 0) == 0
+
+
+@triton.jit
+def ends_are_within(lower, upper, origin, span, first, m):
+    """Whether the bounds admit x's ends at the first and the last knot."""
+    at_first = (tl.load(lower + first) <= origin) & (tl.load(upper + first) >= origin)
+    last = first + m - 1
+    return at_first & (tl.load(lower + last) - origin <= span) & (tl.load(upper + last) - origin >= span)
