@@ -325,14 +325,14 @@ def read_lines(files: list[Path], names: tuple[str, ...]) -> list[dict]:
 
 def print_table(lines: list[dict]) -> None:
     """Print the paper's Table 1: means and deviations of the seeds, medians over the slices in brackets."""
-    features = [feature for feature in WIDTHS if any(line["feature"] == feature for line in lines)]
+    features = sorted({line["feature"] for line in lines}, key=list(WIDTHS).index)
     table = Table(title="Audio-to-score alignment, ms: mean over the test slices ± deviation over seeds (median)")
     table.add_column("method")
     table.add_column("seeds", justify="right")
     for feature in features:
         table.add_column(f"{feature} TimeErr", justify="right")
         table.add_column(f"{feature} TimeDev", justify="right")
-    for method in [method for method in BASE + LEARNED if any(line["method"] == method for line in lines)]:
+    for method in dict.fromkeys(line["method"] for line in lines):
         cells, counts = [], []
         for feature in features:
             same = [line for line in lines if (line["feature"], line["method"]) == (feature, method)]
