@@ -64,6 +64,7 @@ def tune(
         start, total, seen = time.perf_counter(), 0.0, 0
         generator = torch.Generator().manual_seed(1000 * seed + number // checks)
         batches = torch.randperm(items, generator=generator).split(batch_size)[number % checks :: checks]
+        # What a round draws depends on nothing but its number, so that it can be gone on from.
         generator.manual_seed(generator.initial_seed() + (1 + number % checks) * 1_000_000)
         for index in batches:
             loss = loss_of(index, generator)
