@@ -63,14 +63,16 @@ def check_similarity(device: str) -> None:
                 for x, widths in zip(layers, ((0.5, 1, 2), (0.5, 1, 2), (1,)), strict=True):
                     width = torch.cdist(x, x).square().sum() / (12 * 11)
                     apart = (x[i] - x[j]).square().sum()
-                    product *= sum(torch.exp(-apart / (w * width)) for w in widths).item() / len(widths)
+                    product *= float(sum(torch.exp(-apart / (w * width)) for w in widths)) / len(widths)
                 values.append(product)
     found = JointRepresentationSimilarity()([x.float().to(device) for x in layers], labels)
     check("similarity", [found.item()], [sum(values) / len(values)], 1e-5)
 
 
-def training_step(kind: str, device: str, *, attended: bool, similarity: bool, adversary: bool) -> Callable[[], None]:
-    """One step of training, ready to run."""
+def training_step(
+    kind: str, device: str, *, attended: bool, similarity: bool, adversary: bool, half: bool = False
+) -> Callable[[], None]:
+    """One step of training, ready to run; half: in bfloat16, as "bf16-mixed" of ``fit`` has it."""
     torch.manual_seed(0)
     if kind == "images":
         backbone: nn.Module = Lite0()
@@ -81,7 +83,7 @@ def training_step(kind: str, device: str, *, attended: bool, similarity: bool, a
         items = Batch(torch.randn(BATCH, STEPS, CHANNELS, device=device), torch.randint(64, STEPS + 1, (BATCH,)))
     if attended:
         attention = Additive() if kind == "images" else Additive(16)
-        backbone = AttendedFeatures(backbone, layers, attention, example=items[:1].cpu() if kind == "images" else None)
+        backbone = AttendedFeatures(backbone, layers, attention, example=items[:1].to("cpu") if kind == "images" else None)
     metric = Metric(Embedder(backbone, 64), Euclidean()).to(device).train()
     loss = AMSoftmax(CLASSES, 64).to(device)
     labels = torch.arange(BATCH) % CLASSES
@@ -97,10 +99,11 @@ def training_step(kind: str, device: str, *, attended: bool, similarity: bool, a
     names = sorted({name for term in terms for name in term.layers})  # type: ignore[union-attr]
 
     def run() -> None:
-        step = take_step(metric, items, labels, matrix=False, layers=names)
-        total = loss(step.features, step.labels)
-        for term in terms:
-            total = total + term(step)
+        with torch.autocast(device, torch.bfloat16, enabled=half):
+            step = take_step(metric, items, labels, matrix=False, layers=names)
+            total = loss(step.features, step.labels)
+            for term in terms:
+                total = total + term(step)
         optimizer.zero_grad()
         total.backward()
         optimizer.step()
@@ -119,6 +122,9 @@ def main() -> None:
     check_similarity(options.device)
     plain = {"attended": False, "similarity": False, "adversary": False}
     cases = {"plain": plain} | {name: plain | {name: True} for name in plain} | {"all": dict.fromkeys(plain, True)}
+    if options.device != "cpu":
+        torch.set_float32_matmul_precision("high")  # as the recipe has it
+        cases["plain, bfloat16"] = plain | {"half": True}
     table = Table("items", "step", "ms", "more than plain", "bar")
     rows = []
     for kind in ("sequences", "images") if options.items is None else (options.items,):
