@@ -83,7 +83,7 @@ def training_step(
         items = Batch(torch.randn(BATCH, STEPS, CHANNELS, device=device), torch.randint(64, STEPS + 1, (BATCH,)))
     if attended:
         attention = Additive() if kind == "images" else Additive(16)
-        backbone = AttendedFeatures(backbone, layers, attention, example=items[:1].to("cpu") if kind == "images" else None)
+        backbone = AttendedFeatures(backbone, layers, attention, example=items[:1].to("cpu"))
     metric = Metric(Embedder(backbone, 64), Euclidean()).to(device).train()
     loss = AMSoftmax(CLASSES, 64).to(device)
     labels = torch.arange(BATCH) % CLASSES
