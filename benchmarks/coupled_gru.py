@@ -2,6 +2,7 @@
 
     python benchmarks/coupled_gru.py [--repeats 7] [--only pairs]         on the CPU
     python benchmarks/coupled_gru.py --device cuda                        on a GPU: checks, then times; under a minute
+    python benchmarks/coupled_gru.py --device cuda --variants             the kernels' shapes in turn, and a CUDA graph
 
 Cases: forward and backward over all 630 pairs of 36 sequences (T 128, C 9, H 20), all 780 pairs of 40 sequences (T 300,
 C 36, H 100), and pairs a second without gradients, from which the time of UCI HAR's 2,947 x 7,352 pairs follows. Before
@@ -9,6 +10,7 @@ anything is timed it is compared with the plain loop. Rows go to benchmarks/resu
 """
 
 import argparse
+import functools
 import json
 import math
 import statistics
@@ -25,6 +27,9 @@ from likewise.ops.coupled_gru import _flat, projections, reference
 HAR_PAIRS = 2947 * 7352
 # Name, sequences, steps, channels, states; milliseconds wanted on an H200.
 CASES = (("36 sequences", 36, 128, 9, 20, 8.0), ("40 sequences", 40, 300, 36, 100, 30.0))
+# Shapes of the kernels: states multiplied at a time, warps, loads on their way.
+WIDE_SHAPES = ((32, 8, 2), (32, 8, 1), (32, 8, 3), (32, 16, 2), (64, 8, 1), (64, 16, 2), (16, 8, 3))
+NARROW_SHAPES = ((32, 4, 1), (32, 2, 1), (32, 8, 1), (16, 4, 2))
 VALUE, GRADIENT = 1e-5, 1e-3  # relative errors allowed, of float32 against float32
 
 
@@ -115,6 +120,50 @@ def all_pairs(bench: Bench, name: str, count: int, steps: int, channels: int, hi
     )
 
 
+def variants(bench: Bench, name: str, count: int, steps: int, channels: int, hidden: int, bar: float) -> None:
+    """The same in other shapes of the kernels, each checked first; and as a CUDA graph, which is the GPU's own time."""
+    from likewise.ops.coupled_gru import gpu
+
+    torch.manual_seed(0)
+    network = CoupledGRU(channels, (hidden,)).to(bench.device)
+    x = torch.randn(count, steps, channels, device=bench.device)
+    rows, columns = torch.triu_indices(count, count, 1, device=bench.device)
+    parameters = list(network.parameters())
+
+    def both_ways(distances: Callable[[], Tensor]) -> list[Tensor]:
+        D = distances()
+        return [D, *torch.autograd.grad(D.sum(), parameters)]
+
+    def ours() -> list[Tensor]:
+        return both_ways(lambda: network.matrix(x)[rows, columns])
+
+    expected = both_ways(lambda: plain_distances(network, x, rows, columns))
+    setting = "NARROW_SHAPE" if hidden <= gpu.NARROW else "WIDE_SHAPE"
+    chosen = getattr(gpu, setting)
+
+    def shaped(shape: object) -> list[Tensor]:
+        setattr(gpu, setting, shape)
+        try:
+            return ours()
+        finally:
+            setattr(gpu, setting, chosen)
+
+    runs: dict[str, Callable[[], object]] = {}
+    for chunk, warps, stages in NARROW_SHAPES if hidden <= gpu.NARROW else WIDE_SHAPES:
+        shape = gpu.Shape(chunk, warps, stages)
+        for k, (a, b) in enumerate(zip(shaped(shape), expected, strict=True)):
+            check(f"{name}, {shape}", a.detach().cpu(), b.detach().cpu(), GRADIENT if k else VALUE)
+        runs[f"chunk {chunk}, {warps} warps, {stages} stages"] = functools.partial(shaped, shape)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = ours()
+    graph.replay()
+    for k, (a, b) in enumerate(zip(found, expected, strict=True)):
+        check(f"{name}, CUDA graph", a.detach().cpu(), b.detach().cpu(), GRADIENT if k else VALUE)
+    times = bench.in_turn({**runs, f"CUDA graph, {chosen}": graph.replay})
+    bench.add(f"variants, all {len(rows)} pairs of {name}, T {steps}, C {channels}, H {hidden}", times, bar=f"{bar} ms")
+
+
 def evaluation(bench: Bench, count: int) -> None:
     """Pairs a second without gradients, at the size of UCI HAR."""
     torch.manual_seed(0)
@@ -141,10 +190,16 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="runs of each, in turn; the median counts")
     parser.add_argument("--only", default="", help="cases whose name holds this text")
     parser.add_argument("--queries", type=int, help="of the evaluation; 8 on a CPU and 2,947 on a GPU unless given")
+    parser.add_argument("--variants", action="store_true", help="on a GPU: time the kernels in other shapes")
     parser.add_argument("--no-rows", action="store_true", help="print only; keep no rows")
     options = parser.parse_args()
     bench = Bench(options)
     gpu = bench.device.type == "cuda"
+    if options.variants:
+        for name, *sizes in CASES:
+            variants(bench, name, *sizes)  # type: ignore[arg-type]
+        bench.close()
+        return
     for name, *sizes in CASES if gpu else CASES[:1]:
         if options.only in f"pairs of {name}":
             all_pairs(bench, name, *sizes)  # type: ignore[arg-type]

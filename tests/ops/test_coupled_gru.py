@@ -123,10 +123,10 @@ def test_many_pairs_on_threads():
 
 
 @pytest.mark.parametrize("name", ["pairs", "layers"])
-@pytest.mark.parametrize("operator", [op._last, op._states])
+@pytest.mark.parametrize("operator", ["coupled_gru_last", "coupled_gru_states", "coupled_gru_trained"])
 def test_operator(name, operator):
     settings = {**PROBLEMS[name], "n": (3, 1, 2, 3), "m": (2, 2, 3, 1)}
-    check_op(operator, with_gradients(problem(**settings)))
+    check_op(getattr(torch.ops.likewise, operator).default, with_gradients(problem(**settings)))
 
 
 def test_activations_are_accurate():

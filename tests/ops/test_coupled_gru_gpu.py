@@ -30,7 +30,7 @@ def check(arguments, tolerance=2e-6, gradient=1e-5):
         torch.manual_seed(2)
         weights = torch.randn(result.shape, dtype=torch.float64)
         slopes = gradients(result, given)
-        found = gpu.gradients(weights.to(DEVICE, arguments[0].dtype), *on_device)
+        found = gpu.gradients(weights.to(DEVICE, arguments[0].dtype), None, *on_device)
         found = [f for f, a in zip(found, (arguments[0], arguments[1], arguments[6]), strict=True) if a is not None]
         for a, b in zip(found, slopes, strict=True):
             assert_close(a, b, gradient, "gradient")
@@ -50,6 +50,43 @@ def test_one_set_of_sequences():
         (4, 3), pairs=((0, 3, 1, 1), (1, 1, 2, 1)), dtype=torch.float32
     )
     check((gx, None, rows, columns, n, None, weights, hidden))
+
+
+@pytest.mark.parametrize("name", ["odd", "layers"])
+def test_kept_states_give_the_same_gradient(name, monkeypatch):
+    arguments = moved(problem(**PROBLEMS[name], dtype=torch.float32))
+    numbers = 2 * len(arguments[2]) * 7 * sum(arguments[-1])
+    monkeypatch.setattr(gpu, "kept_numbers", lambda *_: numbers)
+    last, kept = gpu.trained(*arguments)
+    assert torch.equal(last, gpu.last(*arguments))
+    assert kept.shape == (numbers,)
+    top = 2 * len(last) * 7 * last.shape[-1]
+    assert torch.equal(kept[-top:].view(len(last), 2, 7, -1), gpu.states(*arguments))
+    grad = torch.randn_like(last)
+    for a, b in zip(gpu.gradients(grad, kept, *arguments), gpu.gradients(grad, None, *arguments), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+def test_gradients_of_any_size(scale):
+    arguments = moved(problem(**PROBLEMS["odd"], dtype=torch.float32))
+    grad = torch.randn(9, 2, 7, device=DEVICE)
+    expected = gpu.gradients(grad, None, *arguments)
+    for a, b in zip(gpu.gradients(grad * scale, None, *arguments), expected, strict=True):
+        assert_close(a / scale, b, 1e-5, "gradient")
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])  # half precision ends at 65,504
+def test_weights_as_two_halves(scale):
+    weights = torch.randn(4 * 5 * 6, device=DEVICE) * scale
+    (layer,) = reference.layers(weights, [5])
+    packed = gpu._Packed.of(layer)
+    back = packed.back.double().sum(0) * packed.scale.double()  # (4, W, W)
+    assert_close(back[:, :5, :5], layer.weight.view(4, 5, 5), 2**-22, "weights")
+    assert (back[:, 5:] == 0).all()
+    assert (back[:, :, 5:] == 0).all()
+    assert torch.equal(packed.weight.mT, packed.back)
+    assert torch.equal(packed.bias.view(4, -1)[:, :5], layer.bias.view(4, 5))
 
 
 def test_float64_is_exact():
@@ -81,7 +118,7 @@ def test_empty():
     none = torch.empty(0, dtype=torch.int64)
     given = moved((gx, gy, none, none, n, m, weights, hidden))
     assert gpu.last(*given).shape == (0, 2, 4)
-    assert all((slope == 0).all() for slope in gpu.gradients(torch.empty(0, 2, 4, device=DEVICE), *given))
+    assert all((slope == 0).all() for slope in gpu.gradients(torch.empty(0, 2, 4, device=DEVICE), None, *given))
 
 
 def test_layers_are_read_in_order():

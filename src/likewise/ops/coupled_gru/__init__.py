@@ -31,7 +31,9 @@ from likewise.ops.coupled_gru import reference
 from likewise.ops.dispatch import operator
 from likewise.ops.ground import at_least_float32, zero_padding
 
-__all__ = ["Cell", "coupled_gru", "coupled_gru_states", "coupling", "projections"]
+__all__ = ["Cell", "coupled_gru", "coupled_gru_states", "coupling", "kept_numbers", "projections"]
+
+KEPT = 1 << 30  # numbers that a forward pass on a GPU keeps for its gradient at most; beyond, they are computed again
 
 
 class Cell(NamedTuple):
@@ -70,7 +72,8 @@ def coupled_gru(
     gy and y_lengths, gx is both.
     rows, columns: (P,) int64, pair p is gx[rows[p]] and gy[columns[p]]; without them, gx[p] and gy[p].
 
-    Memory: O(P H) and, for a derivative, O(T H) for each pair at work; on a GPU, O(T H) for every pair.
+    Memory: O(P H) and, for a derivative, O(T H) for each pair at work; on a GPU, O(T H) for every pair, of which what
+    would be more than 4 gigabytes is computed again, some pairs at a time.
 
     Example:
         >>> cell = Cell(*(torch.zeros(shape) for shape in [(6, 1), (6, 2), 6, 6, (2, 2), 2]))
@@ -79,7 +82,11 @@ def coupled_gru(
         torch.Size([1, 2, 2])
     """
     _check_pairs(gx, gy, cells, x_lengths, y_lengths, rows, columns)
-    return _last(gx, gy, rows, columns, x_lengths, y_lengths, _flat(cells, gx.dtype), _hidden(cells))
+    weights = _flat(cells, gx.dtype)
+    arguments = gx, gy, rows, columns, x_lengths, y_lengths, weights, _hidden(cells)
+    if torch.is_grad_enabled() and any(a is not None and a.requires_grad for a in (gx, gy, weights)):
+        return _trained(*arguments)[0]
+    return _last(*arguments)
 
 
 def coupled_gru_states(
@@ -260,8 +267,20 @@ def _states_cpu(gx: Tensor, *rest: Any) -> Tensor:
     return _run_cpu(True, gx, *rest)
 
 
+def _trained_cpu(gx: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    return _run_cpu(False, gx, *rest), gx.new_empty(0)
+
+
+def kept_numbers(gx: Tensor, gy: Tensor | None, rows: Tensor | None, *rest: Any) -> int:
+    """How many numbers a forward pass keeps for its gradient: the states of all layers on a GPU, nothing on a CPU."""
+    pairs, _, steps, _ = _shape(True, gx, gy, rows, *rest)
+    count = 2 * pairs * steps * sum(rest[-1])
+    return count if gx.is_cuda and gx.dtype == torch.float32 and count <= KEPT else 0
+
+
 def _grad_cpu(
     grad: Tensor,
+    kept: Tensor | None,
     gx: Tensor,
     gy: Tensor | None,
     rows: Tensor | None,
@@ -321,19 +340,31 @@ def _states_fake(gx: Tensor, *rest: Any) -> Tensor:
     return gx.new_empty(_shape(True, gx, *rest))
 
 
-def _grad_fake(grad: Tensor, gx: Tensor, gy: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+def _trained_fake(gx: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    return gx.new_empty(_shape(False, gx, *rest)), gx.new_empty(kept_numbers(gx, *rest))
+
+
+def _grad_fake(
+    grad: Tensor, kept: Tensor | None, gx: Tensor, gy: Tensor | None, *rest: Any
+) -> tuple[Tensor, Tensor, Tensor]:
     to_y = gx.new_empty(0) if gy is None else torch.empty_like(gy)
     return torch.empty_like(gx), to_y, torch.empty_like(rest[-2])
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:7])
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor | tuple[Tensor, Tensor]) -> None:
+    kept = output[1] if isinstance(output, tuple) else None
+    if kept is not None:
+        ctx.mark_non_differentiable(kept)
+    ctx.set_materialize_grads(False)  # one for what is kept would be as large
+    ctx.save_for_backward(kept, *inputs[:7])
     ctx.hidden = inputs[7]
 
 
-def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+def _backward(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Any, ...]:
+    if grad is None:
+        return (None,) * 8
     to_x, to_y, to_weights = _grad(grad, *ctx.saved_tensors, ctx.hidden)
-    return to_x, None if ctx.saved_tensors[1] is None else to_y, None, None, None, None, to_weights, None
+    return to_x, None if ctx.saved_tensors[2] is None else to_y, None, None, None, None, to_weights, None
 
 
 _ARGUMENTS = (
@@ -341,7 +372,7 @@ _ARGUMENTS = (
     "int[] hidden"
 )
 _grad = operator(
-    f"coupled_gru_grad(Tensor grad, {_ARGUMENTS}) -> (Tensor, Tensor, Tensor)",
+    f"coupled_gru_grad(Tensor grad, Tensor? kept, {_ARGUMENTS}) -> (Tensor, Tensor, Tensor)",
     cpu=_grad_cpu,
     triton="coupled_gru.gradients",
     fake=_grad_fake,
@@ -351,6 +382,14 @@ _last = operator(
     cpu=_last_cpu,
     triton="coupled_gru.last",
     fake=_last_fake,
+    save=_save,
+    backward=_backward,
+)
+_trained = operator(
+    f"coupled_gru_trained({_ARGUMENTS}) -> (Tensor, Tensor)",
+    cpu=_trained_cpu,
+    triton="coupled_gru.trained",
+    fake=_trained_fake,
     save=_save,
     backward=_backward,
 )

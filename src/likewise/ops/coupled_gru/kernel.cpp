@@ -44,19 +44,19 @@ public:
     }
 
     // The projections of step t, as lanes; those of a side that has ended are not used, but must be numbers.
-    INLINE void read(int64_t t, int64_t width, V<T>* const (&to)[2]) const {
+    INLINE void read(int64_t t, int64_t width, V<T>* to, int64_t stride) const {
         for (int s = 0; s < 2; ++s) {
             const T* rows[W<T>];
             for (int l = 0; l < W<T>; ++l) rows[l] = base(s) + at(s, l, min(t, length_[s][l] - 1)) * width;
-            rows_to_lanes<T>(rows, width, to[s]);
+            rows_to_lanes<T>(rows, width, to + s * stride);
         }
     }
 
-    // Adds derivatives of a part of the projections of step t, from number `offset` on.
-    INLINE void add(int64_t t, int64_t width, int64_t offset, const V<T>* from, int64_t count, int s, T* grad) const {
+    // Adds derivatives of the projections of step t.
+    INLINE void add(int64_t t, int64_t width, const V<T>* from, int s, T* grad) const {
         T* rows[W<T>];
-        for (int l = 0; l < lanes; ++l) rows[l] = t < length_[s][l] ? grad + at(s, l, t) * width + offset : nullptr;
-        lanes_to_rows<true, T>(from, count, rows, lanes);
+        for (int l = 0; l < lanes; ++l) rows[l] = t < length_[s][l] ? grad + at(s, l, t) * width : nullptr;
+        lanes_to_rows<true, T>(from, width, rows, lanes);
     }
 
 private:
@@ -80,8 +80,7 @@ public:
             inputs = problem.hidden[l];
         }
         scratch_.reserve(layers_);
-        projected_.reserve(2 * projected_stride());
-        for (int64_t k = 0; k < 2 * projected_stride(); ++k) projected_[k] = V<T>{};
+        projected_.reserve(2 * layers_[0].wide);
     }
 
     // States of the last layer, at every step or the last.
@@ -119,12 +118,11 @@ private:
     const CoupledProblem& problem_;
     Layers<T> layers_;
     Scratch<T> scratch_;
-    Buffer<V<T>> projected_, states_, derivatives_, state_grads_;
+    Buffer<V<T>> projected_, states_, derivatives_, both_, state_grads_;
     int64_t kept_ = 0;  // steps of states that there is room for
 
     const Layer<T>& last() const { return layers_[problem_.layers - 1]; }
     int64_t all_steps() const { return max(problem_.x_steps, problem_.y_steps); }
-    int64_t projected_stride() const { return 3 * layers_[0].hidden + 8; }
 
     // States before step t, both sides of them, one after the other.
     INLINE V<T>* state(int64_t layer, int64_t t) const {
@@ -142,22 +140,14 @@ private:
     void step(const Block<T>& block, int64_t t, int64_t from, int64_t to) {
         I<T> running[2] = {};
         block.running(t, running);
-        V<T>* const projected[2] = {projected_.get(), projected_.get() + projected_stride()};
-        block.read(t, 3 * layers_[0].hidden, projected);
-        for (int64_t l = 0; l < problem_.layers; ++l) run_layer<false>(l, running, projected, from, to);
+        block.read(t, 3 * layers_[0].hidden, projected_.get(), layers_[0].wide);
+        for (int64_t l = 0; l < problem_.layers; ++l) {
+            const V<T>* input = l > 0 ? state(l - 1, to) : projected_.get();
+            layers_[l].step(input, input_stride(l), state(l, from), running, state(l, to), scratch_);
+        }
     }
 
-    template <bool Keep>
-    INLINE void run_layer(int64_t l, const I<T> (&running)[2], V<T>* const (&projected)[2], int64_t from, int64_t to) {
-        const Layer<T>& layer = layers_[l];
-        V<T>*h = state(l, from), *next = state(l, to);
-        const V<T>* const before[2] = {h, h + layer.padded};
-        V<T>* const after[2] = {next, next + layer.padded};
-        const V<T>* input[2] = {projected[0], projected[1]};
-        if (l > 0)
-            for (int s = 0; s < 2; ++s) input[s] = state(l - 1, to) + s * layers_[l - 1].padded;
-        layer.template step<Keep>(input, before, running, after, scratch_);
-    }
+    int64_t input_stride(int64_t layer) const { return layer > 0 ? layers_[layer - 1].padded : layers_[0].wide; }
 
     // Writes the last layer's state to the steps from `first` up to `end` of the output.
     void write(const Block<T>& block, const V<T>* h, T* out, int64_t steps, int64_t first, int64_t end, int64_t width) {
@@ -170,13 +160,17 @@ private:
     }
 
     INLINE V<T>* state_grad(int64_t layer) const { return state_grads_.get() + 2 * layers_.offset(layer); }
-    // Derivatives of what goes into the gates of a layer: both sides of (r, z, W_hn h + b_hn, c, n), for some steps.
+    // Of some steps: derivatives of what goes into a layer's gates, and the sums of both sides' states.
     INLINE V<T>* derivative(int64_t layer, int64_t t) const {
-        return derivatives_.get() + 10 * (kSteps * layers_.sum(layer) + t * layers_[layer].hidden);
+        return derivatives_.get() + 2 * Layer<T>::kParts * (kSteps * layers_.sum(layer) + t * layers_[layer].hidden);
+    }
+    INLINE V<T>* both(int64_t layer, int64_t t) const {
+        return both_.get() + kSteps * layers_.offset(layer) + t * layers_[layer].padded;
     }
 
     void reserve_derivatives() {
-        derivatives_.reserve(10 * kSteps * layers_.sum(problem_.layers));
+        derivatives_.reserve(2 * Layer<T>::kParts * kSteps * layers_.sum(problem_.layers));
+        both_.reserve(kSteps * layers_.width());
         state_grads_.reserve(2 * layers_.width());
         for (int64_t k = 0; k < 2 * layers_.width(); ++k) state_grads_[k] = V<T>{};
     }
@@ -204,26 +198,16 @@ private:
         if (every) add_given(block, grad, all_steps(), t);
         I<T> running[2] = {};
         block.running(t, running);
-        V<T>* const projected[2] = {projected_.get(), projected_.get() + projected_stride()};
-        block.read(t, 3 * layers_[0].hidden, projected);
+        block.read(t, 3 * layers_[0].hidden, projected_.get(), layers_[0].wide);
         for (int64_t l = problem_.layers - 1; l >= 0; --l) {
             const Layer<T>& layer = layers_[l];
-            run_layer<true>(l, running, projected, t, t + 1);
-            const V<T>* const h[2] = {state(l, t), state(l, t) + layer.padded};
-            V<T>* const h_grad[2] = {state_grad(l), state_grad(l) + layer.padded};
-            V<T>* const gates[2] = {derivative(l, place), derivative(l, place) + 5 * layer.hidden};
-            layer.step_back(h, running, h_grad, gates, scratch_);
-            if (l > 0) {
-                V<T>* below = state_grad(l - 1);
-                V<T>* const input_grad[2] = {below, below + layers_[l - 1].padded};
-                layer.add_input_gradients(gates, input_grad);
-                continue;
-            }
-            const int64_t width = layer.hidden;
-            for (int s = 0; s < 2; ++s) {
-                block.add(t, 3 * width, 0, gates[s], 2 * width, s, to[s]);
-                block.add(t, 3 * width, 2 * width, gates[s] + 4 * width, width, s, to[s]);
-            }
+            const V<T>* input = l > 0 ? state(l - 1, t + 1) : projected_.get();
+            V<T>* found = derivative(l, place);
+            layer.step_back(input, input_stride(l), state(l, t), running, state_grad(l), found, both(l, place), scratch_);
+            if (l > 0) layer.add_input_gradients(found, state_grad(l - 1), input_stride(l));
+            else
+                for (int s = 0; s < 2; ++s)
+                    block.add(t, 3 * layer.hidden, found + (s * Layer<T>::kParts + 1) * layer.hidden, s, to[s]);
         }
     }
 
@@ -231,8 +215,8 @@ private:
     void add_weights(int64_t first, int64_t count, T* grad) {
         for (int64_t l = 0; l < problem_.layers; ++l) {
             const V<T>* input = l > 0 ? state(l - 1, first + 1) : nullptr;
-            const int64_t stride = l > 0 ? layers_[l - 1].padded : 0;
-            layers_[l].add_weight_gradients(derivative(l, 0), state(l, first), input, stride, 2 * count, grad);
+            layers_[l].add_weight_gradients(derivative(l, 0), state(l, first), both(l, 0), input, input_stride(l), count,
+                                            scratch_, grad);
             grad += layers_[l].size();
         }
     }
