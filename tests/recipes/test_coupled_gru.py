@@ -147,6 +147,24 @@ def test_the_best_weights_are_kept_and_patience_ends(monkeypatch):
     assert all(torch.equal(value, weights[1][name]) for name, value in found.distance.state_dict().items())
 
 
+def test_steps_are_recorded_once_and_replayed(monkeypatch):
+    """The order of things on a GPU, played on the CPU."""
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    replayed = []
+
+    def recorded(self):
+        return SimpleNamespace(replay=lambda: (replayed.append(int(self.taken)), self.step()))
+
+    monkeypatch.setattr(Training, "_recorded", recorded)
+    plain, found = training(steps=8, val_every=4), training(steps=8, val_every=4)
+    found.stream, found.graphs = object(), True
+    train_together([plain, found])
+    assert replayed == [3, 4, 5, 6, 7]
+    assert torch.equal(plain.losses, found.losses)
+    assert found.graph is None
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("model", ["sgru", "cgru"])
 def test_a_recorded_step_is_the_same_step(model):
