@@ -106,11 +106,12 @@ def free_answer(x: Tensor) -> Answer | None:
     if x.is_cuda and torch.cuda.is_current_stream_capturing():
         return None
     device = x.get_device()
-    free = _answers.get(device)
-    if not free:
-        _made.append(Answer(device))
-        return _made[-1]
-    return free.pop()
+    try:
+        return _answers[device].pop()
+    except (KeyError, IndexError):
+        made = Answer(device)
+        _made.append(made)
+        return made
 
 
 @dataclass
