@@ -24,6 +24,7 @@ from likewise.losses.loss import Loss
 from likewise.losses.margin import Margin
 from likewise.losses.multi_similarity import MultiSimilarity
 from likewise.losses.n_pair import NPair
+from likewise.losses.otam import OTAM
 from likewise.losses.pairs import Pairs
 from likewise.losses.path_loss import PathLoss
 from likewise.losses.pml import from_pml, from_pml_vectors
@@ -35,6 +36,7 @@ from likewise.losses.vector_loss import VectorLoss
 from likewise.losses.warp_error import MaxPositionError, TimeError, WarpError
 
 __all__ = [
+    "OTAM",
     "AMSoftmax",
     "AlongPath",
     "AlongWarp",
