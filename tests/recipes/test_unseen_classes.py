@@ -42,6 +42,19 @@ def flowers(folder):
     np.savez(folder / "flowers102_webp96.npz", images=np.concatenate(contents), offsets=offsets, labels=labels)
 
 
+def skeletons(folder):
+    """A file as utd_mhad_skeleton.npz is: two of each action, the number of the action being how far a hand moves."""
+    labels = np.repeat(np.arange(27), 2)
+    frames = np.random.default_rng(0).standard_normal((len(labels), 5, 20, 3)).astype(np.float32)
+    frames[:, -1, 0, 0] += 1000 * labels
+    offsets = 5 * np.arange(len(labels) + 1)
+    subject = np.arange(len(labels)) % 2
+    np.savez(
+        folder / "utd_mhad_skeleton.npz", frames=frames.reshape(-1, 20, 3), offsets=offsets, labels=labels,
+        subject=subject,
+    )  # fmt: skip
+
+
 def some_images(classes=6, each=4):
     labels = torch.arange(classes * each) % classes
     images = torch.randint(256, (len(labels), 3, 16, 16), dtype=torch.uint8)
@@ -148,6 +161,19 @@ def test_held_out_classes_are_a_quarter_spread_evenly():
     assert [(rest.classes, kept.classes) for rest, kept in few] == [(7, 6), (6, 7)]
     with pytest.raises(SystemExit, match="3 training classes are too few"):
         data_of.held_out(Part(torch.zeros(3, 1), torch.arange(3)))
+
+
+@pytest.mark.parametrize(
+    ("data", "trains", "tests"),
+    [("utd_mhad", [*range(13)], [*range(13, 27)]), ("utd_mixed", [*range(1, 27, 2)], [*range(0, 27, 2)])],
+)
+def test_actions_that_train_and_that_test(tmp_path, data, trains, tests):
+    skeletons(tmp_path)
+    whole, parts = data_of.read_utd(tmp_path, data_of.FRAMES), data_of.read(data, tmp_path, size=0, items=None)
+    for part, actions in zip(parts, (trains, tests), strict=True):
+        assert part.labels.tolist() == [k for k in range(len(actions)) for _ in range(2)]
+        wanted = [whole[0][2 * action + i] for action in actions for i in range(2)]
+        torch.testing.assert_close(part.items.values, torch.from_numpy(np.stack(wanted)))
 
 
 def test_class_folders_and_their_trouble(tmp_path):
