@@ -114,13 +114,12 @@ def polished_on_host(operator, warps):
     return values, warps, holds
 
 
-POLISHED = {f"{family} {seed}": FAMILIES[family](seed) for family in FAMILIES for seed in (1, 2)}
+POLISHED = {family: FAMILIES[family](2 if family == "kinked" else 1) for family in FAMILIES}
 POLISHED |= {
     str(options): random_pair(2, **options)
     for options in (
         {"subsequence": True, "slope": (0.5, 1.5), "band": 0.3},
-        {"even": False, "slope": (0.2, 4.0)},
-        {"channels": 1, "n": 20, "m": 15, "reg": 1e-3},
+        {"even": False, "slope": (0.2, 4.0), "channels": 1, "reg": 1e-2},
     )
 }
 
@@ -148,6 +147,7 @@ def test_identical_signals_sit_on_kinks_that_hold_nothing():
     assert holds[0, :, 1].tolist() == [1, 0, 0, 0, 0, 0, 0, 0, 1]
 
 
+@pytest.mark.filterwarnings("ignore")  # the interpreter computes with NumPy, which warns of NaN
 def test_what_the_polish_leaves_alone():
     pair = random_pair(0, **SMALL)
     operator, warps = arguments(pair), grid_search(pair, 21, 0)[None]
@@ -248,11 +248,11 @@ def test_gradients_whatever_holds_the_knots():
     """All sorts of groups: of one knot and of many, tied to one that is held, held twice, or not at all."""
     generator = torch.Generator().manual_seed(0)
     for share in (0.1, 0.5):
-        operator = arguments(random_pair(1, n=20, m=17, slope=(0.1, 4.0)))
+        operator = arguments(random_pair(1, n=12, m=16, slope=(0.1, 4.0)))
         _, warp, holds = _gdtw(*operator)
-        held, tied, kind = torch.rand(3, 17, generator=generator)
+        held, tied, kind = torch.rand(3, 16, generator=generator)
         flags = (1 + (3 * kind).int()) * (held < share) + torch.where(kind < 0.5, 4, 8) * (tied < 0.6)
-        holds[0, :, 1] = flags.masked_fill(torch.arange(17) == 16, 0)
+        holds[0, :, 1] = flags.masked_fill(torch.arange(16) == 15, 0)
         assert_gradients_are_the_cpus(warp, holds, operator)
 
 

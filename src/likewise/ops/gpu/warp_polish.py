@@ -109,6 +109,13 @@ def loss_of(table, first, times_x, n, i, k, phi, m):
 
 
 @triton.jit
+def objective(table, first, times_x, n, k, phi, step, strength, stretch, room, i, m):
+    loss, _slope, _curvature, _known = loss_of(table, first, times_x, n, i, k, phi, m)
+    excess = tl.where(i + 1 < m, (neighbour(phi, room, i, 1, m) - phi) / step - stretch, 0.0)
+    return tl.sum(tl.where(i < m, loss, 0.0), 0) + strength * tl.sum(excess * excess * step, 0)
+
+
+@triton.jit
 def total_force(slope, phi, step, twice, stretch, room, i, m):
     """The derivative of the objective with respect to each knot, and that of the regulariser to the move after it."""
     move = neighbour(phi, room, i, 1, m) - phi
@@ -149,6 +156,37 @@ def line_up(phi, held, stop, tie, least, most, same, same_next, held_from_on, ro
     start = tl.where(held > 0, stop - apart, tl.where(leads, phi, 0.0))
     up_to, beyond = sums_of(start, same, same_next, room, i, m)
     return up_to + beyond + apart
+
+
+@triton.jit
+def guess(phi, k, fixed, floor, ceiling, least, most, span, table, first, times_x, n, room, i, m):
+    """What holds and ties the knots to begin with: limits, bounds and kinks that the grid came near.
+
+    A guess that is wrong costs rounds, but one that is missing lets knots leave the basin.
+    """
+    origin = tl.load(times_x)
+    move = neighbour(phi, room, i, 1, m) - phi
+    near = span / (64.0 * tl.maximum(n, m).to(tl.float64))
+    tie = tl.where(i + 1 < m, tl.where(move < least + near, 1, tl.where(move > most - near, 2, 0)), 0)
+    tied = (tie > 0) | (neighbour(tie.to(tl.float64), room, i, -1, m) > 0.0)
+    free = (i < m) & (fixed == 0) & (tied == 0)
+    near = 0.04 * span / (n - 1).to(tl.float64)
+    begin = tl.load(times_x + k) - origin
+    end = tl.load(times_x + k + 1) - origin
+    at_floor = free & (phi - floor < near)
+    at_ceiling = free & (ceiling - phi < near) & (at_floor == 0)
+    ends = end - phi < phi - begin
+    time = tl.where(ends, end, begin)
+    beyond = tl.where(ends, k + 1, k)
+    _value, left, _bend, known_left = loss_of(table, first, times_x, n, i, beyond - 1, time, m)
+    _value, right, _bend, known_right = loss_of(table, first, times_x, n, i, beyond, time, m)
+    on_kink = free & (tl.abs(time - phi) < near) & (time > floor) & (time < ceiling) & (right > left)
+    on_kink = on_kink & known_left & known_right & (at_floor == 0) & (at_ceiling == 0)
+    stop = tl.where(at_ceiling, ceiling, tl.where(on_kink, time, phi))
+    stop = tl.where(at_floor | (fixed > 0), floor, stop)
+    held = (on_kink | at_floor | at_ceiling | (fixed > 0)).to(tl.int32)
+    k = tl.where(at_floor & (floor < begin), k - 1, tl.where(at_ceiling & (ceiling > end), k + 1, k))
+    return tl.where(on_kink, beyond, k), held, stop, tie
 
 
 @triton.jit
@@ -279,13 +317,10 @@ def polish_kernel(best, table, firsts, state, unsound, x_lengths, y_lengths, tim
     known = tl.sum(tl.where(real, phi, 0.0), 0)  # NaN where the losses overflow
     first = tl.load(firsts + at, mask=real, other=0)
     k = tl.where(real, segment_of(times_x, origin, n, phi, halvings), 0)
+    begun = phi
+    value_before = objective(table, first, times_x, n, k, phi, step, strength, stretch, room, i, m)
     fixed = (real & (floor == ceiling)).to(tl.int32)
-    held = fixed
-    stop = tl.where(fixed > 0, floor, phi)
-    # Links about as steep as a limit are probably tied by it.
-    move = neighbour(phi, room, i, 1, m) - phi
-    near = span / (64.0 * tl.maximum(n, m).to(tl.float64))
-    tie = tl.where(i + 1 < m, tl.where(move < least + near, 1, tl.where(move > most - near, 2, 0)), 0)
+    k, held, stop, tie = guess(phi, k, fixed, floor, ceiling, least, most, span, table, first, times_x, n, room, i, m)
     changes = tl.where(fine & inside & (known == known), 1, 0)
     gone = 1 - changes
     nature = tie
@@ -296,12 +331,12 @@ def polish_kernel(best, table, firsts, state, unsound, x_lengths, y_lengths, tim
             times_x, n, room, i, m,
         )  # fmt: skip
         rounds += 1
-    loss, _slope, _curvature, _known = loss_of(table, first, times_x, n, i, k, phi, m)
-    excess = tl.where(i + 1 < m, (neighbour(phi, room, i, 1, m) - phi) / step - stretch, 0.0)
-    value = tl.sum(tl.where(real, loss, 0.0), 0) + strength * tl.sum(excess * excess * step, 0)
-    # It should be in the basin that the grid found; the grid's own value is rounded.
-    lower_than_before = value <= 1.0001 * tl.load(state + pair * STATE)
-    outcome = tl.where((changes == 0) & (gone == 0) & lower_than_before, 1, 0)
+    value = objective(table, first, times_x, n, k, phi, step, strength, stretch, room, i, m)
+    # It must be in the basin that the grid found: no higher than there, and near. The grid's slack is for rounding.
+    far = tl.max(tl.where(real, tl.abs(phi - begun), 0.0), 0) * (n - 1) > 0.25 * span
+    rounding = 1e-14 * strength * stretch * span
+    same_basin = (value <= (1.0 + 1e-6) * value_before + rounding) & (far == 0)
+    outcome = tl.where((changes == 0) & (gone == 0) & same_basin, 1, 0)
     tl.store(outcomes + pair, tl.where(searched, outcome, 2))
     tl.store(values + pair, value)
     tl.store(warps + at, tl.where(real, phi + origin, float("nan")), mask=i < y_steps)
