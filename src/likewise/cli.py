@@ -447,16 +447,16 @@ def _environment() -> dict[str, Any]:
         triton = metadata.version("triton")
     except metadata.PackageNotFoundError:
         triton = None
-    # By their files: importing the GPU modules needs Triton.
-    folders = sorted(
-        {path.parent for part in ("reference", "gpu") for path in Path(ops.__path__[0]).glob(f"*/{part}.py")}
+    # By their places: importing the GPU modules needs Triton.
+    found = sorted(
+        {path.parent for part in ("reference.py", "gpu*") for path in Path(ops.__path__[0]).glob(f"*/{part}")}
     )
     kernels = {
         folder.name: {
             "cpu": any(function.startswith(f"{folder.name}_") for function in dir(native)),
-            "gpu": triton is not None and (folder / "gpu.py").is_file(),
+            "gpu": triton is not None and any(folder.glob("gpu*")),
         }
-        for folder in folders
+        for folder in found
     }
     return {
         "likewise": lw.__version__,
