@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import peek_interpreter_stack
 
 _library = torch.library.Library("likewise", "FRAGMENT")
 
@@ -64,7 +65,7 @@ def are_plain(arguments: tuple[Any, ...]) -> bool:
         return False
     if torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state() is not None:
         return False
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if peek_interpreter_stack() is not None:
         return False
     return all(type(a) in _PLAIN for a in arguments if isinstance(a, Tensor))
 
