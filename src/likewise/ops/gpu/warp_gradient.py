@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from likewise.ops.gpu.common import float64_from
-from likewise.ops.gpu.warp_grid import lengths_of
+from likewise.ops.gpu.warp_limits import lengths_of
 
 # Bits of kernel.h's Hold.
 HELD = tl.constexpr(3)

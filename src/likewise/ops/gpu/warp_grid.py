@@ -14,19 +14,12 @@ import triton
 import triton.language as tl
 
 from likewise.ops.gpu.common import float64_from
+from likewise.ops.gpu.warp_limits import envelope, lengths_of, limits_at, segment_of
 
 TILE = tl.constexpr(128)  # nodes of a target row that a program takes at once
 STEP = tl.constexpr(8)  # nodes of a source row that it takes at once
 PLAN = tl.constexpr(8)  # numbers that describe a row: see refine_kernel
 STATE = tl.constexpr(4)  # of a pair: its least objective, level, share of the first grid's width, whether it is done
-
-
-@triton.jit
-def lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps):
-    """Lengths that stay within the tensors, whatever was given: the polish refuses what is wrong."""
-    n = tl.load(x_lengths + pair).to(tl.int32)
-    m = tl.load(y_lengths + pair).to(tl.int32)
-    return tl.maximum(tl.minimum(n, x_steps), 1), tl.maximum(tl.minimum(m, y_steps), 1)
 
 
 @triton.jit
@@ -36,19 +29,6 @@ def node_count(n, nodes, number):
     count = tl.where(number > 0, tl.minimum(count, tl.maximum(count // 2, 50) | 1), count)
     # One more than fills a tile would cost another.
     return tl.where((count > TILE) & (count % TILE == 1), count - 2, count)
-
-
-@triton.jit
-def segment_of(times, origin, n, at, halvings):
-    """The segment of x that holds each time; on a tie the one to the right."""
-    first = (at > 0.0).to(tl.int32) * 0  # NaN too has one
-    last = first + tl.maximum(n - 2, 0)
-    for _ in range(halvings):
-        middle = (first + last + 1) // 2
-        right = tl.load(times + middle) - origin <= at
-        first = tl.where(right, middle, first)
-        last = tl.where(right, last, middle - 1)
-    return first
 
 
 @triton.jit(do_not_specialize=["number", "halvings"])
@@ -264,59 +244,6 @@ def best_before(here, row, k, j):
     candidate = tl.where((distance >= lowest) & (distance <= highest), here + distance * distance, float("inf"))
     _, best = tl.min(candidate, 0, return_indices=True)
     return best
-
-
-@triton.jit
-def greatest(a, b):
-    return tl.maximum(a, b)
-
-
-@triton.jit
-def smallest(a, b):
-    return tl.minimum(a, b)
-
-
-@triton.jit
-def envelope(low, high, least, most):
-    """The least and the greatest value that a warp within the bounds can take at each knot; if low <= high.
-
-    low_i+1 = max(low_i+1, low_i + least_i) and the like, forwards and backwards, as running maxima.
-    """
-    up = tl.cumsum(least, 0) - least
-    across = tl.cumsum(most, 0) - most
-    forward_low = tl.maximum(low, tl.associative_scan(low - up, 0, greatest) + up)
-    forward_high = tl.minimum(high, tl.associative_scan(high - across, 0, smallest) + across)
-    back_low = tl.associative_scan(forward_low - across, 0, greatest, reverse=True) + across
-    back_high = tl.associative_scan(forward_high - up, 0, smallest, reverse=True) + up
-    return tl.maximum(forward_low, back_low), tl.minimum(forward_high, back_high)
-
-
-@triton.jit
-def limits_at(pair, i, n, m, times_x, times_y, lower, upper, slope_min, slope_max, x_steps, y_steps,
-              SUBSEQUENCE: tl.constexpr):  # fmt: skip
-    """Of knots i: where x begins and its span; their time, the step to the next, its least and greatest move; floor and
-    ceiling, which count from where x begins; the slope that costs nothing.
-    """
-    at = pair * y_steps + i
-    real = i < m
-    inner = i + 1 < m
-    origin = tl.load(times_x + pair * x_steps)
-    span = tl.load(times_x + pair * x_steps + tl.maximum(n - 1, 0)) - origin
-    time = tl.load(times_y + at, mask=real, other=0.0)
-    step = tl.load(times_y + at + 1, mask=inner, other=0.0) - time
-    between = pair * (y_steps - 1) + i
-    least = tl.where(inner, tl.load(slope_min + between, mask=inner, other=0.0) * step, 0.0)
-    most = tl.where(inner, tl.minimum(tl.load(slope_max + between, mask=inner, other=0.0) * step, span), 0.0)
-    floor = tl.maximum(tl.load(lower + at, mask=real, other=-float("inf")) - origin, 0.0)
-    ceiling = tl.minimum(tl.load(upper + at, mask=real, other=float("inf")) - origin, span)
-    stretch = span * 0.0 + 1.0
-    if not SUBSEQUENCE:
-        floor = tl.where(i == 0, 0.0, tl.where(i == m - 1, span, floor))
-        ceiling = tl.where(i == 0, 0.0, tl.where(i == m - 1, span, ceiling))
-        first_time = tl.load(times_y + pair * y_steps)
-        last_time = tl.load(times_y + pair * y_steps + tl.maximum(m - 1, 0))
-        stretch = span / (last_time - first_time)
-    return origin, span, time, step, least, most, floor, ceiling, stretch
 
 
 @triton.jit(do_not_specialize=["number", "refinements"])

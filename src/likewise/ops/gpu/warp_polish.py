@@ -11,7 +11,8 @@ import triton
 import triton.language as tl
 
 from likewise.ops.gpu.warp_gradient import LOWER, UPPER, any_before, give_way, neighbour, sum_of_run
-from likewise.ops.gpu.warp_grid import STATE, envelope, lengths_of, limits_at, segment_of
+from likewise.ops.gpu.warp_grid import STATE
+from likewise.ops.gpu.warp_limits import envelope, lengths_of, limits_at, segment_of
 
 WIDE = tl.constexpr(5)  # segments that a knot may come to, the one where it begins in the middle
 MOST_ROUNDS = tl.constexpr(60)
@@ -170,7 +171,7 @@ def guess(phi, k, fixed, floor, ceiling, least, most, span, table, first, times_
     tie = tl.where(i + 1 < m, tl.where(move < least + near, 1, tl.where(move > most - near, 2, 0)), 0)
     tied = (tie > 0) | (neighbour(tie.to(tl.float64), room, i, -1, m) > 0.0)
     free = (i < m) & (fixed == 0) & (tied == 0)
-    near = 0.04 * span / (n - 1).to(tl.float64)
+    near = span / (64.0 * (n - 1).to(tl.float64))
     begin = tl.load(times_x + k) - origin
     end = tl.load(times_x + k + 1) - origin
     at_floor = free & (phi - floor < near)
