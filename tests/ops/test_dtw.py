@@ -97,6 +97,23 @@ def test_ties_prefer_the_diagonal_then_the_row_above(instruction_set):
         assert paths[b, : steps[b]].tolist() == [list(cell) for cell in reference.path(whole[b])]
 
 
+@pytest.mark.parametrize("rules", [Rules(), Rules.of("dtw", band=40), Rules.of("dtw", subsequence=True)])
+def test_ties_are_broken_alike_along_a_path_that_is_computed_in_parts(rules):
+    # Whole numbers, so that every sum is exact; more rows and columns than a group of lanes holds and a mark is apart.
+    x, y = (torch.randint(0, 4, (1, n, 1), generator=torch.Generator().manual_seed(n)).double() for n in (130, 170))
+    cost = (x - y.mT).square()
+    expected = [list(cell) for cell in reference.path(cost[0], rules)]
+    for isa in _native.instruction_sets():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cpu, "INSTRUCTION_SET", isa)
+            for dtype in (torch.float32, torch.float64):
+                for paths, steps in (
+                    dtw_path(x.to(dtype), y.to(dtype), rules=rules),
+                    dtw_cost_path(cost.to(dtype), rules=rules),
+                ):
+                    assert paths[0, : steps[0]].tolist() == expected, f"{isa}, {dtype}"
+
+
 def test_a_symmetric_matrix_is_computed_once_and_mirrored(instruction_set):
     x = random_walks(37, 20, 2)
     lengths = torch.randint(1, 21, (37,), generator=torch.Generator().manual_seed(1))

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -252,10 +253,16 @@ def finite_values(op: str, values: Tensor) -> Tensor:
 
 def _lengths(op: str, name: str, lengths: Tensor | None, count: int, steps: int) -> Tensor:
     if lengths is None:
-        return torch.full((count,), steps, dtype=torch.int64)
+        return _full_lengths(count, steps)
     lengths = lengths.cpu().contiguous()
     _check.lengths_range(op, name, lengths, steps)
     return lengths
+
+
+@lru_cache(maxsize=4)
+def _full_lengths(count: int, steps: int) -> Tensor:
+    """Lengths that nobody writes to."""
+    return torch.from_numpy(np.full(count, steps, np.int64))
 
 
 def _finite(op: str, name: str, x: Tensor, lengths: Tensor) -> None:

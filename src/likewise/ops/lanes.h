@@ -109,12 +109,28 @@ template <class T, bool kShared> INLINE V<T> x_value(const T* x, int64_t index) 
     else return load(x + index * W<T>);
 }
 
-// Costs of R rows. With several channels, the sums of some columns run side by side and share what is read of x and y.
+// Costs of R rows and of the columns j..j + N - 1: of a single channel...
+template <class T, int R, bool kShared, bool kEuclidean> struct ChannelCosts {
+    const T* y;
+    V<T> x[R];
+
+    ChannelCosts(const T* from, const T* y) : y(y) {
+        for (int r = 0; r < R; ++r) x[r] = x_value<T, kShared>(from, r);
+    }
+    INLINE V<T> operator()(int r, int64_t j) const {
+        const V<T> difference = subtract<T>(load(y + j * W<T>), x[r]);
+        return kEuclidean ? max(difference, -difference) : difference * difference;
+    }
+    template <int N> INLINE void operator()(int64_t j, V<T> (&cost)[N][R]) const {
+#pragma GCC unroll 16
+        for (int r = 0; r < N * R; ++r) cost[r / R][r % R] = (*this)(r % R, j + r / R);
+    }
+};
+// ...and of several, whose sums run side by side and share what is read of x and y.
 template <class T, int R, bool kShared, bool kEuclidean> struct BlockCosts {
     const T *x, *y;
     int64_t channels;
 
-    // Of the columns j..j + N - 1.
     template <int N> INLINE void operator()(int64_t j, V<T> (&cost)[N][R]) const {
 #pragma GCC unroll 16
         for (int r = 0; r < N * R; ++r) cost[r / R][r % R] = V<T>{};
@@ -133,38 +149,23 @@ template <class T, int R, bool kShared, bool kEuclidean> struct BlockCosts {
     }
 };
 
-// The same, computed ahead for the columns first..last and kept in `scratch`.
+// Costs computed ahead for the columns first..last, and kept in `scratch`.
 template <class T, int R> struct CostsAhead {
     const V<T>* costs;
 
-    template <bool kShared, bool kEuclidean>
-    CostsAhead(const BlockCosts<T, R, kShared, kEuclidean>& block, int64_t first, int64_t last, Buffer<V<T>>& scratch) {
+    template <class Costs> CostsAhead(const Costs& block, int64_t first, int64_t last, Buffer<V<T>>& scratch) {
         V<T>* to = scratch.reserve((last - first + 1) * R) - first * R;
         costs = to;
         const auto columns = [&](int64_t j, auto count) INLINE_LAMBDA {
-            V<T> cost[decltype(count)::value][R];
+            V<T> cost[count][R];
             block(j, cost);
-            for (int r = 0; r < R * count.value; ++r) to[j * R + r] = cost[r / R][r % R];
+            for (int r = 0; r < R * count; ++r) to[j * R + r] = cost[r / R][r % R];
         };
         int64_t j = first;
-        for (; j < last; j += 2) columns(j, std::integral_constant<int, 2>());
-        for (; j <= last; ++j) columns(j, std::integral_constant<int, 1>());
+        for (; j < last; j += 2) columns(j, Constant<2>());
+        for (; j <= last; ++j) columns(j, Constant<1>());
     }
     INLINE V<T> operator()(int r, int64_t j) const { return costs[j * R + r]; }
-};
-
-// Costs of a single channel, computed where they are needed.
-template <class T, int R, bool kShared, bool kEuclidean> struct CostsInPlace {
-    const T* y;
-    V<T> x[R];
-
-    CostsInPlace(const T* from, const T* y) : y(y) {
-        for (int r = 0; r < R; ++r) x[r] = x_value<T, kShared>(from, r);
-    }
-    INLINE V<T> operator()(int r, int64_t j) const {
-        const V<T> difference = subtract<T>(load(y + j * W<T>), x[r]);
-        return kEuclidean ? max(difference, -difference) : difference * difference;
-    }
 };
 
 // Advance `row` (the row above, one cell per column) by R rows, of which the first is `top`, over the columns
@@ -301,10 +302,11 @@ private:
         const auto sweep = [&](const auto& costs) INLINE_LAMBDA {
             sweep_rows<T, R>(step, costs, window, top, first, last, inner_first, inner_last, corner, row_.get());
         };
-        if constexpr (kOneChannel && !Step::kCostsAhead)
-            sweep(CostsInPlace<T, R, kShared, kEuclidean>(x, y));
-        else
-            sweep(CostsAhead<T, R>(BlockCosts<T, R, kShared, kEuclidean>{x, y, problem_.channels}, first, last, costs_));
+        const auto sweep_ahead = [&](const auto& costs) INLINE_LAMBDA { sweep(CostsAhead<T, R>(costs, first, last, costs_)); };
+        using Single = ChannelCosts<T, R, kShared, kEuclidean>;
+        if constexpr (!kOneChannel) sweep_ahead(BlockCosts<T, R, kShared, kEuclidean>{x, y, problem_.channels});
+        else if constexpr (Step::kCostsAhead) sweep_ahead(Single(x, y));
+        else sweep(Single(x, y));
         before_first_ = first;
         before_last_ = last;
     }

@@ -132,14 +132,6 @@ template <class T> struct SquaredGround {
         return even + odd;
     }
 };
-template <class T> struct OneChannelGround {
-    const T *x, *y;
-    explicit OneChannelGround(const SquaredGround<T>& squared) : x(squared.x), y(squared.y) {}
-    INLINE V<T> operator()(int64_t i, int64_t d) const {
-        const V<T> difference = load(x + i) - load(y - d + i);
-        return difference * difference;
-    }
-};
 template <class T> struct EuclideanGround {
     SquaredGround<T> squared;
     INLINE V<T> operator()(int64_t i, int64_t d) const { return square_root<T>(squared(i, d)); }
@@ -192,9 +184,6 @@ public:
             body(GivenGround<T>{to, diagonals.origin()});
         }
     }
-
-    // Row i of given costs.
-    const T* row(int64_t i) const { return matrix_ + i * problem.y_steps; }
 
 private:
     const T* matrix_ = nullptr;
