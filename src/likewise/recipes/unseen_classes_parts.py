@@ -38,7 +38,7 @@ ATTENDED = {
     "tcn": ("encoder.convolutions.0", "encoder.convolutions.1", "encoder.convolutions.2"),
     "gru": ("gru",),
 }
-HIDDEN = 16  # of attention over time; as wide as the last vector, it would take as long as a small encoder
+HIDDEN = 16  # of attention over time: the last vector's width would cost as much as a layer of so small an encoder
 PRETRAINED = {"lite0"}
 FOR_SEQUENCES = {"tcn", "gru"}
 JITTER = {"offset": 0.3, "scale": 0.1, "noise": 0.2}  # of spoken digits, as the recipe of TAP chose them
