@@ -3,7 +3,7 @@
 ``dtw`` takes paired sequences, ``dtw_matrix`` all pairs, ``dtw_cost`` given costs; ``dtw_path`` and ``dtw_cost_path``
 return the optimal paths. The value's derivative with respect to the cost is the path: 1 on its cells, 0 elsewhere.
 
-Memory: values take O(T) for each pair at work, never O(T^2). On the CPU, paths and derivatives keep two bits a cell of
+Memory: values take O(T) for each pair at work, never O(T^2). On the CPU, paths and derivatives keep some rows of
 at most 16 million cells at once, and longer pairs are traced piece by piece, in O(T) as well; on a GPU they keep one
 byte a cell.
 
@@ -238,7 +238,7 @@ def _steps_cpu(x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, roo
 
 def _found(steps: Tensor, dtype: torch.dtype) -> Tensor:
     """Return steps if every pair has a path."""
-    if not steps.all():
+    if not steps.numpy().all():
         pair = (steps == 0).nonzero()[0].tolist()
         _check.refuse("dtw", f"pair {pair} has no path: its costs overflow {dtype}")
     return steps

@@ -196,7 +196,7 @@ private:
     // where the turns that the path goes through are computed again. A larger strip of rows is cut into at most kPieces
     // pieces, whose first rows are kept instead, and each piece is then traced the same way: memory stays linear in the
     // lengths.
-    static constexpr int64_t kCellsAtOnce = int64_t(1) << 24, kPieces = 32, kMark = 64;
+    static constexpr int64_t kCellsAtOnce = int64_t(1) << 24, kPieces = 32, kMark = 128;
     struct Kept {
         int64_t row, mark;  // where the number before its first column would be in kept_, and its first front in marks_
     };
