@@ -8,17 +8,7 @@ import torch
 import likewise as lw
 from likewise.losses.otam import OTAM
 from likewise.ops.soft_dtw import soft_dtw_cost
-
-
-def paths(rows, columns):
-    """Every monotone path from corner to corner."""
-    if rows == 1 and columns == 1:
-        return [[(0, 0)]]
-    found = []
-    for down, right in ((1, 0), (0, 1), (1, 1)):
-        if rows > down and columns > right:
-            found += [[*path, (rows - 1, columns - 1)] for path in paths(rows - down, columns - right)]
-    return found
+from tests.losses.problems import paths
 
 
 def by_enumeration(cost, gamma):
