@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ from likewise.data.batch import Batch
 from likewise.data.npz import read_npz
 
 ROW = " ".join("0.5" for _ in range(13))
-DATA = os.environ.get("LIKEWISE_DATA")
 
 
 def write_blocks(path: Path, items) -> Path:
@@ -75,9 +73,8 @@ def test_nobody_speaks(path):
         read_arabic_digits(path, speakers=())
 
 
-@pytest.mark.skipif(DATA is None, reason="LIKEWISE_DATA is not set")
-def test_real_test_file(path):
-    real = read_npz(Path(str(DATA), "spoken_arabic_digits.npz"), split="test")
+def test_real_test_file(path, shared_data):
+    real = read_npz(shared_data / "spoken_arabic_digits.npz", split="test")
     write_blocks(path, (item.double().tolist() for item in real.sequences))
     data = read_arabic_digits(path, speakers=range(66, 88))
     assert data.sequences == real.sequences

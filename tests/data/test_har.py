@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,6 @@ from likewise.data.har import read_har
 from likewise.data.npz import read_npz
 
 CHANNELS = [f"{signal}_{axis}" for signal in ("body_acc", "body_gyro", "total_acc") for axis in "xyz"]
-DATA = os.environ.get("LIKEWISE_DATA")
 
 
 def write_folder(folder: Path, split: str, values: np.ndarray, labels, subjects, classes) -> None:
@@ -118,9 +116,8 @@ def test_wrong_arguments(folder):
         read_har(folder, "train", dtype=torch.int64)
 
 
-@pytest.mark.skipif(DATA is None, reason="LIKEWISE_DATA is not set")
-def test_real_slice(tmp_path):
-    real = read_npz(Path(str(DATA), "uci_har.npz"), split="test")
+def test_real_slice(tmp_path, shared_data):
+    real = read_npz(shared_data / "uci_har.npz", split="test")
     values, labels, groups = real.sequences.values[::100], real.labels[::100], real.groups[::100]  # type: ignore[index]
     write_folder(tmp_path, "test", values.double().numpy(), labels.tolist(), groups.tolist(), real.classes)
     data = read_har(tmp_path, "test")

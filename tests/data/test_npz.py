@@ -1,5 +1,4 @@
 import io
-import os
 import struct
 import zipfile
 from pathlib import Path
@@ -15,7 +14,6 @@ from likewise.data.dataset import Dataset
 from likewise.data.npz import read_npz, write_npz
 
 VALUES = np.arange(10, dtype=np.float32).reshape(5, 2)
-DATA = os.environ.get("LIKEWISE_DATA")
 
 
 def save(path: Path, **arrays: object) -> Path:
@@ -405,17 +403,16 @@ def test_unwritable(path, case):
     assert not path.exists()
 
 
-@pytest.mark.skipif(DATA is None, reason="LIKEWISE_DATA is not set")
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_real_files(split):
-    har = read_npz(Path(str(DATA), "uci_har.npz"), split=split)
-    with np.load(Path(str(DATA), "uci_har.npz")) as file:
+def test_real_files(split, shared_data):
+    har = read_npz(shared_data / "uci_har.npz", split=split)
+    with np.load(shared_data / "uci_har.npz") as file:
         assert np.array_equal(har.sequences.values, file[f"X_{split}"])
         assert np.array_equal(har.labels, file[f"y_{split}"])
         assert np.array_equal(har.groups, file[f"subject_{split}"])
         assert har.classes == tuple(file["classes"])
-    digits = read_npz(Path(str(DATA), "spoken_arabic_digits.npz"), split=split)
-    with np.load(Path(str(DATA), "spoken_arabic_digits.npz")) as file:
+    digits = read_npz(shared_data / "spoken_arabic_digits.npz", split=split)
+    with np.load(shared_data / "spoken_arabic_digits.npz") as file:
         assert np.array_equal(digits.sequences.values[digits.sequences.mask], file[f"values_{split}"])
         assert np.array_equal(digits.sequences.lengths, file[f"lengths_{split}"])
         assert np.array_equal(digits.labels, file[f"y_{split}"])

@@ -3,11 +3,9 @@
 import io
 import json
 import lzma
-import os
 import shutil
 import tarfile
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -198,9 +196,8 @@ def test_missing_tools_are_named(tmp_path, monkeypatch):
         audio_features.check_tools(tmp_path)
 
 
-@pytest.mark.skipif(not os.environ.get("LIKEWISE_DATA"), reason="needs the real data")
-def test_the_real_data_are_as_described():
-    folder = Path(os.environ["LIKEWISE_DATA"]) / "audio"
+def test_the_real_data_are_as_described(shared_data):
+    folder = shared_data / "audio"
     found = read_slices(folder, "test", "chroma")
     assert found.score.shape == (521, 256, 12)
     assert found.performance.shape == (521, 282, 12)

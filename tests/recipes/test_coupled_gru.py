@@ -3,9 +3,7 @@
 import contextlib
 import copy
 import json
-import os
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -266,9 +264,8 @@ def test_bad_words_are_refused(tmp_path):
         recipe.main(data_dir=tmp_path)
 
 
-@pytest.mark.skipif(not os.environ.get("LIKEWISE_DATA"), reason="needs the real data")
-def test_the_real_data_are_as_described():
-    train, test = data.read_har(Path(os.environ["LIKEWISE_DATA"]), None)
+def test_the_real_data_are_as_described(shared_data):
+    train, test = data.read_har(shared_data, None)
     assert (len(train), len(test), train.sequences.channels) == (7352, 2947, 9)
     assert len(train.groups.unique()) == 21
     assert replace(Settings(), model="sgru").hidden == (20,)

@@ -1,8 +1,6 @@
 """The recipe of few-shot classification, on a few sequences."""
 
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,11 +151,10 @@ def test_changed_skeletons_keep_lengths_and_the_generator_decides():
     torch.testing.assert_close(after[:, [0, 2]].norm(dim=1), before[:, [0, 2]].norm(dim=1))
 
 
-@pytest.mark.skipif(not os.environ.get("LIKEWISE_DATA"), reason="needs the real data")
 @pytest.mark.parametrize("data", ["utd_mhad", "msr_action3d", "omniglot", "sad"])
-def test_the_real_data_are_as_described(data, monkeypatch):
+def test_the_real_data_are_as_described(data, shared_data, monkeypatch):
     monkeypatch.undo()
-    split = read(data, Path(os.environ["LIKEWISE_DATA"]), 32)
+    split = read(data, shared_data, 32)
     classes = [set(part.labels.tolist()) for part in (split.train, split.val, split.test)]
     assert not classes[1] & classes[2]
     assert len(classes[2]) == few_shot_data.TEST_CLASSES[data]

@@ -1,9 +1,7 @@
 """The recipe of TAP, on a few sequences."""
 
 import json
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -78,13 +76,11 @@ def test_bad_words_are_refused(tmp_path):
         tap.main(training="theirs", data_dir=tmp_path)
 
 
-@pytest.mark.skipif(not os.environ.get("LIKEWISE_DATA"), reason="needs the real data")
-def test_the_real_data_are_as_described():
-    folder = Path(os.environ["LIKEWISE_DATA"])
-    train, test = tap.read_sad(folder)
+def test_the_real_data_are_as_described(shared_data):
+    train, test = tap.read_sad(shared_data)
     assert (len(train), len(test)) == (6600, 2200)
     frames = train.sequences.values[train.sequences.mask]
     assert torch.allclose(frames.mean(0), torch.zeros(13), atol=1e-4)
-    train, test = tap.read_msr(folder)
+    train, test = tap.read_msr(shared_data)
     assert (len(train), len(test)) == (290, 270)
     assert int(train.sequences.lengths.max()) <= tap.LONGEST
