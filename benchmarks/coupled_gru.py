@@ -132,7 +132,10 @@ def variants(bench: Bench, name: str, count: int, steps: int, channels: int, hid
 
     def both_ways(distances: Callable[[], Tensor]) -> list[Tensor]:
         D = distances()
-        return [D, *torch.autograd.grad(D.sum(), parameters)]
+        return [
+            D.detach(),
+            *torch.autograd.grad(D.sum(), parameters),
+        ]  # a live history would tie a CUDA graph to its stream
 
     def ours() -> list[Tensor]:
         return both_ways(lambda: network.matrix(x)[rows, columns])
@@ -152,14 +155,14 @@ def variants(bench: Bench, name: str, count: int, steps: int, channels: int, hid
     for chunk, warps, stages in NARROW_SHAPES if hidden <= gpu.NARROW else WIDE_SHAPES:
         shape = gpu.Shape(chunk, warps, stages)
         for k, (a, b) in enumerate(zip(shaped(shape), expected, strict=True)):
-            check(f"{name}, {shape}", a.detach().cpu(), b.detach().cpu(), GRADIENT if k else VALUE)
+            check(f"{name}, {shape}", a.cpu(), b.cpu(), GRADIENT if k else VALUE)
         runs[f"chunk {chunk}, {warps} warps, {stages} stages"] = functools.partial(shaped, shape)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         found = ours()
     graph.replay()
     for k, (a, b) in enumerate(zip(found, expected, strict=True)):
-        check(f"{name}, CUDA graph", a.detach().cpu(), b.detach().cpu(), GRADIENT if k else VALUE)
+        check(f"{name}, CUDA graph", a.cpu(), b.cpu(), GRADIENT if k else VALUE)
     times = bench.in_turn({**runs, f"CUDA graph, {chosen}": graph.replay})
     bench.add(f"variants, all {len(rows)} pairs of {name}, T {steps}, C {channels}, H {hidden}", times, bar=f"{bar} ms")
 
