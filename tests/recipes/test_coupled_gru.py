@@ -130,6 +130,20 @@ def test_a_training_is_a_plain_loop_of_adam(model):
     assert found.record.steps == [7]
 
 
+def test_averaged_weights_are_validated_and_kept():
+    plain, found = training(steps=5, val_every=5, decay=0.0), training(steps=5, val_every=1, decay=0.0, average=0.75)
+    expected = [each.detach().clone() for each in found.parameters]
+    for done in range(5):
+        plain.advance(done)
+        expected = [0.75 * mean + 0.25 * each.detach() for mean, each in zip(expected, plain.parameters, strict=True)]
+        found.advance(done)
+        found.validate(done + 1, 0.0)  # which leaves the weights that are trained as they are
+        torch.testing.assert_close(found.averages, expected)
+    assert all(map(torch.equal, found.parameters, plain.parameters))
+    train_together([found := training(steps=3, val_every=3, average=0.75)])
+    torch.testing.assert_close([each.detach() for each in found.parameters], found.averages)
+
+
 def test_the_best_weights_are_kept_and_patience_ends(monkeypatch):
     found, accuracies, weights = training(steps=20, val_every=2, patience=2), iter([0.5, 0.9, 0.1, 0.8]), []
 

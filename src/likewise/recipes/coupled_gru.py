@@ -91,8 +91,9 @@ def main(
     val_every: Annotated[int | None, typer.Option(help="Steps between validations.")] = None,
     patience: Annotated[int | None, typer.Option(help="Validations without a better one that end a training.")] = None,
     batch_size: int | None = None,
-    lr: Annotated[list[float], typer.Option(help="May be given again, as the next four: all are run.")] = [Settings.lr],  # noqa: B006
+    lr: Annotated[list[float], typer.Option(help="May be given again, as the next five: all are run.")] = [Settings.lr],  # noqa: B006
     decay: list[float] = [Settings.decay],  # noqa: B006
+    average: list[float] = [Settings.average],  # noqa: B006
     margin: list[float] = [Settings.margin],  # noqa: B006
     temperature: list[float] = [Settings.temperature],  # noqa: B006
     global_weight: list[float] = [Settings.global_weight],  # noqa: B006
@@ -121,8 +122,8 @@ def main(
         base = replace(Settings(data), **(SHL if data != "har" else {}))
         base = replace(base, **{name: value for name, value in given.items() if value is not None})
         settings = [
-            replace(base, lr=a, decay=b, margin=c, temperature=d, global_weight=e, model=name)
-            for a, b, c, d, e, name in product(lr, decay, margin, temperature, global_weight, model)
+            replace(base, lr=a, decay=b, average=c, margin=d, temperature=e, global_weight=f, model=name)
+            for a, b, c, d, e, f, name in product(lr, decay, average, margin, temperature, global_weight, model)
         ]
         plan = list(planned(settings, part, fold, range(first_seed, first_seed + seeds)))
         if folder is not None and len({run.name for run in plan}) < len(plan):

@@ -11,7 +11,7 @@ from likewise.evaluation.significance import paired_test
 from likewise.recipes.common import spread
 
 SCORES = ("accuracy", "f1", "map")
-SETTINGS = ("data", "batch_size", "lr", "decay", "steps", "margin", "temperature", "global_weight")
+SETTINGS = ("data", "batch_size", "lr", "decay", "average", "steps", "margin", "temperature", "global_weight")
 
 
 def print_tables(lines: list[dict]) -> None:

@@ -32,6 +32,9 @@ class Settings:
     batch_size: int = 36
     lr: float = 1e-2
     decay: float = 0.5  # share of the steps, the last ones, over which the learning rate falls to zero
+    average: float = (
+        0.0  # what is validated and kept: weights averaged over steps, each counting so much of the next one
+    )
     weight_decay: float = 1e-4
     coupling_weight: float = 0.01  # times the norm of W_hc, added to the loss
     clip: float = 6.0
@@ -92,6 +95,7 @@ class Training:
             self.parameters, lr=settings.lr, weight_decay=settings.weight_decay, capturable=device.type == "cuda"
         )
         self.optimizer.param_groups[0]["lr"] = self.rate  # a tensor, which a graph can change
+        self.averages = [each.detach().clone() for each in self.parameters]
         self.record, self.best = Record(), {name: value.clone() for name, value in distance.state_dict().items()}
         self.stopped = False
         self.stream = torch.cuda.Stream() if device.type == "cuda" else None
@@ -109,6 +113,8 @@ class Training:
         nn.utils.clip_grad_norm_(self.parameters, self.settings.clip)
         self.rate.copy_(self.rates.index_select(0, self.taken)[0])
         self.optimizer.step()
+        with torch.no_grad():
+            torch._foreach_lerp_(self.averages, self.parameters, 1 - self.settings.average)
         self.losses.index_copy_(0, self.taken, loss.detach()[None])
         self.taken += 1
 
@@ -133,7 +139,13 @@ class Training:
 
     @torch.no_grad()
     def validate(self, done: int, seconds: float) -> None:
-        """Score the network after ``done`` steps, keep its weights if they are the best, and note how it goes."""
+        """Score the averaged weights after ``done`` steps, keep them if they are the best, and note how it goes."""
+        trained = [each.clone() for each in self.parameters]
+        torch._foreach_copy_(self.parameters, self.averages)
+        self._validate(done, seconds)
+        torch._foreach_copy_(self.parameters, trained)
+
+    def _validate(self, done: int, seconds: float) -> None:
         queries, labels, references, reference_labels = self.validation
         scores = lw.evaluate(self.distance, (queries, labels), (references, reference_labels))
         record, found = self.record, (scores.accuracy, scores.map)
