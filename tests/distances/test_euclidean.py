@@ -86,3 +86,13 @@ def test_bad_vectors_are_refused():
 def test_repr():
     assert repr(lw.Euclidean()) == "Euclidean()"
     assert repr(lw.Euclidean(squared=True)) == "Euclidean(squared=True)"
+
+
+def test_a_matrix_takes_as_many_calls_as_there_are_lengths(monkeypatch):
+    x, y = (lw.Batch.from_list([torch.randn(n, 2) for n in lengths]) for lengths in ([3, 5, 3, 9], [4, 9, 1, 5, 4]))
+    distance, shapes = lw.Euclidean(), []
+    plain = torch.stack([torch.cat([distance(x[i : i + 1], y[j : j + 1]) for j in range(5)]) for i in range(4)])
+    vectors = distance.vectors
+    monkeypatch.setattr(distance, "vectors", lambda a, b: (shapes.append((len(a), len(b))), vectors(a, b))[1])
+    torch.testing.assert_close(distance.matrix(x, y), plain)
+    assert shapes == [(4, 1), (2, 2), (1, 1), (2, 4), (1, 2), (1, 1)]

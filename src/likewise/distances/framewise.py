@@ -39,21 +39,28 @@ class Framewise(Distance):
         return self._vectors(x.flatten(1)[:, None], y.flatten(1)[:, None])[:, 0, 0]
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
-        """Distances (N, M), by groups of equal length."""
+        """Distances (N, M), by groups of equal length: as many calls of ``vectors`` as there are lengths."""
         if y is None:
             y, y_lengths = x, x_lengths
         self._require_finite(x, y, x_lengths, y_lengths)
         rows, columns = _groups(x, x_lengths), _groups(y, y_lengths)
-        blocks = []
-        for n, i in rows:
-            strip = [self._vectors(*_cut(x[i], y[j], min(n, m))) for m, j in columns]
-            blocks.append(torch.cat(strip, 1) if strip else x.new_empty(len(i), 0))
-        if not blocks:
-            return x.new_empty(0, len(y))
-        whole = torch.cat(blocks)
-        row_order = torch.cat([i for _, i in rows]).argsort()
-        column_order = torch.cat([j for _, j in columns]).argsort() if columns else torch.empty(0, dtype=torch.int64)
-        return whole[row_order][:, column_order]
+        if not rows or not columns:
+            return x.new_empty(len(x), len(y))
+        row_order, column_order = (torch.cat([items for _, items in groups]) for groups in (rows, columns))
+        strips: list[list[Tensor]] = [[] for _ in rows]  # of each length of x: its distances, by rising length of y
+        for m, j in columns:  # to what is longer than y
+            longer = [k for k, (n, _) in enumerate(rows) if n > m]
+            if longer:
+                i = torch.cat([rows[k][1] for k in longer])
+                block = self._vectors(*_cut(x[i], y[j], m)).split([len(rows[k][1]) for k in longer])
+                for k, part in zip(longer, block, strict=True):
+                    strips[k].append(part)
+        for (n, i), strip in zip(rows, strips, strict=True):  # to what is as long as y or shorter
+            j = column_order[sum(len(items) for m, items in columns if m < n) :]
+            if len(j):
+                strip.append(self._vectors(*_cut(x[i], y[j], n)))
+        whole = torch.cat([torch.cat(strip, 1) for strip in strips])
+        return whole[row_order.argsort()][:, column_order.argsort()]
 
     def forward(self, x: Sequences, y: Sequences) -> Tensor:
         """Distances (B,) between x[b] and y[b]; x and y may be vectors (B, C)."""
@@ -99,7 +106,7 @@ def _is_array(x: Sequences) -> TypeGuard[Tensor | np.ndarray]:
 
 
 def _groups(x: Tensor, lengths: Tensor | None) -> list[tuple[int, Tensor]]:
-    """Indices of the sequences of each length."""
+    """Indices of the sequences of each length, shortest first."""
     if lengths is None:
         return [(x.shape[1], torch.arange(len(x), device=x.device))] if len(x) else []
     return [(int(n), (lengths == n).nonzero()[:, 0].to(x.device)) for n in lengths.unique()]
