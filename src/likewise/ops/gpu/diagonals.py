@@ -152,18 +152,13 @@ def diagonals_kernel(x, y, cost, outcome, shares, moves, last_rows, edges, progr
             base = tl.where(above < 1e29, above, base)
     z_ahead = ()
     edge_ahead = ()
-    for u in tl.static_range(STEPS):
-        z_ahead = z_ahead + (diagonal_cost(frames, x, y, cost, i, u - lane, top + u, m, n, x_steps, y_steps, C, scale,
-                                           GIVEN, ROOT, FEW),)  # fmt: skip
-        above = above_all
-        if BLOCKS:
-            loaded = tl.load(
-                edge_in + u, mask=(block > 0) & (u < m) & (steps > 0), other=UNREACHABLE, cache_modifier=".cg"
-            )
-            above = tl.where(block > 0, loaded, above_all)
-        edge_ahead = edge_ahead + (above,)
-    at = plane + top.to(tl.int64) * x_steps + i
-    for chunk in range((steps + STEPS - 1) // STEPS):
+    for _ in tl.static_range(STEPS):
+        z_ahead = z_ahead + (tl.zeros((LANES,), dtype),)
+        edge_ahead = edge_ahead + (above_all,)
+    # The turn before the first only loads: to write these loads out twice would take many times as long to compile.
+    at = plane + (top - STEPS).to(tl.int64) * x_steps + i
+    start = diagonal
+    for chunk in range(tl.where(steps > 0, -1, 0), (steps + STEPS - 1) // STEPS):
         z_now = z_ahead
         edge_now = edge_ahead
         coming = (chunk + 1) * STEPS
@@ -213,6 +208,7 @@ def diagonals_kernel(x, y, cost, outcome, shares, moves, last_rows, edges, progr
                     tl.store(last_rows + local * y_steps + j, absolute, mask=valid & (i == n - 1))
             diagonal = up
             left = tl.where(valid, value, left)  # a row that has ended keeps its last value
+        diagonal = tl.where(chunk < 0, start, diagonal)
         # Keep values near zero: subtract the least, and remember it in float64.
         shift = tl.min(tl.where(valid, value, UNREACHABLE), 0)
         shift = tl.where(shift < 1e29, shift, 0.0)

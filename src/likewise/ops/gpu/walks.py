@@ -56,22 +56,14 @@ def back_kernel(shares, seeds, source, expected, edges, progress, x_lengths, y_l
     below_next = right  # E of the row below, one column further, and the share that its diagonal gave
     share_next = right
     known = tl.full([], 0, tl.int32)
-    at = plane + (top + steps - 1).to(tl.int64) * x_steps + i
+    # The turn before the first only loads, as in diagonals_kernel.
+    at = plane + (top + steps - 1 + STEPS).to(tl.int64) * x_steps + i
     ahead = ()
     edge_ahead = ()
-    if BLOCKS:
-        if follows:
-            known = wait_for(done_in, known, tl.minimum(m, STEPS))
-    for u in tl.static_range(STEPS):
-        j = steps - 1 - u - lane
-        ahead = ahead + (back_inputs(shares, left_shares, seeds, source, at - u * x_steps, i, j, n, m, x_steps,
-                                     SOURCE, OPEN_END),)  # fmt: skip
-        edge = tl.full([], 0.0, dtype)
-        if BLOCKS:
-            column = steps - 1 - u - (LANES - 1)
-            edge = tl.load(edge_in + column, mask=follows & (column >= 0), other=0.0, cache_modifier=".cg")
-        edge_ahead = edge_ahead + (edge,)
-    for chunk in range((steps + STEPS - 1) // STEPS):
+    for _ in tl.static_range(STEPS):
+        ahead = ahead + ((right, right, right, right),)
+        edge_ahead = edge_ahead + (tl.full([], 0.0, dtype),)
+    for chunk in range(tl.where(steps > 0, -1, 0), (steps + STEPS - 1) // STEPS):
         now = ahead
         edge_now = edge_ahead
         coming = (chunk + 1) * STEPS
