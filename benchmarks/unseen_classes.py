@@ -36,7 +36,7 @@ BARS = {"similarity": 0.10, "attended": 0.15}  # the most of a step that each ma
 
 
 class Lite0(nn.Module):
-    """EfficientNet-Lite0's last map, (B, 1280, 3, 3) at 96 px."""
+    """EfficientNet-Lite0's last map, (B, 1280, 3, 3) at 96 px; weights are random, batch norm has seen some images."""
 
     num_features = 1280
 
@@ -44,7 +44,15 @@ class Lite0(nn.Module):
         super().__init__()
         from efficientnet_lite_pytorch import EfficientNet
 
-        self.network = freeze_batch_norm(EfficientNet.from_name("efficientnet-lite0"))
+        network = EfficientNet.from_name("efficientnet-lite0")
+        for part in network.modules():
+            if isinstance(part, nn.BatchNorm2d):
+                part.momentum = (
+                    None  # the mean of all batches, here of one: without it all images look alike in the end
+                )
+        with torch.no_grad():
+            network.train().extract_features(torch.randn(16, 3, SIZE, SIZE))
+        self.network = freeze_batch_norm(network)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.network.extract_features(images)

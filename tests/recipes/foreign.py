@@ -83,6 +83,9 @@ def run(function, args, kwargs):
     shapes = [tuple(each.shape) for each in home if each.ndim > 0 and not (ours and each.dtype == torch.int64)]
     if away and shapes and function not in BRIDGES:
         raise RuntimeError(f"{function}: tensors of two devices; those on the CPU have shapes {shapes}")
+    changes = function._schema.is_mutable and any(args[0] is each for each in home)
+    if away and changes and function not in BRIDGES:
+        raise RuntimeError(f"{function}: a tensor on the CPU cannot take what is not")
     found = function(*args, **(kwargs | at_home))
     if not goes:
         return found

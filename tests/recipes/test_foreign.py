@@ -19,6 +19,9 @@ def test_tensors_of_two_devices_do_not_meet():
             torch.add(there, here)
         with pytest.raises(RuntimeError, match="tensors of two devices"):
             there.gather(0, torch.tensor([0]))
+        total = torch.zeros(())
+        with pytest.raises(RuntimeError, match=r"aten.add_.Tensor: a tensor on the CPU cannot take"):
+            total += there.sum()
         with pytest.raises(ValueError, match="x is on meta and y is on cpu"):
             lw.DTW()(there[None, :, None], here[None, :, None])
 

@@ -53,7 +53,7 @@ def test_a_step_of_each_addition(data, loss, add):
             items = lw.Batch(torch.randn(8, 9, CHANNELS[data]).to("meta"), [9, 9, 4, 5, 9, 9, 1, 2])
         if adversary is not None:
             adversary.prepare(metric, items, labels)
-            terms = [*terms, adversary.to("meta")]
+            terms = [*terms, adversary]
         names = sorted({name for term in terms for name in term.layers})
         vectors = isinstance(base, VectorLoss)
         step = take_step(metric.train(), items, labels, matrix=not vectors, layers=names)

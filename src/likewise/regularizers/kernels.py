@@ -11,7 +11,9 @@ class GaussianMixture(nn.Module):
     """k(x, x') = mean over the bandwidths s of exp(-||x - x'||^2 / s).
 
     count: how many bandwidths: b 2^(i - count // 2) for i = 0 ... count - 1, that is b / 2, b and 2 b for three. b is
-        the mean squared distance of two different items of the batch, whatever their classes, without a gradient.
+        the mean squared distance of two different items of the batch, whatever their classes, without a gradient. It
+        is (64 eps)^2 times the mean ||x||^2 at least, with eps = 1.2e-7 in float32: where items differ in their last
+        digits only, as those of a network that tells nothing apart, gradients would grow without limit otherwise.
     bandwidth: a number to use for b instead.
 
     Reference: Chu et al. (2020), Distance Metric Learning with Joint Representation Diversification, and its code.
@@ -30,7 +32,9 @@ class GaussianMixture(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The kernel (B, B) of features x (B, C)."""
         apart = squared_distances(x)
-        middle = mean_off_diagonal(apart) if self.bandwidth is None else self.bandwidth
+        middle = self.bandwidth
+        if middle is None:
+            middle = mean_off_diagonal(apart, x.detach().square().sum(1).mean() * _last_digits(x) ** 2)
         powers = range(-(self.count // 2), self.count - self.count // 2)
         kernels = [(apart / (-middle * 2.0**power)).exp() for power in powers]
         return kernels[0] if self.count == 1 else torch.stack(kernels).mean(0)
@@ -39,8 +43,8 @@ class GaussianMixture(nn.Module):
 class Laplace(nn.Module):
     """k(x, x') = exp(-||x - x'||_1 / s), the distance being the sum of absolute differences.
 
-    bandwidth: s; by default the mean distance of two different items of the batch, without a gradient. (The slides that
-        propose the kernel do not say.)
+    bandwidth: s; by default the mean distance of two different items of the batch, without a gradient, 64 eps times
+        the mean ||x||_1 at least, as in ``GaussianMixture``. (The slides that propose the kernel do not say.)
 
     Example:
         >>> Laplace()(torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
@@ -55,7 +59,9 @@ class Laplace(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The kernel (B, B) of features x (B, C)."""
         apart = torch.cdist(x, x, p=1)
-        width = mean_off_diagonal(apart) if self.bandwidth is None else self.bandwidth
+        width = self.bandwidth
+        if width is None:
+            width = mean_off_diagonal(apart, x.detach().abs().sum(1).mean() * _last_digits(x))
         return (apart / -width).exp()
 
 
@@ -102,7 +108,14 @@ class MomentGenerating(nn.Module):
         return (x @ x.T).exp()
 
 
-def mean_off_diagonal(apart: Tensor) -> Tensor:
-    """The mean of apart (B, B), 0 on its diagonal, over different items; no gradient, and never 0."""
+def mean_off_diagonal(apart: Tensor, least: Tensor) -> Tensor:
+    """The mean of apart (B, B), 0 on its diagonal, over different items, or what is ``least``; no gradient, never 0."""
     count = len(apart)
-    return (apart.detach().sum() / max(1, count * (count - 1))).clamp(min=torch.finfo(apart.dtype).tiny)
+    kind = torch.finfo(apart.dtype)
+    mean = apart.detach().sum() / max(1, count * (count - 1))
+    return mean.maximum(least).clamp(min=kind.tiny / kind.eps)  # smaller ones have no digits, and no inverse
+
+
+def _last_digits(x: Tensor) -> float:
+    """How far two numbers may be apart, relative to their size, and still be one number with six bits of rounding."""
+    return 64 * torch.finfo(x.dtype).eps

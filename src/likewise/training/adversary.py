@@ -87,7 +87,8 @@ class ClassAdversary(nn.Module):
         if self.head is None or size != (self.head.channels, self.head.classes):
             self.head = ClassHead(*size, hidden=self.hidden, dropout=self.dropout).to(features)
             self.restart()
-        self.classes = classes.to(features.device)
+        self.classes = classes
+        self.to(features.device)  # what the adaptive one counts in goes with its head
 
     def restart(self) -> None:
         """Forget what was noted of a classifier that is gone."""
