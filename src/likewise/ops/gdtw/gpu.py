@@ -18,7 +18,8 @@ from likewise.ops.gdtw import _Problem, _run
 from likewise.ops.gpu.common import float64_bits, launch
 from likewise.ops.gpu.warp_gradient import bends_kernel, response_kernel, x_gradient_kernel, y_gradient_kernel
 from likewise.ops.gpu.warp_grid import PLAN, STATE, TILE, bellman_kernel, nodes_kernel, path_kernel, refine_kernel
-from likewise.ops.gpu.warp_polish import SPLIT, WIDE, look_kernel, polish_kernel, table_kernel
+from likewise.ops.gpu.warp_polish import polish_kernel
+from likewise.ops.gpu.warp_table import SPLIT, WIDE, look_kernel, table_kernel
 
 ROW_BYTES = 128 << 20  # room for the rows of all knots; more pairs than fit take turns
 MOST_PASSES = 40

@@ -2,9 +2,10 @@
 
 Within a segment of x the objective is quadratic. Given the segment of each knot, the knots that are held (at an end of
 their segment) and the slope limits that are active, its minimum is one solution of the chain of ``warp_gradient``. Then
-all knots that have left their segment are held at its end, all that their forces pull away are let go, and the same
-with the slope limits, until nothing changes (a primal-dual active set). What has settled satisfies all
-conditions of first-order optimality; what has not is left to the C++ kernel, as is a pair that it should refuse.
+all knots that have left their segment are held at its end, slope limits that are broken become active, and of each
+group of knots that these join, the part that its forces pull away most is let go; until nothing changes (a primal-dual
+active set). What has settled satisfies all conditions of first-order optimality; what has not is left to the C++
+kernel, as is a pair that it should refuse.
 """
 
 import triton
@@ -13,100 +14,9 @@ import triton.language as tl
 from likewise.ops.gpu.warp_gradient import LOWER, UPPER, any_before, give_way, neighbour, sum_of_run
 from likewise.ops.gpu.warp_grid import STATE
 from likewise.ops.gpu.warp_limits import envelope, lengths_of, limits_at, segment_of
+from likewise.ops.gpu.warp_table import SPLIT, WIDE, loss_of
 
-WIDE = tl.constexpr(5)  # segments that a knot may come to, the one where it begins in the middle
-MOST_ROUNDS = tl.constexpr(60)
-SPLIT = tl.constexpr(3)  # numbers of a segment in the table
-
-
-@triton.jit
-def look_kernel(x, y, x_lengths, y_lengths, times_x, times_y, lower, upper, slope_min, slope_max, unsound, x_steps,
-                y_steps, C, CHANNELS: tl.constexpr):  # fmt: skip
-    """Marks pairs that hold what must be refused, a step of both signals each program."""
-    pair = tl.program_id(0).to(tl.int64)
-    i = tl.program_id(1)
-    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
-    infinite = float("inf")
-    sound = i >= 0
-    if i < n:
-        sound = sound & frame_is_finite(x + (pair * x_steps + i) * C, C, CHANNELS)
-        time = tl.load(times_x + pair * x_steps + i)
-        before = tl.load(times_x + pair * x_steps + tl.maximum(i - 1, 0))
-        sound = sound & (tl.abs(time) < infinite) & ((time > before) | (i == 0))
-    if i < m:
-        at = pair * y_steps + i
-        sound = sound & frame_is_finite(y + at * C, C, CHANNELS)
-        time = tl.load(times_y + at)
-        before = tl.load(times_y + at - tl.where(i > 0, 1, 0))
-        sound = sound & (tl.abs(time) < infinite) & ((time > before) | (i == 0))
-        sound = sound & (tl.load(lower + at) <= tl.load(upper + at))
-    if i + 1 < m:
-        low = tl.load(slope_min + pair * (y_steps - 1) + i)
-        sound = sound & (low >= 0.0) & (low < infinite) & (low <= tl.load(slope_max + pair * (y_steps - 1) + i))
-    if sound == 0:
-        tl.store(unsound + pair, 1)
-
-
-@triton.jit
-def frame_is_finite(frame, C, CHANNELS: tl.constexpr):
-    total = tl.zeros((CHANNELS,), tl.int32)
-    for start in range(0, C, CHANNELS):
-        c = start + tl.arange(0, CHANNELS)
-        value = tl.load(frame + c, mask=c < C, other=0.0)
-        total += (tl.abs(value) < float("inf")).to(tl.int32)
-    return tl.min(total, 0) == (C + CHANNELS - 1) // CHANNELS
-
-
-@triton.jit
-def table_kernel(x, y, best, x_lengths, y_lengths, times_x, times_y, table, firsts, x_steps, y_steps, C, halvings,
-                 CHANNELS: tl.constexpr):  # fmt: skip
-    """Of WIDE segments around each knot: w L, w L' where the segment begins, and w L''; firsts (B, Ty), the first."""
-    pair = tl.program_id(0).to(tl.int64)
-    i = tl.program_id(1)
-    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
-    if (i < m) & (n > 1):
-        row = pair * y_steps
-        times_x += pair * x_steps
-        origin = tl.load(times_x)
-        x += pair * x_steps * C
-        y += (row + i) * C
-        before = tl.load(times_y + row + tl.maximum(i - 1, 0))
-        weight = (tl.load(times_y + row + tl.minimum(i + 1, m - 1)) - before) / 2
-        middle = segment_of(times_x, origin, n, tl.load(best + row + i) - origin, halvings)
-        first = tl.maximum(tl.minimum(middle - WIDE // 2, n - 1 - WIDE), 0)
-        tl.store(firsts + row + i, first)
-        for u in range(WIDE):
-            k = tl.minimum(first + u, n - 2)
-            inverse = 1.0 / (tl.load(times_x + k + 1) - origin - (tl.load(times_x + k) - origin))
-            value = tl.zeros((CHANNELS,), tl.float64)
-            slope = tl.zeros((CHANNELS,), tl.float64)
-            curvature = tl.zeros((CHANNELS,), tl.float64)
-            for start in range(0, C, CHANNELS):
-                c = start + tl.arange(0, CHANNELS)
-                a = tl.load(x + k * C + c, mask=c < C, other=0.0).to(tl.float64)
-                rise = tl.load(x + (k + 1) * C + c, mask=c < C, other=0.0).to(tl.float64) - a
-                residual = a - tl.load(y + c, mask=c < C, other=0.0).to(tl.float64)
-                value += residual * residual
-                slope += residual * rise
-                curvature += rise * rise
-            entry = table + ((row + i) * WIDE + u) * SPLIT
-            tl.store(entry, weight * tl.sum(value, 0))
-            tl.store(entry + 1, 2 * weight * inverse * tl.sum(slope, 0))
-            tl.store(entry + 2, 2 * weight * inverse * inverse * tl.sum(curvature, 0))
-
-
-@triton.jit
-def loss_of(table, first, times_x, n, i, k, phi, m):
-    """w L, w L' and w L'' of knots i at phi, each in its segment k, and whether the table has it."""
-    known = (k >= first) & (k < first + WIDE) & (k <= n - 2)
-    place = tl.minimum(tl.maximum(k - first, 0), WIDE - 1)
-    begin = tl.load(times_x + tl.minimum(tl.maximum(k, 0), n - 2)) - tl.load(times_x)
-    entry = table + (i * WIDE + place) * SPLIT
-    value = tl.load(entry, mask=i < m, other=0.0)
-    slope = tl.load(entry + 1, mask=i < m, other=0.0)
-    curvature = tl.load(entry + 2, mask=i < m, other=0.0)
-    way = phi - begin
-    return value + way * (slope + way * curvature / 2), slope + way * curvature, curvature, known
+MOST_ROUNDS = tl.constexpr(40)  # 3 or 4 are usual; what is left by then goes in circles
 
 
 @triton.jit
@@ -126,17 +36,19 @@ def total_force(slope, phi, step, twice, stretch, room, i, m):
 
 @triton.jit
 def group(held, tie, room, i, m):
-    """Which knots move with the one before and the one after, and whether theirs are held there, up to it, from it on.
+    """Which limit ties each knot to the one before, which knots move with the one before and the one after, and
+    whether a knot of theirs is held: up to the one before, up to it, from it on.
 
     A limit between two groups that are both held says nothing new.
     """
-    tied = (neighbour(tie.to(tl.float64), room, i, -1, m) > 0.0).to(tl.int32)
+    tie_before = neighbour(tie.to(tl.float64), room, i, -1, m).to(tl.int32)
+    tied = (tie_before > 0).to(tl.int32)
     _run, held_up_to = tl.associative_scan((tied, held), 0, any_before)
     held_before = neighbour(held_up_to.to(tl.float64), room, i, -1, m).to(tl.int32)
     same = tied & (1 - held * held_before)
     same_next = neighbour(same.to(tl.float64), room, i, 1, m).to(tl.int32)
     _run, held_from_on = tl.associative_scan((same_next, held), 0, any_before, reverse=True)
-    return same, same_next, held_before, held_up_to, held_from_on
+    return tie_before, same, same_next, held_before, held_up_to, held_from_on
 
 
 @triton.jit
@@ -163,14 +75,14 @@ def line_up(phi, held, stop, tie, least, most, same, same_next, held_from_on, ro
 def guess(phi, k, fixed, floor, ceiling, least, most, span, table, first, times_x, n, room, i, m):
     """What holds and ties the knots to begin with: limits, bounds and kinks that the grid came near.
 
-    A guess that is wrong costs rounds, but one that is missing lets knots leave the basin.
+    A guess that is wrong costs rounds, but one that is missing lets knots leave the basin. Knots that a limit ties are
+    held as one: by the first that is at a bound, else at a kink if their losses have one together.
     """
     origin = tl.load(times_x)
     move = neighbour(phi, room, i, 1, m) - phi
     near = span / (64.0 * tl.maximum(n, m).to(tl.float64))
     tie = tl.where(i + 1 < m, tl.where(move < least + near, 1, tl.where(move > most - near, 2, 0)), 0)
-    tied = (tie > 0) | (neighbour(tie.to(tl.float64), room, i, -1, m) > 0.0)
-    free = (i < m) & (fixed == 0) & (tied == 0)
+    free = (i < m) & (fixed == 0)
     near = span / (64.0 * (n - 1).to(tl.float64))
     begin = tl.load(times_x + k) - origin
     end = tl.load(times_x + k + 1) - origin
@@ -181,13 +93,31 @@ def guess(phi, k, fixed, floor, ceiling, least, most, span, table, first, times_
     beyond = tl.where(ends, k + 1, k)
     _value, left, _bend, known_left = loss_of(table, first, times_x, n, i, beyond - 1, time, m)
     _value, right, _bend, known_right = loss_of(table, first, times_x, n, i, beyond, time, m)
-    on_kink = free & (tl.abs(time - phi) < near) & (time > floor) & (time < ceiling) & (right > left)
+    on_kink = free & (tl.abs(time - phi) < near) & (time > floor) & (time < ceiling)
     on_kink = on_kink & known_left & known_right & (at_floor == 0) & (at_ceiling == 0)
-    stop = tl.where(at_ceiling, ceiling, tl.where(on_kink, time, phi))
-    stop = tl.where(at_floor | (fixed > 0), floor, stop)
-    held = (on_kink | at_floor | at_ceiling | (fixed > 0)).to(tl.int32)
-    k = tl.where(at_floor & (floor < begin), k - 1, tl.where(at_ceiling & (ceiling > end), k + 1, k))
-    return tl.where(on_kink, beyond, k), held, stop, tie
+    bend = tl.where(on_kink, right - left, 0.0)
+
+    at_bound = (at_floor | at_ceiling).to(tl.float64)
+    kinks = on_kink.to(tl.float64)
+    same = (neighbour(tie.to(tl.float64), room, i, -1, m) > 0.0).to(tl.int32)
+    same_next = (tie > 0).to(tl.int32)
+    _run, bend_up, bounds_up, kinks_up, fixed_up = tl.associative_scan(
+        (same, bend, at_bound, kinks, fixed), 0, forces_of_run
+    )
+    _run, bend_on, bounds_on, _kinks_on, fixed_on = tl.associative_scan(
+        (same_next, bend, at_bound, kinks, fixed), 0, forces_of_run, reverse=True
+    )
+    open_to_all = fixed_up + fixed_on == 0
+    bounded = bounds_up + bounds_on > 0.0
+    by_bound = open_to_all & (at_bound > 0.0) & (bounds_up == 1.0)
+    bends = open_to_all & (bounded == 0) & on_kink & (bend_up + bend_on - bend > 0.0)
+    by_kink = bends & (kinks_up == 1.0)
+    stop = tl.where(by_bound, tl.where(at_floor, floor, ceiling), tl.where(by_kink, time, phi))
+    stop = tl.where(fixed > 0, floor, stop)
+    held = (by_kink | by_bound | (fixed > 0)).to(tl.int32)
+    down = by_bound & at_floor & (floor < begin)
+    up = by_bound & at_ceiling & (ceiling > end)
+    return tl.where(bends, beyond, tl.where(down, k - 1, tl.where(up, k + 1, k))), held, stop, tie
 
 
 @triton.jit
@@ -198,14 +128,56 @@ def forces_of_run(same1, force1, left1, right1, may1, same2, force2, left2, righ
 
 
 @triton.jit
-def forces_on(force, left, right, may, same, same_next, room, i, m):
-    """Over each knot's group: the force up to the knot and beyond it; all of left, of right and of may."""
-    _run, up_to, left_up, right_up, may_up = tl.associative_scan((same, force, left, right, may), 0, forces_of_run)
-    _run, from_on, left_on, right_on, may_on = tl.associative_scan(
+def strongest(same1, up1, down1, code1, same2, up2, down2, code2):
+    """The greatest of a run, twice, and the code of the second."""
+    on = same2 > 0
+    earlier = on & (down1 > down2)
+    return (same1 & same2, tl.where(on, tl.maximum(up1, up2), up2), tl.where(earlier, down1, down2),
+            tl.where(earlier, code1, code2))  # fmt: skip
+
+
+@triton.jit
+def let_go(force, left, right, may, tie, tie_before, same, same_next, held_up_to, held_from_on, tiny, m, i):
+    """Of each group, the part that is pulled away most, if any: which knots go, and whether to the left.
+
+    A part ends, or begins, where a limit ties the group, and can only go away from it. Together with what
+    holds the group it may go where ``may`` says (1: left, 2: right). Knots that sit on times of x feel the slopes on
+    that side, ``left`` and ``right`` more than ``force``. Also whether the group has a kink, and twice whether it
+    is pulled up.
+    """
+    anchored = (held_up_to | held_from_on) > 0
+    _run, up, left_up, right_up, may_up = tl.associative_scan((same, force, left, right, may), 0, forces_of_run)
+    _run, on, left_on, right_on, may_on = tl.associative_scan(
         (same_next, force, left, right, may), 0, forces_of_run, reverse=True
     )
-    beyond = tl.where(same_next > 0, neighbour(from_on, room, i, 1, m), 0.0)
-    return up_to, beyond, left_up + left_on - left, right_up + right_on - right, may_up + may_on - may
+    may = may_up + may_on - may
+    may_left = (may & 1) > 0
+    may_right = (may & 2) > 0
+    infinite = float("inf")
+
+    # Up to a knot: to the left, away from a least slope, or to the right.
+    is_left = (tie == 1) | (same_next == 0)
+    may_go = tl.where(held_up_to > 0, (is_left & may_left) | ((is_left == 0) & may_right), same_next > 0)
+    pull_up_to = tl.where((i < m) & may_go, tl.where(is_left, up + left_up, -up - right_up), -infinite)
+    left_code = is_left.to(tl.int32)
+    # From a knot on: to the right, or to the left. A group that nothing holds is only split, once.
+    is_right = (tie_before == 1) | (same == 0)
+    may_go = tl.where(held_from_on > 0, (is_right & may_right) | ((is_right == 0) & may_left), anchored & (same > 0))
+    pull_from_on = tl.where((i < m) & may_go, tl.where(is_right, -on - right_on, on + left_on), -infinite)
+    _run, before1, before2, code_before = tl.associative_scan(
+        (same, pull_up_to, pull_from_on, (is_right == 0).to(tl.int32)), 0, strongest
+    )
+    _run, later2, later1, code_later = tl.associative_scan(
+        (same_next, pull_from_on, pull_up_to, left_code), 0, strongest, reverse=True
+    )
+    most_up_to = tl.maximum(before1, later1)
+    most_from_on = tl.maximum(before2, later2)
+    first_part = (most_up_to > tiny) & (most_up_to >= most_from_on) & (later1 == most_up_to)
+    last_part = (most_from_on > tiny) & (most_from_on > most_up_to) & (before2 == most_from_on)
+    to_left = tl.where(first_part, code_later, code_before) > 0
+    kink = right_up + right_on - right - (left_up + left_on - left) > tiny
+    nature = kink.to(tl.int32) + 2 * (up + on - force < 0.0).to(tl.int32)
+    return first_part | last_part, to_left, nature
 
 
 @triton.jit
@@ -226,7 +198,7 @@ def settle(phi, k, held, stop, tie, first, fixed, floor, ceiling, least, most, s
            room, i, m):  # fmt: skip
     """One round: the minimum for what is held and tied, what is to be held and tied next, and how much has changed."""
     real = i < m
-    same, same_next, held_before, held_up_to, held_from_on = group(held, tie, room, i, m)
+    tie_before, same, same_next, held_before, held_up_to, held_from_on = group(held, tie, room, i, m)
     phi = line_up(phi, held, stop, tie, least, most, same, same_next, held_from_on, room, i, m)
     _value, slope, curvature, known = loss_of(table, first, times_x, n, i, k, phi, m)
     force, pull, move = total_force(slope, phi, step, twice, stretch, room, i, m)
@@ -238,18 +210,26 @@ def settle(phi, k, held, stop, tie, first, fixed, floor, ceiling, least, most, s
     force, pull, move = total_force(slope, phi, step, twice, stretch, room, i, m)
     tiny = 1e-12 * (tl.max(tl.abs(slope), 0) + tl.max(tl.abs(pull), 0))
 
-    # A group that is held goes where the slopes on that side of x's times pull it.
+    # What is pulled away goes, to the side of x's times where it is pulled.
     k_left, k_right, left, right, known_sides = sides_of(table, first, times_x, n, i, k, phi, slope, m)
-    free_to_go = (held > 0) & (fixed == 0)
-    may = (free_to_go & (phi > floor)).to(tl.int32) + 2 * (free_to_go & (phi < ceiling)).to(tl.int32)
-    up_to, beyond, left, right, may = forces_on(
-        tl.where(real, force, 0.0), tl.where(real, left, 0.0), tl.where(real, right, 0.0), may, same, same_next, room,
-        i, m,
-    )  # fmt: skip
     anchored = (held_up_to | held_from_on) > 0
-    goes_left = ((may & 1) > 0) & (up_to + beyond + left > tiny)
-    goes_right = ((may & 2) > 0) & (up_to + beyond + right < -tiny) & (goes_left == 0)
+    beside = real & anchored
+    may = tl.where((held > 0) & (fixed == 0), (phi > floor).to(tl.int32) + 2 * (phi < ceiling).to(tl.int32), 0)
+    goes, to_left, nature = let_go(
+        tl.where(real, force, 0.0), tl.where(beside, left, 0.0), tl.where(beside, right, 0.0), may, tie, tie_before,
+        same, same_next, held_up_to, held_from_on, tiny, m, i,
+    )  # fmt: skip
     lost = real & ((known == 0) | (anchored & (known_sides == 0)))
+    goes_before = neighbour(goes.to(tl.float64), room, i, -1, m) > 0.0
+    goes_next = neighbour(goes.to(tl.float64), room, i, 1, m) > 0.0
+    together = same_next > 0
+    loose = together & (goes != goes_next)
+    # What goes may take with it what held the rest: the next knot holds it, if it sits on one of x's times.
+    held_next = neighbour(held_from_on.to(tl.float64), room, i, 1, m) > 0.0
+    deserted = ((same > 0) & goes_before & (held_before > 0)) | (together & goes_next & held_next)
+    takes_over = real & deserted & (goes == 0) & (k_left != k_right)
+    leaves = goes & anchored
+    nature += 4 * (beside & (right - left > tiny)).to(tl.int32)  # a kink of its own
 
     # Knots beyond their segment or their bounds: the first of its group is held, or goes on if the group is held.
     lowest = tl.maximum(tl.load(times_x + k) - tl.load(times_x), floor)
@@ -263,26 +243,20 @@ def settle(phi, k, held, stop, tie, first, fixed, floor, ceiling, least, most, s
     stops = (outside > 0) & tl.where(anchored, bound, earlier == 0)
     crosses = (outside > 0) & anchored & (bound == 0)
 
-    # Slope limits: what pulls on the part of the group beyond them.
-    anchor_ahead = neighbour(held_from_on.to(tl.float64), room, i, 1, m) > 0.0
-    pressed = tl.where(anchor_ahead, -up_to, beyond)
-    together = same_next > 0
-    loose = together & (((tie == 1) & (pressed < -tiny)) | ((tie == 2) & (pressed > tiny)))
+    # Slope limits that are broken.
     apart = (i + 1 < m) & (together == 0)
     short = apart & (move < least)
     long = apart & (move > most)
     # Two knots that are held too near each other, or too far: the second is let go, and tied to the first.
     clash = (short | long) & (held > 0)
-    let_go = (neighbour(clash.to(tl.float64), room, i, -1, m) > 0.0) & (fixed == 0)
+    yields = (neighbour(clash.to(tl.float64), room, i, -1, m) > 0.0) & (fixed == 0)
 
-    changes = stops | crosses | goes_left | goes_right | loose | short | long
-    k = tl.where(goes_left, k_left, tl.where(goes_right, k_right, k))
+    changes = stops | crosses | goes | short | long
+    k = tl.where(leaves, tl.where(to_left, k_left, k_right), k)
     k = tl.where(crosses, tl.where(below, k - 1, k + 1), k)
-    stop = tl.where(stops, tl.where(below, lowest, highest), stop)
-    held = tl.where(stops, 1, tl.where((free_to_go & (goes_left | goes_right)) | let_go, 0, held))
+    stop = tl.where(stops, tl.where(below, lowest, highest), tl.where(takes_over, phi, stop))
+    held = tl.where(stops | takes_over, 1, tl.where(leaves | yields, 0, held))
     tie = tl.where(together, tl.where(loose, 0, tie), tl.where(short, 1, tl.where(long, 2, 0)))
-    # For each group, whether one of x's times can hold it, and twice whether it is pulled up.
-    nature = (right - left > tiny).to(tl.int32) + 2 * (up_to + beyond < 0.0).to(tl.int32)
     return phi, k, held, stop, tie, nature, tl.sum(changes.to(tl.int32), 0), tl.sum(lost.to(tl.int32), 0)
 
 
@@ -341,7 +315,7 @@ def polish_kernel(best, table, firsts, state, unsound, x_lengths, y_lengths, tim
     tl.store(outcomes + pair, tl.where(searched, outcome, 2))
     tl.store(values + pair, value)
     tl.store(warps + at, tl.where(real, phi + origin, float("nan")), mask=i < y_steps)
-    # One of x's times holds a knot only if its loss has a kink there.
+    # One of x's times holds a group only if its losses have a kink there, and then each knot that has one.
     pulled_up = (phi == ceiling) & ((nature & 2) > 0)
     by_lower = (phi == floor) & (pulled_up == 0) & (tl.load(lower + at, mask=real, other=0.0) - origin > 0.0)
     by_upper = (phi == ceiling) & (tl.load(upper + at, mask=real, other=0.0) - origin < span)
@@ -349,6 +323,7 @@ def polish_kernel(best, table, firsts, state, unsound, x_lengths, y_lengths, tim
         by_lower = by_lower & (i > 0) & (i < m - 1)
         by_upper = by_upper & (i > 0) & (i < m - 1)
     held = tl.where((phi == floor) | (phi == ceiling) | ((nature & 1) > 0), held, 0)
+    held = tl.where(real & ((nature & 4) > 0), 1, held)
     flags = tl.where(held > 0, tl.where(by_lower, LOWER, tl.where(by_upper, UPPER, 1)), 0) + 4 * tie
     segment = segment_of(times_x, origin, n, phi, halvings)
     tl.store(holds + 2 * at, tl.where(real, segment, 0), mask=i < y_steps)
