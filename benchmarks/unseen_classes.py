@@ -47,9 +47,7 @@ class Lite0(nn.Module):
         network = EfficientNet.from_name("efficientnet-lite0")
         for part in network.modules():
             if isinstance(part, nn.BatchNorm2d):
-                part.momentum = (
-                    None  # the mean of all batches, here of one: without it all images look alike in the end
-                )
+                part.momentum = None  # of all batches, here of one; with none, all images would end up alike
         with torch.no_grad():
             network.train().extract_features(torch.randn(16, 3, SIZE, SIZE))
         self.network = freeze_batch_norm(network)

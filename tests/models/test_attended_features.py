@@ -80,6 +80,41 @@ def test_weights_sum_to_one_and_depend_on_u(attention):
     torch.testing.assert_close(flat, flat[..., :1].expand_as(flat))
 
 
+@pytest.mark.parametrize("hidden", [None, 3])
+@pytest.mark.parametrize("masked", [False, True])
+def test_additive_attention_in_one_operation_is_that_in_parts(hidden, masked):
+    torch.manual_seed(0)
+    attention = Additive(hidden).sized(3, 4).double()
+    values = torch.randn(2, 5, 3, dtype=torch.float64).mT.requires_grad_()
+    u = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
+    mask = torch.tensor([[True] * 5, [True, True, False, False, False]]) if masked else None
+    inputs = [values, u, *attention.parameters()]
+
+    def run(forward, given):
+        summary, weights = forward(attention, FeatureMap(given, mask, (5,)), u)
+        return summary, weights, torch.autograd.grad(summary.sin().sum() + (weights**3).sum(), inputs)
+
+    fast, parts = run(Additive.forward, values), run(Attention.forward, values)
+    torch.testing.assert_close(fast, parts)
+    assert "_Attend" in str(attention(FeatureMap(values, mask, (5,)), u)[1].grad_fn)
+    if mask is not None:
+        spoiled = torch.where(mask[:, None], values, torch.nan)
+        torch.testing.assert_close(run(Additive.forward, spoiled), parts)
+        assert (fast[2][0][1, :, 2:] == 0).all()
+    assert torch.autograd.gradcheck(lambda q, w: attention(FeatureMap(q, mask, (5,)), w), (values, u))
+    frozen = attention(FeatureMap(values.detach(), mask, (5,)), u)[0]
+    assert torch.autograd.grad(frozen.sin().sum(), u)[0].isfinite().all()
+    assert torch.autograd.gradgradcheck(lambda q, w: attention(FeatureMap(q, mask, (5,)), w)[0], (values, u))
+
+
+def test_additive_attention_goes_by_parts_where_it_must():
+    attention = Additive().sized(3, 4)
+    for positions, precision in ((3, False), (5, True)):  # fewer than features, and mixed precision
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision):
+            weights = attention(FeatureMap(torch.randn(2, 3, positions), None, (positions,)), torch.randn(2, 4))[1]
+        assert "_Attend" not in str(weights.grad_fn)
+
+
 def test_additive_attention_without_tanh_does_not_see_u():
     torch.manual_seed(0)
     attention = Additive(tanh=False).sized(3, 4)

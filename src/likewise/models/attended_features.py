@@ -131,7 +131,9 @@ class AttendedFeatures(nn.Module):
             if name not in outputs and len(u):
                 _check.refuse(op, f"the layer {name!r} was not used when the backbone ran")
             if name in outputs:
-                found[name] = as_map(op, f"the layer {name!r}", outputs[name], lengths, layer=modules[name])
+                what = f"the layer {name!r}"
+                # Attention puts zeros in the padding itself.
+                found[name] = as_map(op, what, outputs[name], lengths, layer=modules[name], clean=False)
         return found, u
 
     def _probe(self, example: Any) -> tuple[list[int], int]:

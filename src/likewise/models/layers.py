@@ -93,7 +93,13 @@ def find_layers(op: str, module: nn.Module, names: Iterable[str]) -> dict[str, n
 
 
 def as_map(
-    op: str, name: str, output: Any, lengths: Tensor | None = None, *, layer: nn.Module | None = None
+    op: str,
+    name: str,
+    output: Any,
+    lengths: Tensor | None = None,
+    *,
+    layer: nn.Module | None = None,
+    clean: bool = True,
 ) -> FeatureMap:
     """What a layer gave, as a FeatureMap.
 
@@ -101,6 +107,7 @@ def as_map(
         over time and their kin give (B, C, T): they are known by ``layer``, the module.
     lengths: (B,), real steps of the sequences that the encoder was given; None if every step is. Then (sum of lengths,
         C) are real frames only, one sequence after the other, as FrameMLP has them inside.
+    clean: put zeros in the padding; otherwise it holds what the layer gave, for those who never look there.
     """
     if isinstance(output, (tuple, list)) and not isinstance(output, PackedSequence) and output:
         output = output[0]
@@ -126,7 +133,7 @@ def as_map(
     if len(lengths) != len(values) or (len(lengths) and int(lengths.max()) > steps):
         _check.refuse(op, f"{name} gives {steps} steps, which does not go with lengths up to {int(lengths.max())}")
     mask = (torch.arange(steps) < lengths[:, None]).to(values.device)  # (B, T)
-    return FeatureMap(torch.where(mask[:, None], values, 0), mask, (steps,))
+    return FeatureMap(torch.where(mask[:, None], values, 0) if clean else values, mask, (steps,))
 
 
 def read_items(op: str, x: object) -> tuple[Any, Tensor | None]:
