@@ -56,9 +56,8 @@ def arguments(x: Tensor, y: Tensor, nodes: int, refinements: int = 2) -> tuple:
         return torch.full(shape, value, dtype=torch.float64, device=x.device)
 
     times = torch.linspace(0, 1, steps, dtype=torch.float64, device=x.device).expand(count, -1)
-    limits = full(-torch.inf, count, steps), full(torch.inf, count, steps)
-    slopes = full(0, count, steps - 1), full(torch.inf, count, steps - 1)
-    return x, y, None, None, times, times, full(REG, count), *limits, *slopes, False, torch.inf, nodes, refinements
+    limits = None, None, None, None
+    return x, y, None, None, times, times, full(REG, count), *limits, False, torch.inf, nodes, refinements
 
 
 def errors(x: Tensor, y: Tensor) -> dict[str, float]:
@@ -95,18 +94,25 @@ def parts(x: Tensor, y: Tensor) -> dict[str, float | None]:
     """
     given = arguments(x, y, 0)
     search = kernels._Search.of(*given)
-    scratch = search.begin()
+    scratch, found = search.scratch(), search.found()
+    search.begin(scratch)
     for number in range(search.refinements + 2, kernels.MOST_PASSES):
         search.run_pass(scratch, number)  # does nothing where the search is done
-    values, warps, holds, outcomes = search.polish(scratch)
+    search.polish(scratch, found)
 
     def differentiate() -> tuple[Tensor, ...]:
-        return kernels.gradient(torch.ones_like(values), torch.ones_like(warps), warps, holds, *given)
+        grads = torch.ones_like(found.values), torch.ones_like(found.warps)
+        return kernels.gradient(*grads, found.warps, found.holds, *given)
 
-    work = {"search": search.begin, "polish": lambda: search.polish(scratch), "derivative": differentiate}
-    found: dict[str, float | None] = {f"{name}_ms": milliseconds(run, repeats=10) for name, run in work.items()}
-    found |= {f"{name}_graph_ms": replayed_or_none(run) for name, run in work.items()}
-    return found | {"settled": (outcomes == kernels.SETTLED).double().mean().item()}
+    settled = (found.outcomes == kernels.SETTLED).double().mean().item()
+    work = {
+        "polish": lambda: search.polish(scratch, found),
+        "derivative": differentiate,
+        "search": lambda: search.begin(search.scratch()),
+    }
+    times: dict[str, float | None] = {f"{name}_ms": milliseconds(run, repeats=10) for name, run in work.items()}
+    times |= {f"{name}_graph_ms": replayed_or_none(run) for name, run in work.items()}
+    return times | {"settled": settled}
 
 
 def replayed_or_none(work: Callable[[], object]) -> float | None:
@@ -121,7 +127,7 @@ def replayed_or_none(work: Callable[[], object]) -> float | None:
 def host_polish_ms(x: Tensor, y: Tensor) -> float:
     """What the C++ kernel takes for the polish, without copies."""
     given = arguments(x, y, 0)
-    found = kernels._Search.of(*given).search()
+    found = kernels._Search.of(*given).search().cpu()
     host = [each.cpu() if isinstance(each, Tensor) else each for each in given]
     problem, count, knots = _Problem.of(*host), *y.shape[:2]
     value = torch.empty(count, dtype=torch.float64)

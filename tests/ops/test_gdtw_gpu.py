@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from likewise.ops import cpu
-from likewise.ops.gdtw import _gdtw, _gdtw_grad, _Problem, _run, _setting, gdtw
+from likewise.ops.gdtw import _LIMITS, _gdtw, _gdtw_grad, _Problem, _run, _setting, gdtw
 from likewise.ops.gdtw.reference import grid_search
 from likewise.testing import assert_close
 from tests.ops.test_gdtw import FAMILIES, arguments, assert_feasible, batch_of, pair_of, random_pair, spread
@@ -99,13 +99,14 @@ def test_the_grid_moves_on_with_a_solution_at_its_rim():
 def polished(operator, warps, *, searched=True):
     """What the polish makes of warps (B, Ty), and its outcomes (B,)."""
     search = gpu._Search.of(*operator)
-    scratch = search.scratch()
-    state, best = scratch.state_and_best()
-    best.copy_(warps)
-    state.fill_(float(searched))
-    state[:, 0] = math.inf
-    *found, outcomes = search.polish(scratch)
-    return found, outcomes
+    scratch, found = search.scratch(), search.found()
+    search.lay_out(scratch, 0)
+    search.look(scratch)
+    scratch.best.copy_(warps)
+    scratch.state.fill_(float(searched))
+    scratch.state[:, 0] = math.inf
+    search.polish(scratch, found)
+    return (found.values, found.warps, found.holds), found.outcomes
 
 
 def polished_on_host(operator, warps):
@@ -159,21 +160,60 @@ def test_what_the_polish_leaves_alone():
 
 
 def test_where_it_is_polished(monkeypatch):
-    called = []
-    on_host = gpu._polish_on_host
-    monkeypatch.setattr(gpu, "_polish_on_host", lambda *given: called.append(1) or on_host(*given))
-    pair = random_pair(4, **SMALL)
-    given = arguments(pair, nodes=9, refinements=0)
-    expected = _gdtw(*given)
-    assert_close(gpu.solve(*given)[1], expected[1], 1e-12, "")
+    """Pairs that do not settle are left to the host, and no others."""
+    called, on_host, polish = [], gpu._polish_on_host, gpu._Search.polish
+
+    def note(part, best, left, first, written):
+        called.append((left, first))
+        for b in left:  # nothing of what the GPU made of them must be left
+            written.values[b] = written.warps[b] = math.nan
+            written.holds[b] = -1
+        on_host(part, best, left, first, written)
+
+    monkeypatch.setattr(gpu, "_polish_on_host", note)
+    given, named = batch_of([random_pair(seed, n=4, m=4 - seed, band=0.4, reg=0.1) for seed in range(2)])
+    operator = operands(given, named, nodes=9, refinements=0)
+    expected = gpu.solve(*operator)
     assert called == []
-    # A pair that does not settle is left to the host.
-    polish = gpu._Search.polish
-    monkeypatch.setattr(gpu._Search, "polish", lambda *of: (*polish(*of)[:3], torch.zeros(1)))
-    assert_close(gpu.solve(*given)[1], expected[1], 1e-12, "")
-    assert called == [1]
-    gpu.solve(*arguments(random_pair(4, huber=0.4, **SMALL), nodes=9, refinements=0))
-    assert called == [1, 1]
+
+    def some(self, scratch, found):
+        polish(self, scratch, found)
+        found.outcomes[-1] = 0
+
+    monkeypatch.setattr(gpu._Search, "polish", some)
+    for expected_calls in ([([1], 0)], [([0], 0), ([0], 1)]):
+        found = gpu.solve(*operator)
+        assert_close(found[0], expected[0], 1e-12, "")
+        assert_close(found[1].nan_to_num(), expected[1].nan_to_num(), 1e-12, "")
+        assert found[1][1, 3].isnan()
+        assert torch.equal(found[2], expected[2])
+        assert called == expected_calls
+        called.clear()
+        monkeypatch.setattr(gpu, "ROW_BYTES", 1)  # then in parts of one pair each
+    gpu.solve(*arguments(random_pair(4, huber=0.4, n=4, m=3), nodes=9, refinements=0))
+    assert called == [([0], 0)]
+
+
+@pytest.mark.filterwarnings("ignore")  # the interpreter computes with NumPy, which warns of NaN
+def test_a_refusal_names_the_pair():
+    given, named = batch_of([random_pair(seed, n=4, m=3) for seed in range(2)])
+    given[0][1, 1, 0] = math.nan
+    with pytest.raises(ValueError, match=r"gdtw: x\[1\] holds nan at step 1, channel 0"):
+        gpu.solve(*operands(given, named, nodes=5, refinements=0))
+
+
+def test_knots_that_are_tied_begin_as_one():
+    """y rests where x passes quickly: many knots on one of x's times, which only hold together."""
+    generator = torch.Generator().manual_seed(5)
+    x = torch.randn(5, 4, generator=generator).double().cumsum(0)
+    y = torch.randn(24, 4, generator=generator).double().cumsum(0) / 3
+    pair = pair_of(x, y, spread(0, 1, 5), spread(0, 1, 24), 0.05)
+    operator, warps = arguments(pair), grid_search(pair, 51, 2)[None]
+    (value, warp, _), outcomes = polished(operator, warps)
+    expected = polished_on_host(operator, warps)
+    assert outcomes.tolist() == [gpu.SETTLED]
+    assert_close(value, expected[0], 1e-12, "")
+    assert_close(warp, expected[1], 1e-12, "")
 
 
 # ---- The operator's contract
@@ -204,6 +244,29 @@ def test_default_grid_does_not_depend_on_padding():
     found = gpu.solve(*operands(given, named, refinements=0))
     assert_close(found[0], alone[0], 1e-9, "")
     assert_close(found[1], alone[1], 1e-9, "")
+
+
+@pytest.mark.parametrize("absent", [NAMES[3:5], NAMES[5:], NAMES[3:]], ids=str)
+def test_limits_and_lengths_that_are_absent(absent):
+    """What is not there is what changes nothing, in the solution and in its derivative."""
+    x, y, x_lengths, y_lengths, *rest = arguments(random_pair(3, n=6, m=4), nodes=5, refinements=0)
+    settings = dict(zip(NAMES, rest, strict=False))
+    for name, value in _LIMITS.items():
+        settings[name] = torch.full_like(settings[name], value)
+    full = (x, y, x_lengths, y_lengths, *settings.values(), *rest[7:])
+    less = (x, y, None, None, *(None if name in absent else each for name, each in settings.items()), *rest[7:])
+    expected = _gdtw(*full)
+    for found in (_gdtw(*less), gpu.solve(*less)):
+        for mine, theirs in zip(found, expected, strict=True):
+            assert_close(mine.double(), theirs.double(), 1e-12, "")
+    given = expected[0] + 1, expected[1] + 1, *expected[1:]
+    expected = _gdtw_grad(*given, *full)
+    for found in (_gdtw_grad(*given, *less), gpu.gradient(*given, *less)):
+        for name, mine, theirs in zip(("x", "y", *NAMES[2:]), found, expected, strict=True):
+            if name in absent:
+                assert mine.shape == (0,)
+            else:
+                assert_close(mine, theirs, 1e-12, name)
 
 
 def assert_gradients_are_the_cpus(warp, holds, operator):

@@ -42,8 +42,8 @@ class GDTW(Distance):
     Tensors have derivatives, and become parameters if they are ``nn.Parameter``. The cost's derivatives are those of
     the objective at the solution, the warp's those of the optimality conditions. They are right also where a knot
     sits on a frame of x, as it does in every other warp; ``likewise.ops.gdtw`` says how this departs from the paper.
-    Warps are at least float32. Memory: O(knots grid) bytes for each pair at work. For CUDA tensors the grid is searched
-    on the GPU, and the CPU polishes what it found.
+    Warps are at least float32. Memory: O(knots grid) bytes for each pair at work. CUDA tensors are solved on the GPU;
+    but with Huber's loss, and for a pair that does not settle there, the CPU polishes what the GPU found on the grid.
     Reference: Deriso & Boyd (2019), arXiv:1905.12893; Xu et al. (2023), arXiv:2303.10778 (DecDTW).
 
     Example:
@@ -110,7 +110,7 @@ class GDTW(Distance):
 
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Costs (B,) of padded pairs."""
-        return self._solve(x, y, x_lengths, y_lengths, even_times(x, x_lengths), even_times(y, y_lengths))[0]
+        return self._solve(x, y, x_lengths, y_lengths, *_even(x, y, x_lengths, y_lengths))[0]
 
     def align(self, x: Sequences, y: Sequences, times_x: Times = None, times_y: Times = None) -> WarpAlignment:
         """How every pair matches; times as in ``warp``."""
@@ -159,6 +159,8 @@ class GDTW(Distance):
         self, x: Sequences, y: Sequences, times_x: Times, times_y: Times
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor, Tensor]:
         x, y, x_lengths, y_lengths = self._pair(x, y, paired=True)
+        if times_x is None and times_y is None:
+            return x, y, x_lengths, y_lengths, *_even(x, y, x_lengths, y_lengths)
         return x, y, x_lengths, y_lengths, _times("x", times_x, x, x_lengths), _times("y", times_y, y, y_lengths)
 
     def _solve(
@@ -197,13 +199,18 @@ class GDTW(Distance):
             refinements=self.refinements or 0,
         )
         dtype = torch.promote_types(x.dtype, torch.float32)  # half precision is too coarse for times
-        return value, Warp(knots.to(dtype), values.to(dtype), full_lengths(at_knots, knot_lengths))
+        lengths = None if knot_lengths is None else knot_lengths.to(x.device)
+        return value, Warp(knots.to(dtype), values.to(dtype), lengths)
 
     def _limits(
         self, times_x: Tensor, knots: Tensor
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
         """Bounds (B, M) and slope limits (B, M - 1) of the warps, in the units of time."""
         if knots.shape[1] == 0:
+            return None, None, None, None
+        sloped = isinstance(self.slope_min, Tensor) or isinstance(self.slope_max, Tensor)
+        sloped = sloped or self.slope_min > 0 or self.slope_max < math.inf
+        if self.band is None and not sloped:
             return None, None, None, None
         duration_x, duration_y = times_x[:, -1:] - times_x[:, :1], knots[:, -1:] - knots[:, :1]  # (B, 1)
         stretch = torch.ones_like(duration_x) if self.subsequence else duration_x / duration_y
@@ -213,6 +220,8 @@ class GDTW(Distance):
             width = self._profile("band", gone / duration_y) * duration_x
             middle = times_x[:, :1] + stretch * gone
             lower, upper = middle - width, middle + width
+        if not sloped:
+            return lower, upper, None, None
         halfway = (gone[:, 1:] + gone[:, :-1]) / (2 * duration_y)
         slopes = [self._profile(name, halfway) * stretch for name in ("slope_min", "slope_max")]
         return lower, upper, slopes[0], slopes[1]
@@ -243,6 +252,15 @@ class GDTW(Distance):
 
     def _refuse_number(self, name: str, given: int, pairs: int) -> None:
         _check.refuse("GDTW", f"{name} is given for {given} pairs, but there are {pairs}; give one for all")
+
+
+def _even(x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Even times of both; the same tensor where they are the same."""
+    times = even_times(x, x_lengths)
+    if x_lengths is None and y_lengths is None and x.shape[1] == y.shape[1]:
+        times = times.contiguous()
+        return times, times
+    return times, even_times(y, y_lengths)
 
 
 def _times(name: str, times: Times, x: Tensor, lengths: Tensor | None) -> Tensor:

@@ -43,6 +43,7 @@ from likewise.ops.ground import at_least_float32
 __all__ = ["gdtw"]
 
 Lengths = Tensor | None
+_LIMITS = {"lower": -math.inf, "upper": math.inf, "slope_min": 0.0, "slope_max": math.inf}  # that change nothing
 
 
 def gdtw(
@@ -78,6 +79,10 @@ def gdtw(
     """
     _check.pair("gdtw", x, y, x_lengths, y_lengths, paired=True)
     count, knots = y.shape[:2]
+    absent = {  # of a pair of limits both are there, or neither
+        *(("lower", "upper") if lower is None and upper is None else ()),
+        *(("slope_min", "slope_max") if slope_min is None and slope_max is None else ()),
+    }
     shapes = {
         "times_x": (times_x, x.shape[:2]),
         "times_y": (times_y, y.shape[:2]),
@@ -87,14 +92,17 @@ def gdtw(
         "slope_min": (slope_min, (count, max(knots - 1, 0))),
         "slope_max": (slope_max, (count, max(knots - 1, 0))),
     }
-    absent = {"lower": -math.inf, "upper": math.inf, "slope_min": 0.0, "slope_max": math.inf}
-    settings = {name: _setting(name, value, shape, x, absent.get(name)) for name, (value, shape) in shapes.items()}
+    settings = {
+        name: _setting(name, value, shape, x, _LIMITS.get(name))
+        for name, (value, shape) in shapes.items()
+        if name not in absent
+    }
     value, warp, _ = _gdtw(
         at_least_float32(x),
         at_least_float32(y),
         x_lengths,
         y_lengths,
-        *settings.values(),
+        *(settings.get(name) for name in shapes),
         subsequence,
         float(huber),
         grid or 0,
@@ -112,7 +120,7 @@ def _setting(name: str, value: Tensor | None, shape: tuple[int, ...], x: Tensor,
         _check.refuse("gdtw", f"expected {name} of shape {tuple(shape)}, got {tuple(tensor.shape)}")
     if name.startswith("times") and tensor.requires_grad:
         _check.refuse("gdtw", f"there is no derivative with respect to {name}; detach it")
-    return tensor.to(x.device, torch.float64)
+    return tensor.to(x.device, torch.float64).contiguous()
 
 
 # The operators. What the kernels say about a pair that cannot be solved, in the order of kernel.h's Fault.
@@ -145,7 +153,7 @@ class _Problem:
     @classmethod
     def of(cls, x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, *given: Any) -> "_Problem":
         *settings, subsequence, huber, nodes, refinements = given
-        settings = [setting.detach().contiguous() for setting in settings]
+        settings = [setting.detach().contiguous() for setting in _with_limits(y, *settings)]
         x, y = x.detach().contiguous(), y.detach().contiguous()
         count, x_steps, channels = x.shape
         y_steps = y.shape[1]
@@ -169,11 +177,11 @@ class _Problem:
         each = (nodes or max(x_steps, 50)) * (1 + refinements) * 50 + x_steps * channels
         return cls(native, tensors, count, y_steps * each)
 
-    def refuse(self, b: int, fault: int, at: int) -> None:
-        """Say what is wrong with pair b; ``at`` is a knot, a step, or a step times channels."""
+    def refuse(self, b: int, fault: int, at: int, number: int) -> None:
+        """Say what is wrong with pair b, by its number; ``at`` is a knot, a step, or a step times channels."""
         x, y, _, _, times_x, times_y, reg, lower, upper, slope_min, slope_max = self.tensors
         step, channel = divmod(at, max(1, x.shape[2]))
-        places = {"b": b, "k": at, "step": step, "channel": channel}
+        places = {"b": number, "k": at, "step": step, "channel": channel}
         named = {"x": x, "y": y} if "channel" in _FAULTS[fault] else {}
         named |= {"times_x": times_x, "times_y": times_y, "lower": lower, "upper": upper}
         named |= {"slope_min": slope_min, "slope_max": slope_max}
@@ -185,6 +193,18 @@ class _Problem:
         _check.refuse("gdtw", _FAULTS[fault].format(**places, **found))
 
 
+def _with_limits(y: Tensor, *settings: Tensor | None) -> list[Tensor]:
+    """The settings, with limits that change nothing where there are none."""
+    count, knots = y.shape[:2]
+    shapes = {"lower": (count, knots), "upper": (count, knots)}
+    shapes |= {"slope_min": (count, max(knots - 1, 0)), "slope_max": (count, max(knots - 1, 0))}
+    limits = (
+        torch.full(shapes[name], _LIMITS[name], dtype=torch.float64, device=y.device) if given is None else given
+        for name, given in zip(shapes, settings[3:], strict=True)
+    )
+    return [*(setting for setting in settings[:3] if setting is not None), *limits]
+
+
 def _solve_cpu(x: Tensor, y: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
     count, knots = y.shape[:2]
     values = torch.empty(count, dtype=torch.float64)
@@ -194,8 +214,15 @@ def _solve_cpu(x: Tensor, y: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tenso
     return values, warps, holds
 
 
-def _run(kernel: Callable[..., None], problem: _Problem, values: Tensor, warps: Tensor, holds: Tensor) -> None:
-    """Solve, or polish the warps, in place; refuse what cannot be solved."""
+def _run(
+    kernel: Callable[..., None],
+    problem: _Problem,
+    values: Tensor,
+    warps: Tensor,
+    holds: Tensor,
+    numbers: list[int] | None = None,
+) -> None:
+    """Solve, or polish the warps, in place; refuse what cannot be solved. numbers: of the pairs, by default 0..."""
     faults = torch.empty(problem.count, 2, dtype=torch.int64)
     written = tuple(each.data_ptr() for each in (values, warps, holds, faults))
     cpu.share_out(
@@ -205,7 +232,7 @@ def _run(kernel: Callable[..., None], problem: _Problem, values: Tensor, warps: 
     )
     if faults[:, 0].any():
         b = int(faults[:, 0].nonzero()[0])
-        problem.refuse(b, *faults[b].tolist())
+        problem.refuse(b, *faults[b].tolist(), number=b if numbers is None else numbers[b])
 
 
 def _grad_cpu(
@@ -215,7 +242,13 @@ def _grad_cpu(
     x, y, _, _, _, _, *settings = problem.tensors
     grads = tuple(cpu.zeros_like(each) for each in (x, y, *settings))
     _add_gradients(problem, value_grad, warp_grad, warp, holds, grads)
-    return grads
+    return *grads[:3], *_of_given(grads[3:], given)
+
+
+def _of_given(grads: tuple[Tensor, ...], given: tuple[Any, ...]) -> list[Tensor]:
+    """Gradients of limits, empty where there are none."""
+    limits = given[5:9]
+    return [grad if limit is not None else grad.new_empty(0) for grad, limit in zip(grads, limits, strict=True)]
 
 
 def _add_gradients(problem: _Problem, *given: Any) -> None:
@@ -243,7 +276,11 @@ def _solve_fake(x: Tensor, y: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
 def _grad_fake(
     value_grad: Tensor, warp_grad: Tensor, warp: Tensor, holds: Tensor, x: Tensor, y: Tensor, *given: Any
 ) -> tuple[Tensor, ...]:
-    return tuple(torch.empty_like(each) for each in (x, y, *given[4:9]))
+    reg, *limits = given[4:9]
+    return (
+        *(torch.empty_like(each) for each in (x, y, reg)),
+        *(reg.new_empty(0) if each is None else torch.empty_like(each) for each in limits),
+    )
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -255,8 +292,9 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tenso
 
 def _backward(ctx: Any, value_grad: Tensor, warp_grad: Tensor, _: Any) -> tuple[Any, ...]:
     warp, holds, *inputs = ctx.saved_tensors
-    x, y, *settings = _gdtw_grad(value_grad, warp_grad, warp, holds, *inputs, *ctx.options)
-    return x, y, None, None, None, None, *settings, *(None for _ in ctx.options)
+    x, y, reg, *found = _gdtw_grad(value_grad, warp_grad, warp, holds, *inputs, *ctx.options)
+    limits = (None if limit is None else grad for grad, limit in zip(found, inputs[7:], strict=True))
+    return x, y, None, None, None, None, reg, *limits, *(None for _ in ctx.options)
 
 
 def _no_second_derivative(ctx: Any, *grads: Tensor) -> None:
@@ -265,7 +303,7 @@ def _no_second_derivative(ctx: Any, *grads: Tensor) -> None:
 
 _PAIRS = (
     "Tensor x, Tensor y, Tensor? x_lengths, Tensor? y_lengths, Tensor times_x, Tensor times_y, Tensor reg, "
-    "Tensor lower, Tensor upper, Tensor slope_min, Tensor slope_max, bool subsequence, float huber, int nodes, "
+    "Tensor? lower, Tensor? upper, Tensor? slope_min, Tensor? slope_max, bool subsequence, float huber, int nodes, "
     "int refinements"
 )
 

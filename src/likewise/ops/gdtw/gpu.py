@@ -2,20 +2,20 @@
 derivative computed (warp_gradient.py), all there.
 
 The search is in x's precision, the rest in float64. All passes are launched without waiting for any; a solution waits
-once, for a number per pair that tells whether it has settled. If one has not, if one must be refused, or for Huber's
-loss, the C++ kernel polishes what the GPU finds on the grid. Derivatives wait for nothing.
+once, for a number per pair that tells whether it has settled. Pairs that have not, that must be refused, or that have
+Huber's loss go to the host: the C++ kernel polishes what the GPU found on the grid. Derivatives wait for nothing.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
 from likewise.ops import cpu
 from likewise.ops.gdtw import _Problem, _run
-from likewise.ops.gpu.common import float64_bits, launch
+from likewise.ops.gpu.common import ceil_div, float64_bits, launch, power_of_2
 from likewise.ops.gpu.warp_gradient import bends_kernel, response_kernel, x_gradient_kernel, y_gradient_kernel
 from likewise.ops.gpu.warp_grid import PLAN, STATE, TILE, bellman_kernel, nodes_kernel, path_kernel, refine_kernel
 from likewise.ops.gpu.warp_polish import polish_kernel
@@ -24,34 +24,46 @@ from likewise.ops.gpu.warp_table import SPLIT, WIDE, look_kernel, table_kernel
 ROW_BYTES = 128 << 20  # room for the rows of all knots; more pairs than fit take turns
 MOST_PASSES = 40
 SETTLED, NOT_SEARCHED = 1, 2  # outcomes of polish_kernel
+TILE_NODES: int = TILE.value
 
 
 @dataclass(frozen=True)
 class _Scratch:
-    """What the kernels keep."""
+    """What the kernels keep, in one piece of memory."""
 
     found: Tensor  # (B, Ty), the nodes of a path
     totals: Tensor  # (B,), its objective
-    kept: Tensor  # (B (4 + Ty),): the states, then the best warps
-    bounds: tuple[Tensor, ...]  # (B, Ty) each: low and high of the grid, and how wide the first was
+    state: Tensor  # (B, 4)
+    best: Tensor  # (B, Ty)
+    bounds: tuple[Tensor, Tensor, Tensor]  # (B, Ty) each: low and high of the grid, and how wide the first was
     plan: Tensor  # (B, Ty, 8)
+    table: Tensor  # (B, Ty, 5, 3): see table_kernel
+    room: Tensor  # (B, Ty), for lanes that exchange numbers
     rows: Tensor  # (B, Ty + 1, nodes)
     frames: Tensor  # x (B, C, Tx)
+    firsts: Tensor  # (B, Ty)
+    unsound: Tensor  # (B,)
 
-    def state_and_best(self) -> tuple[Tensor, Tensor]:
-        count, knots = self.found.shape
-        state, best = self.kept.split((STATE.value * count, count * knots))
-        return state.view(count, STATE.value), best.view(count, knots)
+
+@dataclass(frozen=True)
+class _Found:
+    """What a solution writes."""
+
+    values: Tensor  # (B,)
+    warps: Tensor  # (B, Ty)
+    holds: Tensor  # (B, Ty, 2)
+    outcomes: Tensor  # (B,)
 
 
 @dataclass(frozen=True)
 class _Search:
-    """Pairs on the device."""
+    """Pairs on the device. Kernels do not read what is absent: ``flags`` tell, and ``reg`` stands in its place."""
 
     x: Tensor  # (B, Tx, C)
     y: Tensor
     lengths: tuple[Tensor, Tensor]
     settings: tuple[Tensor, ...]  # times_x, times_y, reg, lower, upper, slope_min, slope_max
+    flags: dict[str, bool]
     subsequence: bool
     huber: float
     nodes: int
@@ -59,20 +71,25 @@ class _Search:
 
     @classmethod
     def of(cls, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None, *given: Any) -> "_Search":
-        *settings, subsequence, huber, nodes, refinements = given
-        lengths = [
-            torch.full((len(x),), steps, dtype=torch.int64, device=x.device)
-            if each is None
-            else each.to(x.device, torch.int64).contiguous()
-            for each, steps in ((x_lengths, x.shape[1]), (y_lengths, y.shape[1]))
-        ]
-        x, y, *settings = (each.detach().contiguous() for each in (x, y, *settings))
-        return cls(x, y, (lengths[0], lengths[1]), tuple(settings), subsequence, huber, nodes, refinements)
+        times_x, times_y, reg, lower, upper, slope_min, slope_max, *options = given
+        flags = {
+            "LENGTHS": x_lengths is not None or y_lengths is not None,
+            "BAND": lower is not None,
+            "SLOPES": slope_min is not None,
+        }
+        lengths = (reg, reg)
+        if flags["LENGTHS"]:
+            lengths = _lengths(x_lengths, x), _lengths(y_lengths, y)
+        limits = (reg if each is None else each for each in (lower, upper, slope_min, slope_max))
+        settings = tuple(each.contiguous() for each in (times_x, times_y, reg, *limits))
+        return cls(x.contiguous(), y.contiguous(), lengths, settings, flags, *options)
 
     def parts(self) -> "list[_Search]":
         """As many at a time as there is room for."""
-        row = triton.cdiv(self.most_nodes(True), TILE.value) * TILE.value * self.y.element_size()
+        row = ceil_div(self.most_nodes(True), TILE_NODES) * TILE_NODES * self.y.element_size()
         at_once = min(65535, max(1, ROW_BYTES // (row * max(1, self.y.shape[1]))))  # CUDA's limit
+        if 0 < self.x.shape[0] <= at_once:
+            return [self]
         tensors = (self.x, self.y, *self.lengths, *self.settings)
         cut = zip(*(each.split(at_once) for each in tensors), strict=True)
         return [replace(self, x=c[0], y=c[1], lengths=c[2:4], settings=c[4:]) for c in cut if len(c[0])]
@@ -82,28 +99,27 @@ class _Search:
         most = (self.nodes or max(self.x.shape[1], 50)) | 1
         if not first:
             most = min(most, max(most // 2, 50) | 1)
-        return most - 2 if most > TILE.value and most % TILE.value == 1 else most
+        return most - 2 if most > TILE_NODES and most % TILE_NODES == 1 else most
 
-    def begin(self) -> _Scratch:
+    def begin(self, scratch: _Scratch) -> None:
         """Launch as many passes as there will be, but for pairs whose grid moves on more than once."""
-        scratch = self.scratch()
         self.lay_out(scratch, 0)
+        self.look(scratch)
         for number in range(self.refinements + 2):
             self.run_pass(scratch, number)
-        return scratch
 
-    def solve(self) -> tuple[Tensor, ...] | None:
-        """Values, warps and holds, if all pairs settle on the GPU."""
-        scratch, passes = self.begin(), self.refinements + 2
+    def solve(self) -> tuple[_Found, Tensor, list[int]]:
+        """What the GPU finds; the best warps on the grid (B, Ty); and which pairs are left to the host."""
+        scratch, found, passes = self.scratch(), self.found(), self.refinements + 2
+        self.begin(scratch)
         while True:
-            *found, outcomes = self.polish(scratch)
-            outcomes = outcomes.tolist()  # waits for the GPU
-            if all(outcome == SETTLED for outcome in outcomes):
-                return tuple(found)
-            if passes >= MOST_PASSES or NOT_SEARCHED not in outcomes:
-                return None
+            self.polish(scratch, found)
+            outcomes = found.outcomes.tolist()  # waits for the GPU
+            if NOT_SEARCHED not in outcomes or passes >= MOST_PASSES:
+                break
             self.run_more(scratch, passes)
             passes += 2
+        return found, scratch.best, [b for b, outcome in enumerate(outcomes) if outcome != SETTLED]
 
     def run_more(self, scratch: _Scratch, passes: int) -> None:
         """Two more passes, for pairs whose grid moves on."""
@@ -111,177 +127,240 @@ class _Search:
             self.run_pass(scratch, number)
 
     def search(self) -> Tensor:
-        """The best warps (B, Ty), on the host; NaN where the losses overflow."""
-        scratch, passes = self.begin(), self.refinements + 2
-        while True:
-            state, best = replace(scratch, kept=scratch.kept.cpu()).state_and_best()
-            if passes >= MOST_PASSES or bool(state[:, 3].all()):
-                return best
+        """The best warps (B, Ty); NaN where the losses overflow."""
+        scratch, passes = self.scratch(), self.refinements + 2
+        self.begin(scratch)
+        while passes < MOST_PASSES and not bool(scratch.state[:, 3].all()):
             self.run_more(scratch, passes)
             passes += 2
+        return scratch.best
 
-    def polish(self, scratch: _Scratch) -> tuple[Tensor, ...]:
-        """Launch what takes the best warps to first-order optimality: values, warps, holds, outcomes."""
+    def look(self, scratch: _Scratch) -> None:
+        """Launch what looks for what must be refused, and turns x."""
         (count, x_steps, channels), y_steps = self.x.shape, self.y.shape[1]
-        state, best = scratch.state_and_best()
-        times = self.settings[:2]
-        table = best.new_empty(count, y_steps, WIDE.value, SPLIT.value)
-        firsts, outcomes = (torch.empty(shape, dtype=torch.int32, device=best.device) for shape in (best.shape, count))
-        unsound = torch.zeros_like(outcomes)
-        values, warps, room = torch.empty_like(scratch.totals), torch.empty_like(best), torch.empty_like(best)
-        holds = torch.empty(count, y_steps, 2, dtype=torch.int32, device=best.device)
-        numbers, tile = (x_steps, y_steps, channels), min(128, triton.next_power_of_2(max(channels, 1)))
         launch(
             look_kernel,
             (count, max(x_steps, y_steps)),
-            (self.x, self.y, *self.lengths, *times, *self.settings[3:], unsound),
-            numbers,
+            (self.x, self.y, *self.lengths, *self.settings[:2], *self.settings[3:], scratch.unsound, scratch.frames),
+            (x_steps, y_steps, channels),
             1,
-            CHANNELS=tile,
+            **self.flags,
+            CHANNELS=_channels(channels),
         )
+
+    def polish(self, scratch: _Scratch, found: _Found) -> None:
+        """Launch what takes the best warps to first-order optimality."""
+        (count, x_steps, channels), y_steps = self.x.shape, self.y.shape[1]
         launch(
             table_kernel,
             (count, y_steps),
-            (self.x, self.y, best, *self.lengths, *times, table, firsts),
-            (*numbers, x_steps.bit_length()),
+            (self.x, self.y, scratch.best, *self.lengths, *self.settings[:2], scratch.table, scratch.firsts),
+            (x_steps, y_steps, channels, x_steps.bit_length()),
             1,
-            CHANNELS=tile,
+            LENGTHS=self.flags["LENGTHS"],
+            CHANNELS=_channels(channels),
         )
-        written = (room, values, warps, holds, outcomes)
-        lanes = triton.next_power_of_2(y_steps)
+        kept = scratch.best, scratch.table, scratch.firsts, scratch.state, scratch.unsound
+        written = scratch.room, found.values, found.warps, found.holds, found.outcomes
+        lanes = power_of_2(y_steps)
         launch(
             polish_kernel,
             (count,),
-            (best, table, firsts, state, unsound, *self.lengths, *self.settings, *written),
+            (*kept, *self.lengths, *self.settings, *written),
             (x_steps, y_steps, x_steps.bit_length()),
-            min(16, max(4, lanes // 64)),
+            _warps(lanes),
             SUBSEQUENCE=self.subsequence,
+            **self.flags,
             LANES=lanes,
         )
-        return values, warps, holds, outcomes
+
+    def found(self) -> _Found:
+        """Room for a solution."""
+        count, knots = self.y.shape[:2]
+        return _Found(
+            self.y.new_empty(count, dtype=torch.float64),
+            self.y.new_empty(count, knots, dtype=torch.float64),
+            self.y.new_empty(count, knots, 2, dtype=torch.int32),
+            self.y.new_empty(count, dtype=torch.int32),
+        )
 
     def scratch(self) -> _Scratch:
         """Room for the kernels."""
-        count, knots = self.y.shape[:2]
-
-        def numbers(*shape: int) -> Tensor:
-            return self.y.new_empty(shape, dtype=torch.float64)
-
-        stride = triton.cdiv(self.most_nodes(True), TILE.value) * TILE.value
-        return _Scratch(
-            found=numbers(count, knots),
-            totals=numbers(count),
-            kept=numbers(count * (STATE.value + knots)),
-            bounds=tuple(numbers(count, knots) for _ in range(3)),
-            plan=numbers(count, knots, PLAN.value),
-            rows=self.y.new_empty(count, knots + 1, stride),
-            frames=self.x.transpose(1, 2).contiguous(),
+        (count, x_steps, channels), knots = self.x.shape, self.y.shape[1]
+        stride = ceil_div(self.most_nodes(True), TILE_NODES) * TILE_NODES
+        doubles = (
+            (count, knots),
+            (count,),
+            (count, STATE.value),
+            (count, knots),
+            (count, knots),
+            (count, knots),
+            (count, knots),
+            (count, knots, PLAN.value),
+            (count, knots, WIDE.value, SPLIT.value),
+            (count, knots),
         )
+        frames = (count, knots + 1, stride), (count, channels, x_steps)
+        wholes = (count, knots), (count,)
+        shapes = [(each, torch.float64) for each in doubles]
+        shapes += [(each, self.x.dtype) for each in frames] + [(each, torch.int32) for each in wholes]
+        found, totals, state, best, low, high, wide, plan, table, room, rows, turned, firsts, unsound = _pieces(
+            self.y, shapes
+        )
+        return _Scratch(found, totals, state, best, (low, high, wide), plan, table, room, rows, turned, firsts, unsound)
 
     def lay_out(self, scratch: _Scratch, number: int) -> None:
         """Launch what judges the pass before and begins that of this number."""
-        state, best = scratch.state_and_best()
-        lanes = triton.next_power_of_2(self.y.shape[1])
+        lanes = power_of_2(self.y.shape[1])
+        kept = scratch.found, scratch.totals, scratch.state, scratch.best, *scratch.bounds, scratch.plan
         launch(
             refine_kernel,
-            (len(self.x),),
-            (scratch.found, scratch.totals, state, best, *scratch.bounds, scratch.plan, *self.lengths, *self.settings),
+            (self.x.shape[0],),
+            (*kept, scratch.unsound, *self.lengths, *self.settings),
             (self.x.shape[1], self.y.shape[1], self.nodes, self.refinements, number),
-            min(16, max(4, lanes // 64)),
+            _warps(lanes),
             FIRST=number == 0,
             SUBSEQUENCE=self.subsequence,
             ROUNDING=4 * torch.finfo(self.x.dtype).eps,
+            **self.flags,
             LANES=lanes,
         )
 
     def run_pass(self, scratch: _Scratch, number: int) -> None:
         """Launch the pass of this number, from 0, and what judges it."""
-        (x_steps, channels), (count, y_steps) = self.x.shape[1:], self.y.shape[:2]
-        state, _ = scratch.state_and_best()
-        stride, most = scratch.rows.shape[2], self.most_nodes(number == 0)
-        lanes = 64 if most <= 64 else TILE.value
+        (count, x_steps, channels), y_steps = self.x.shape, self.y.shape[1]
+        stride, most, given = scratch.rows.shape[2], self.most_nodes(number == 0), self.flags["LENGTHS"]
+        lanes, width = 64 if most <= 64 else TILE_NODES, power_of_2(most)
         launch(
             nodes_kernel,
-            (triton.cdiv(most, lanes), y_steps, count),
-            (scratch.frames, self.y, *self.lengths, *self.settings[:2], scratch.plan, state, scratch.rows),
+            (ceil_div(most, lanes), y_steps, count),
+            (scratch.frames, self.y, *self.lengths, *self.settings[:2], scratch.plan, scratch.state, scratch.rows),
             (x_steps, y_steps, channels, stride, self.nodes, number, x_steps.bit_length(), float64_bits(self.huber)),
             lanes // 32,
-            HUBER=self.huber < float("inf"),
+            HUBER=self.huber < math.inf,
+            LENGTHS=given,
             LANES=lanes,
         )
         numbers = x_steps, y_steps, stride, self.nodes, number
         launch(
             bellman_kernel,
             (count, 2),
-            (scratch.rows, scratch.plan, state, *self.lengths),
+            (scratch.rows, scratch.plan, scratch.state, *self.lengths),
             numbers,
             lanes // 16,
+            LENGTHS=given,
             LANES=lanes,
         )
-        width = triton.next_power_of_2(most)
         launch(
             path_kernel,
             (count, 2),
-            (scratch.rows, scratch.plan, state, scratch.found, scratch.totals, *self.lengths),
+            (scratch.rows, scratch.plan, scratch.state, scratch.found, scratch.totals, *self.lengths),
             numbers,
             max(1, width // 1024),
+            LENGTHS=given,
             WIDTH=width,
         )
         self.lay_out(scratch, number + 1)
 
 
+def _lengths(lengths: Tensor | None, x: Tensor) -> Tensor:
+    if lengths is None:
+        return torch.full((x.shape[0],), x.shape[1], dtype=torch.int64, device=x.device)
+    return lengths.to(x.device, torch.int64).contiguous()
+
+
+def _channels(channels: int) -> int:
+    """That a program takes at once."""
+    return min(128, power_of_2(max(channels, 1)))
+
+
+def _warps(lanes: int) -> int:
+    return min(16, max(4, lanes // 64))
+
+
+def _pieces(like: Tensor, shapes: list[tuple[tuple[int, ...], torch.dtype]]) -> list[Tensor]:
+    """Tensors on the same device, which share one piece of memory: one allocation instead of many."""
+    sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in shapes]
+    whole = like.new_empty(sum(-(-size // 256) for size in sizes) * 256, dtype=torch.uint8)
+    pieces, first = [], 0
+    for (shape, dtype), size in zip(shapes, sizes, strict=True):
+        pieces.append(whole[first : first + size].view(dtype).view(shape))
+        first += -(-size // 256) * 256
+    return pieces
+
+
 def solve(x: Tensor, y: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Values, warps and holds, as the C++ kernel gives them. Waits for the GPU."""
     pairs = _Search.of(x, y, *given)
-    parts = pairs.parts()
-    if parts and pairs.huber == float("inf"):
-        found = [part.solve() for part in parts]
-        if len(found) == 1 and found[0] is not None:
-            return found[0][0], found[0][1], found[0][2]
-        settled = [each for each in found if each is not None]
-        if len(settled) == len(parts):
-            values, warps, holds = (torch.cat(each) for each in zip(*settled, strict=True))
-            return values, warps, holds
-    return _polish_on_host(pairs, parts)
-
-
-def _polish_on_host(pairs: _Search, parts: list[_Search]) -> tuple[Tensor, Tensor, Tensor]:
-    """What the GPU finds on the grid, polished by the C++ kernel, which refuses what cannot be solved."""
-    count, knots = pairs.y.shape[:2]
-    warps = torch.cat([part.search() for part in parts]) if parts else torch.empty(0, knots, dtype=torch.float64)
-    values, holds = warps.new_empty(count), torch.empty(count, knots, 2, dtype=torch.int32)
-    host = (each.cpu() for each in (pairs.x, pairs.y, *pairs.lengths, *pairs.settings))
-    options = (pairs.subsequence, pairs.huber, pairs.nodes, pairs.refinements)
-    _run(cpu.native.gdtw_polish, _Problem.of(*host, *options), values, warps, holds)
-    values, warps, holds = (each.to(pairs.x.device) for each in (values, warps, holds))
+    found, first = [], 0
+    for part in pairs.parts():
+        if part.huber < math.inf:
+            written, best, left = part.found(), part.search(), list(range(part.x.shape[0]))
+        else:
+            written, best, left = part.solve()
+        if left:
+            _polish_on_host(part, best, left, first, written)
+        found.append((written.values, written.warps, written.holds))
+        first += part.x.shape[0]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        none = pairs.found()
+        return none.values, none.warps, none.holds
+    values, warps, holds = (torch.cat(each) for each in zip(*found, strict=True))
     return values, warps, holds
+
+
+def _polish_on_host(part: _Search, best: Tensor, left: list[int], first: int, written: _Found) -> None:
+    """Polish some pairs' best warps on the grid with the C++ kernel, which refuses what cannot be solved.
+
+    first: how many pairs of the batch come before this part.
+    """
+    rows = torch.tensor(left, device=part.x.device)
+    tensors = (part.x, part.y, *part.lengths, *part.settings, best)
+    everything = len(left) == part.x.shape[0]
+    x, y, *rest, warps = ((each if everything else each[rows]).cpu() for each in tensors)
+    lengths = rest[:2] if part.flags["LENGTHS"] else [None, None]
+    band = rest[5:7] if part.flags["BAND"] else [None, None]
+    slopes = rest[7:] if part.flags["SLOPES"] else [None, None]
+    options = part.subsequence, part.huber, part.nodes, part.refinements
+    problem = _Problem.of(x, y, *lengths, *rest[2:5], *band, *slopes, *options)
+    values, holds = warps.new_empty(len(left)), torch.empty(*warps.shape, 2, dtype=torch.int32)
+    _run(cpu.native.gdtw_polish, problem, values, warps, holds, numbers=[first + b for b in left])
+    for there, here in ((written.values, values), (written.warps, warps), (written.holds, holds)):
+        there[rows] = here.to(there.device)
 
 
 def gradient(
     value_grad: Tensor, warp_grad: Tensor, warp: Tensor, holds: Tensor, x: Tensor, y: Tensor, *given: Any
 ) -> tuple[Tensor, ...]:
-    """Gradients of x, y, reg, lower, upper, slope_min and slope_max."""
+    """Gradients of x, y, reg, lower, upper, slope_min and slope_max; of none what is absent."""
     pairs = _Search.of(x, y, *given)
     value_grad, warp_grad, warp, holds = (each.contiguous() for each in (value_grad, warp_grad, warp, holds))
-    grads = [torch.empty_like(each) for each in (pairs.x, pairs.y, *pairs.settings[2:])]
     (count, x_steps, channels), y_steps = x.shape, y.shape[1]
+    grads = [torch.empty_like(each) for each in (pairs.x, pairs.y, pairs.settings[2])]
+    limits = (("BAND", pairs.settings[3:5]), ("SLOPES", pairs.settings[5:]))
+    for flag, settings in limits:
+        grads += [torch.empty_like(each) if pairs.flags[flag] else each.new_empty(0) for each in settings]
     if not count:
         return tuple(grads)
-    slopes, curvatures, room, response = (torch.empty_like(warp) for _ in range(4))
+    one = ((count, y_steps), torch.float64)
+    slopes, curvatures, room, response = _pieces(warp, [one] * 4)
     times_x, times_y, reg = pairs.settings[:3]
     frames = pairs.x, pairs.y, warp, holds
     places = *pairs.lengths, times_x, times_y
     numbers = x_steps, y_steps, channels, float64_bits(pairs.huber)
-    lanes = triton.next_power_of_2(y_steps)
-    loss = {"HUBER": pairs.huber < float("inf"), "CHANNELS": min(128, triton.next_power_of_2(max(channels, 1)))}
+    lanes, given_lengths = power_of_2(y_steps), pairs.flags["LENGTHS"]
+    loss = {"HUBER": pairs.huber < math.inf, "LENGTHS": given_lengths, "CHANNELS": _channels(channels)}
     launch(bends_kernel, (count, y_steps), (*frames, *places, slopes, curvatures), numbers, 1, **loss)
     launch(
         response_kernel,
         (count,),
         (value_grad, warp_grad, warp, holds, slopes, curvatures, *places, reg, room, response, *grads[2:]),
         (x_steps, y_steps),
-        min(16, max(4, lanes // 64)),
+        _warps(lanes),
         SUBSEQUENCE=pairs.subsequence,
+        **pairs.flags,
         LANES=lanes,
     )
     moved = *frames, value_grad, response, *places

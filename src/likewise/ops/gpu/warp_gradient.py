@@ -52,11 +52,11 @@ def bend_of(x, y, k, i, c, share, inverse, real, C, huber, HUBER: tl.constexpr):
 
 @triton.jit
 def bends_kernel(x, y, warp, holds, x_lengths, y_lengths, times_x, times_y, slopes, curvatures, x_steps, y_steps, C,
-                 huber_bits, HUBER: tl.constexpr, CHANNELS: tl.constexpr):  # fmt: skip
+                 huber_bits, HUBER: tl.constexpr, LENGTHS: tl.constexpr, CHANNELS: tl.constexpr):  # fmt: skip
     """w L'(phi) and w L''(phi), (B, Ty), a knot each program."""
     pair = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1)
-    _, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
+    _, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps, LENGTHS)
     if i < m:
         row = pair * y_steps
         k, share, inverse, weight = place_of(warp + row, holds + 2 * row, times_x + pair * x_steps, times_y + row, i, m)
@@ -134,14 +134,15 @@ def give_way(force, curvature, before, after, same, same_next, held_before, held
 @triton.jit
 def response_kernel(value_grad, warp_grad, warp, holds, slopes, curvatures, x_lengths, y_lengths, times_x, times_y, reg,
                     room, response, reg_grad, lower_grad, upper_grad, slope_min_grad, slope_max_grad, x_steps, y_steps,
-                    SUBSEQUENCE: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
+                    SUBSEQUENCE: tl.constexpr, LENGTHS: tl.constexpr, BAND: tl.constexpr, SLOPES: tl.constexpr,
+                    LANES: tl.constexpr):  # fmt: skip
     """How far the knots give way to warp_grad, (B, Ty), and the gradients of reg and of the limits.
 
     A bound moves the group that it anchors; a slope limit moves the part of its group beyond it. Both feel the rest of
     the forces, warp_grad - H u + value_grad f', summed over what they move.
     """
     pair = tl.program_id(0).to(tl.int64)
-    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
+    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps, LENGTHS)
     i = tl.arange(0, LANES)
     real = i < m
     inner = i + 1 < m
@@ -191,18 +192,21 @@ def response_kernel(value_grad, warp_grad, warp, holds, slopes, curvatures, x_le
     pull = after * tl.where(inner, ahead, 0.0)
     rest = force - curvature * way + pull - neighbour(pull, room, i, -1, m) + scale * slope
     rest = tl.where(real, rest, 0.0)
-    _, up_to = tl.associative_scan((same, rest), 0, sum_of_run)
-    _, from_on = tl.associative_scan((same_next, rest), 0, sum_of_run, reverse=True)
-    _, held_later = tl.associative_scan((same_next, is_held), 0, any_before, reverse=True)
-    beyond = tl.where(same_next > 0, neighbour(from_on, room, i, 1, m), 0.0)
-    anchor_ahead = neighbour(held_later.to(tl.float64), room, i, 1, m) > 0.0
-    limit = tl.where(same_next > 0, step * tl.where(anchor_ahead, -up_to, beyond), 0.0)
-    most = (flags & TIED_MAX) != 0
-    between = pair * (y_steps - 1) + i
-    tl.store(slope_min_grad + between, tl.where(most, 0.0, limit), mask=i + 1 < y_steps)
-    tl.store(slope_max_grad + between, tl.where(most, limit, 0.0), mask=i + 1 < y_steps)
-    tl.store(lower_grad + at, tl.where((flags & HELD) == LOWER, up_to + beyond, 0.0), mask=i < y_steps)
-    tl.store(upper_grad + at, tl.where((flags & HELD) == UPPER, up_to + beyond, 0.0), mask=i < y_steps)
+    if BAND or SLOPES:
+        _, up_to = tl.associative_scan((same, rest), 0, sum_of_run)
+        _, from_on = tl.associative_scan((same_next, rest), 0, sum_of_run, reverse=True)
+        beyond = tl.where(same_next > 0, neighbour(from_on, room, i, 1, m), 0.0)
+        if BAND:
+            tl.store(lower_grad + at, tl.where((flags & HELD) == LOWER, up_to + beyond, 0.0), mask=i < y_steps)
+            tl.store(upper_grad + at, tl.where((flags & HELD) == UPPER, up_to + beyond, 0.0), mask=i < y_steps)
+        if SLOPES:
+            _, held_later = tl.associative_scan((same_next, is_held), 0, any_before, reverse=True)
+            anchor_ahead = neighbour(held_later.to(tl.float64), room, i, 1, m) > 0.0
+            limit = tl.where(same_next > 0, step * tl.where(anchor_ahead, -up_to, beyond), 0.0)
+            most = (flags & TIED_MAX) != 0
+            between = pair * (y_steps - 1) + i
+            tl.store(slope_min_grad + between, tl.where(most, 0.0, limit), mask=i + 1 < y_steps)
+            tl.store(slope_max_grad + between, tl.where(most, limit, 0.0), mask=i + 1 < y_steps)
 
 
 @triton.jit
@@ -214,11 +218,12 @@ def forces_of(x, y, k, i, c, share, inverse, weight, way, scale, real, C, huber,
 
 @triton.jit
 def y_gradient_kernel(x, y, warp, holds, value_grad, response, x_lengths, y_lengths, times_x, times_y, y_grad, x_steps,
-                      y_steps, C, huber_bits, HUBER: tl.constexpr, CHANNELS: tl.constexpr):  # fmt: skip
+                      y_steps, C, huber_bits, HUBER: tl.constexpr, LENGTHS: tl.constexpr,
+                      CHANNELS: tl.constexpr):  # fmt: skip
     """A knot each program."""
     pair = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1)
-    _, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
+    _, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps, LENGTHS)
     row = pair * y_steps
     inside = tl.minimum(i, m - 1)
     k, share, inverse, weight = place_of(
@@ -238,12 +243,12 @@ def y_gradient_kernel(x, y, warp, holds, value_grad, response, x_lengths, y_leng
 
 @triton.jit
 def x_gradient_kernel(x, y, warp, holds, value_grad, response, x_lengths, y_lengths, times_x, times_y, x_grad, x_steps,
-                      y_steps, C, huber_bits, HUBER: tl.constexpr, KNOTS: tl.constexpr, CHANNELS: tl.constexpr,
-                      LANES: tl.constexpr):  # fmt: skip
+                      y_steps, C, huber_bits, HUBER: tl.constexpr, LENGTHS: tl.constexpr, KNOTS: tl.constexpr,
+                      CHANNELS: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
     """A frame of x each program: the sum over the knots in the segments on its two sides."""
     pair = tl.program_id(0).to(tl.int64)
     frame = tl.program_id(1)
-    _, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
+    _, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps, LENGTHS)
     row = pair * y_steps
     lane = tl.arange(0, LANES)
     segment = tl.load(holds + 2 * (row + lane), mask=lane < m, other=-2)

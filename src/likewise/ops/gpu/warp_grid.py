@@ -33,11 +33,12 @@ def node_count(n, nodes, number):
 
 @triton.jit(do_not_specialize=["number", "halvings"])
 def nodes_kernel(x, y, x_lengths, y_lengths, times_x, times_y, plan, state, rows, x_steps, y_steps, C, stride, nodes,
-                 number, halvings, huber_bits, HUBER: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
+                 number, halvings, huber_bits, HUBER: tl.constexpr, LENGTHS: tl.constexpr,
+                 LANES: tl.constexpr):  # fmt: skip
     """Weighted losses w L of a tile of nodes, infinite where there is no node; x (B, C, Tx)."""
     pair = tl.program_id(2).to(tl.int64)
     i = tl.program_id(1)
-    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
+    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps, LENGTHS)
     count = node_count(n, nodes, number)
     k = tl.program_id(0) * LANES + tl.arange(0, LANES)
     done = tl.load(state + pair * STATE + 3) > 0.0
@@ -134,7 +135,7 @@ def steps_of(pair, side, state, m):
 
 @triton.jit(do_not_specialize=["number"])
 def bellman_kernel(rows, plan, state, x_lengths, y_lengths, x_steps, y_steps, stride, nodes, number,
-                   LANES: tl.constexpr):  # fmt: skip
+                   LENGTHS: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
     """The least sums up to each node; rows (B, Ty + 1, stride) hold the losses, and get them.
 
     The sums of the way down to the middle, without its own losses, go to the last row. What a knot needs is loaded one
@@ -142,7 +143,7 @@ def bellman_kernel(rows, plan, state, x_lengths, y_lengths, x_steps, y_steps, st
     """
     pair = tl.program_id(0).to(tl.int64)
     side = tl.program_id(1)
-    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
+    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps, LENGTHS)
     middle, steps = steps_of(pair, side, state, m)
     count = node_count(n, nodes, number)
     rows += pair * (y_steps + 1) * stride
@@ -203,11 +204,11 @@ def advance(source, target, into, bare, row, count, LANES: tl.constexpr):
 
 @triton.jit(do_not_specialize=["number"])
 def path_kernel(rows, plan, state, found, totals, x_lengths, y_lengths, x_steps, y_steps, stride, nodes, number,
-                WIDTH: tl.constexpr):  # fmt: skip
+                LENGTHS: tl.constexpr, WIDTH: tl.constexpr):  # fmt: skip
     """The nodes of the best path, found (B, Ty), and its objective, totals (B,); WIDTH nodes in a row at most."""
     pair = tl.program_id(0).to(tl.int64)
     side = tl.program_id(1)
-    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
+    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps, LENGTHS)
     middle, steps = steps_of(pair, side, state, m)
     count = node_count(n, nodes, number)
     rows += pair * (y_steps + 1) * stride
@@ -247,24 +248,25 @@ def best_before(here, row, k, j):
 
 
 @triton.jit(do_not_specialize=["number", "refinements"])
-def refine_kernel(found, totals, state, best, lows, highs, wide, plan, x_lengths, y_lengths, times_x, times_y, reg,
-                  lower, upper, slope_min, slope_max, x_steps, y_steps, nodes, refinements, number, FIRST: tl.constexpr,
-                  SUBSEQUENCE: tl.constexpr, ROUNDING: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
+def refine_kernel(found, totals, state, best, lows, highs, wide, plan, unsound, x_lengths, y_lengths, times_x, times_y,
+                  reg, lower, upper, slope_min, slope_max, x_steps, y_steps, nodes, refinements, number,
+                  FIRST: tl.constexpr, SUBSEQUENCE: tl.constexpr, ROUNDING: tl.constexpr, LENGTHS: tl.constexpr,
+                  BAND: tl.constexpr, SLOPES: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
     """Keep the better of the path found and the best, and lay out the grid of the next pass, its number given.
 
     The plan of knot i (Ty, 8): its least value and the spacing of its nodes; then of the step between it and the knot
     before, offset, ahead and scale, such that the edge from node j of the source to node k of the target is
     (offset + k ahead - j scale)^2; pace, high and low of ``window``. ROUNDING: of the search, relative.
-    Everything but ``best`` counts from where x begins.
+    Everything but ``best`` counts from where x begins. The first also zeroes ``unsound`` (B,), which others mark.
     """
     pair = tl.program_id(0).to(tl.int64)
-    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
+    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps, LENGTHS)
     i = tl.arange(0, LANES)
     at = pair * y_steps + i
     real = i < m
     infinite = float("inf")
     origin, span, time, step, least, most, floor, ceiling, stretch = limits_at(
-        pair, i, n, m, times_x, times_y, lower, upper, slope_min, slope_max, x_steps, y_steps, SUBSEQUENCE
+        pair, i, n, m, times_x, times_y, lower, upper, slope_min, slope_max, x_steps, y_steps, SUBSEQUENCE, BAND, SLOPES
     )
     low = floor
     high = ceiling
@@ -311,6 +313,7 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, x_lengths
         low = tl.minimum(low, high)
         room = high - low
         if FIRST:
+            tl.store(unsound + pair, 0)
             tl.store(wide + at, room, mask=real)
             tl.store(state + pair * STATE, infinite)
             tl.store(state + pair * STATE + 1, 0.0)
@@ -328,9 +331,12 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, x_lengths
         last_spacing = tl.where(last_room > 1e-11 * span, last_room / count, 0.0)
         wait = time - tl.load(times_y + at - 1, mask=later, other=0.0)
         wait = tl.where(later, wait, 1.0)
-        between = pair * (y_steps - 1) + i - 1
-        minimum = wait * tl.load(slope_min + between, mask=later, other=0.0)
-        maximum = wait * tl.load(slope_max + between, mask=later, other=0.0)
+        minimum = tl.zeros_like(wait)
+        maximum = tl.where(later, infinite, 0.0)
+        if SLOPES:
+            between = pair * (y_steps - 1) + i - 1
+            minimum = wait * tl.load(slope_min + between, mask=later, other=0.0)
+            maximum = wait * tl.load(slope_max + between, mask=later, other=0.0)
         stiff = tl.sqrt(tl.load(reg + pair) / wait)
         # Beyond the middle, steps lead from knot i to the one before: a move back, of the opposite sign.
         back = i > (m - 1) // 2

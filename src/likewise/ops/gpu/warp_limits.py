@@ -1,15 +1,21 @@
-"""What GDTW's kernels know of a pair: its lengths, the segments of x, and what a warp may do at each knot."""
+"""What GDTW's kernels know of a pair: its lengths, the segments of x, and what a warp may do at each knot.
+
+LENGTHS, BAND, SLOPES: whether there are lengths, bounds (lower, upper) and slope limits. What there is not is not read.
+"""
 
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps):
+def lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps, LENGTHS: tl.constexpr):
     """Lengths that stay within the tensors, whatever was given: the polish refuses what is wrong."""
-    n = tl.load(x_lengths + pair).to(tl.int32)
-    m = tl.load(y_lengths + pair).to(tl.int32)
-    return tl.maximum(tl.minimum(n, x_steps), 1), tl.maximum(tl.minimum(m, y_steps), 1)
+    n = pair.to(tl.int32) * 0 + x_steps
+    m = pair.to(tl.int32) * 0 + y_steps
+    if LENGTHS:
+        n = tl.maximum(tl.minimum(tl.load(x_lengths + pair).to(tl.int32), n), 1)
+        m = tl.maximum(tl.minimum(tl.load(y_lengths + pair).to(tl.int32), m), 1)
+    return n, m
 
 
 @triton.jit
@@ -52,7 +58,7 @@ def envelope(low, high, least, most):
 
 @triton.jit
 def limits_at(pair, i, n, m, times_x, times_y, lower, upper, slope_min, slope_max, x_steps, y_steps,
-              SUBSEQUENCE: tl.constexpr):  # fmt: skip
+              SUBSEQUENCE: tl.constexpr, BAND: tl.constexpr, SLOPES: tl.constexpr):  # fmt: skip
     """Of knots i: where x begins and its span; their time, the step to the next, its least and greatest move; floor and
     ceiling, which count from where x begins; the slope that costs nothing.
     """
@@ -63,11 +69,17 @@ def limits_at(pair, i, n, m, times_x, times_y, lower, upper, slope_min, slope_ma
     span = tl.load(times_x + pair * x_steps + tl.maximum(n - 1, 0)) - origin
     time = tl.load(times_y + at, mask=real, other=0.0)
     step = tl.load(times_y + at + 1, mask=inner, other=0.0) - time
-    between = pair * (y_steps - 1) + i
-    least = tl.where(inner, tl.load(slope_min + between, mask=inner, other=0.0) * step, 0.0)
-    most = tl.where(inner, tl.minimum(tl.load(slope_max + between, mask=inner, other=0.0) * step, span), 0.0)
-    floor = tl.maximum(tl.load(lower + at, mask=real, other=-float("inf")) - origin, 0.0)
-    ceiling = tl.minimum(tl.load(upper + at, mask=real, other=float("inf")) - origin, span)
+    least = tl.zeros_like(step)
+    most = tl.where(inner, span, 0.0)
+    if SLOPES:
+        between = pair * (y_steps - 1) + i
+        least = tl.where(inner, tl.load(slope_min + between, mask=inner, other=0.0) * step, 0.0)
+        most = tl.where(inner, tl.minimum(tl.load(slope_max + between, mask=inner, other=0.0) * step, span), 0.0)
+    floor = tl.zeros_like(step)
+    ceiling = floor + span
+    if BAND:
+        floor = tl.maximum(tl.load(lower + at, mask=real, other=-float("inf")) - origin, 0.0)
+        ceiling = tl.minimum(tl.load(upper + at, mask=real, other=float("inf")) - origin, span)
     stretch = span * 0.0 + 1.0
     if not SUBSEQUENCE:
         floor = tl.where(i == 0, 0.0, tl.where(i == m - 1, span, floor))

@@ -263,20 +263,21 @@ def settle(phi, k, held, stop, tie, first, fixed, floor, ceiling, least, most, s
 @triton.jit
 def polish_kernel(best, table, firsts, state, unsound, x_lengths, y_lengths, times_x, times_y, reg, lower, upper,
                   slope_min, slope_max, room, values, warps, holds, outcomes, x_steps, y_steps, halvings,
-                  SUBSEQUENCE: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
+                  SUBSEQUENCE: tl.constexpr, LENGTHS: tl.constexpr, BAND: tl.constexpr, SLOPES: tl.constexpr,
+                  LANES: tl.constexpr):  # fmt: skip
     """Values (B,), warps (B, Ty) and holds (B, Ty, 2) as the C++ kernel gives them.
 
     Outcomes (B,): 1 where they are right, 0 where the C++ kernel must see to it, 2 where the search is not done.
     """
     pair = tl.program_id(0).to(tl.int64)
-    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
+    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps, LENGTHS)
     i = tl.arange(0, LANES)
     real = i < m
     at = pair * y_steps + i
     room += pair * y_steps
     table += pair * y_steps * WIDE * SPLIT
     origin, span, time, step, least, most, floor, ceiling, stretch = limits_at(
-        pair, i, n, m, times_x, times_y, lower, upper, slope_min, slope_max, x_steps, y_steps, SUBSEQUENCE
+        pair, i, n, m, times_x, times_y, lower, upper, slope_min, slope_max, x_steps, y_steps, SUBSEQUENCE, BAND, SLOPES
     )
     times_x += pair * x_steps
     strength = tl.load(reg + pair)
@@ -284,9 +285,11 @@ def polish_kernel(best, table, firsts, state, unsound, x_lengths, y_lengths, tim
     searched = tl.load(state + pair * STATE + 3) > 0.0
     fine = searched & (tl.load(unsound + pair) == 0)
     fine = fine & (strength > 0.0) & (strength < float("inf"))
-    fine = fine & (tl.load(x_lengths + pair) == n) & (tl.load(y_lengths + pair) == m) & (n > 1) & (m > 1)
+    fine = fine & (n > 1) & (m > 1)
+    if LENGTHS:
+        fine = fine & (tl.load(x_lengths + pair) == n) & (tl.load(y_lengths + pair) == m)
     inside = admits_a_warp(floor, ceiling, least, most, span, origin, real)
-    if not SUBSEQUENCE:
+    if BAND and not SUBSEQUENCE:
         inside = inside & ends_are_within(lower, upper, origin, span, pair * y_steps, m)
     phi = tl.load(best + at, mask=real, other=0.0) - origin
     known = tl.sum(tl.where(real, phi, 0.0), 0)  # NaN where the losses overflow
@@ -316,15 +319,18 @@ def polish_kernel(best, table, firsts, state, unsound, x_lengths, y_lengths, tim
     tl.store(values + pair, value)
     tl.store(warps + at, tl.where(real, phi + origin, float("nan")), mask=i < y_steps)
     # One of x's times holds a group only if its losses have a kink there, and then each knot that has one.
-    pulled_up = (phi == ceiling) & ((nature & 2) > 0)
-    by_lower = (phi == floor) & (pulled_up == 0) & (tl.load(lower + at, mask=real, other=0.0) - origin > 0.0)
-    by_upper = (phi == ceiling) & (tl.load(upper + at, mask=real, other=0.0) - origin < span)
-    if not SUBSEQUENCE:
-        by_lower = by_lower & (i > 0) & (i < m - 1)
-        by_upper = by_upper & (i > 0) & (i < m - 1)
     held = tl.where((phi == floor) | (phi == ceiling) | ((nature & 1) > 0), held, 0)
     held = tl.where(real & ((nature & 4) > 0), 1, held)
-    flags = tl.where(held > 0, tl.where(by_lower, LOWER, tl.where(by_upper, UPPER, 1)), 0) + 4 * tie
+    flags = tl.where(held > 0, 1, 0)
+    if BAND:
+        pulled_up = (phi == ceiling) & ((nature & 2) > 0)
+        by_lower = (phi == floor) & (pulled_up == 0) & (tl.load(lower + at, mask=real, other=0.0) - origin > 0.0)
+        by_upper = (phi == ceiling) & (tl.load(upper + at, mask=real, other=0.0) - origin < span)
+        if not SUBSEQUENCE:
+            by_lower = by_lower & (i > 0) & (i < m - 1)
+            by_upper = by_upper & (i > 0) & (i < m - 1)
+        flags = tl.where(held > 0, tl.where(by_lower, LOWER, tl.where(by_upper, UPPER, 1)), 0)
+    flags += 4 * tie
     segment = segment_of(times_x, origin, n, phi, halvings)
     tl.store(holds + 2 * at, tl.where(real, segment, 0), mask=i < y_steps)
     tl.store(holds + 2 * at + 1, tl.where(real, flags, 0), mask=i < y_steps)

@@ -10,16 +10,17 @@ SPLIT = tl.constexpr(3)  # numbers of a segment in the table
 
 
 @triton.jit
-def look_kernel(x, y, x_lengths, y_lengths, times_x, times_y, lower, upper, slope_min, slope_max, unsound, x_steps,
-                y_steps, C, CHANNELS: tl.constexpr):  # fmt: skip
-    """Marks pairs that hold what must be refused, a step of both signals each program."""
+def look_kernel(x, y, x_lengths, y_lengths, times_x, times_y, lower, upper, slope_min, slope_max, unsound, turned,
+                x_steps, y_steps, C, LENGTHS: tl.constexpr, BAND: tl.constexpr, SLOPES: tl.constexpr,
+                CHANNELS: tl.constexpr):  # fmt: skip
+    """Marks pairs that hold what must be refused, a step of both signals each program; turns x, (B, C, Tx)."""
     pair = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1)
-    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
+    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps, LENGTHS)
     infinite = float("inf")
     sound = i >= 0
     if i < n:
-        sound = sound & frame_is_finite(x + (pair * x_steps + i) * C, C, CHANNELS)
+        sound = sound & turn(x + (pair * x_steps + i) * C, turned + pair * C * x_steps + i, x_steps, C, CHANNELS)
         time = tl.load(times_x + pair * x_steps + i)
         before = tl.load(times_x + pair * x_steps + tl.maximum(i - 1, 0))
         sound = sound & (tl.abs(time) < infinite) & ((time > before) | (i == 0))
@@ -29,12 +30,26 @@ def look_kernel(x, y, x_lengths, y_lengths, times_x, times_y, lower, upper, slop
         time = tl.load(times_y + at)
         before = tl.load(times_y + at - tl.where(i > 0, 1, 0))
         sound = sound & (tl.abs(time) < infinite) & ((time > before) | (i == 0))
-        sound = sound & (tl.load(lower + at) <= tl.load(upper + at))
-    if i + 1 < m:
-        low = tl.load(slope_min + pair * (y_steps - 1) + i)
-        sound = sound & (low >= 0.0) & (low < infinite) & (low <= tl.load(slope_max + pair * (y_steps - 1) + i))
+        if BAND:
+            sound = sound & (tl.load(lower + at) <= tl.load(upper + at))
+    if SLOPES:
+        if i + 1 < m:
+            low = tl.load(slope_min + pair * (y_steps - 1) + i)
+            sound = sound & (low >= 0.0) & (low < infinite) & (low <= tl.load(slope_max + pair * (y_steps - 1) + i))
     if sound == 0:
         tl.store(unsound + pair, 1)
+
+
+@triton.jit
+def turn(frame, turned, stride, C, CHANNELS: tl.constexpr):
+    """Copy a frame to where its channels are apart, and whether it is finite."""
+    total = tl.zeros((CHANNELS,), tl.int32)
+    for start in range(0, C, CHANNELS):
+        c = start + tl.arange(0, CHANNELS)
+        value = tl.load(frame + c, mask=c < C, other=0.0)
+        tl.store(turned + c * stride, value, mask=c < C)
+        total += (tl.abs(value) < float("inf")).to(tl.int32)
+    return tl.min(total, 0) == (C + CHANNELS - 1) // CHANNELS
 
 
 @triton.jit
@@ -49,11 +64,11 @@ def frame_is_finite(frame, C, CHANNELS: tl.constexpr):
 
 @triton.jit
 def table_kernel(x, y, best, x_lengths, y_lengths, times_x, times_y, table, firsts, x_steps, y_steps, C, halvings,
-                 CHANNELS: tl.constexpr):  # fmt: skip
+                 LENGTHS: tl.constexpr, CHANNELS: tl.constexpr):  # fmt: skip
     """Of WIDE segments around each knot: w L, w L' where the segment begins, and w L''; firsts (B, Ty), the first."""
     pair = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1)
-    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps)
+    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps, LENGTHS)
     if (i < m) & (n > 1):
         row = pair * y_steps
         times_x += pair * x_steps
