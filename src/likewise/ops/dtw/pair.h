@@ -12,6 +12,9 @@ namespace {
 // Lanes are rows of a group, kVectors rows apart: row i is lane i / kVectors of vector i % kVectors, and on turn t it is
 // at column t - i. Its left neighbour is where it is itself, one turn before; the upper one is the vector before it, or
 // for the first one the last vector, shifted by a lane. Only the rows above and below a group go through memory.
+//
+// Without a window, cells beyond the ends of a row need no mask: before the first column they are infinite by themselves,
+// and what is behind the last one is never read.
 constexpr int kVectors = 6;
 template <class T> constexpr int64_t kGroup = kVectors * W<T>;
 template <class T> int64_t slot(int64_t i) { return i % kVectors * W<T> + i / kVectors; }
@@ -22,7 +25,11 @@ template <class T> struct Group {
     int64_t bottom_first, bottom_last;  // turns on which the last row is inside
     alignas(kBytes) typename Lanes<T>::Bits first[kGroup<T>], last[kGroup<T>];  // those of each slot
 
-    void build(const Window& window, int64_t n, int64_t m, int64_t top_, int64_t rows_, int64_t columns) {
+    void build(int64_t top_, int64_t rows_, int64_t columns) {
+        top = top_, rows = rows_;
+        begin = inner_begin = 0, end = inner_end = columns + rows - 1;
+    }
+    void build_masked(const Window& window, int64_t n, int64_t m, int64_t top_, int64_t rows_, int64_t columns) {
         using Bits = typename Lanes<T>::Bits;
         top = top_, rows = rows_;
         for (int64_t i = 0; i < kGroup<T>; ++i) {
@@ -53,21 +60,23 @@ public:
     void select_y(const Problem& problem, int64_t item) {
         if (item == item_) return;
         item_ = item;
-        const int64_t channels = problem.channels, m = problem.y_lengths[item], size = kVectors + m + kGroup<T>;
-        T* to = y_.reserve(size * channels * W<T>) + kVectors * channels * W<T>;
-        fill(y_.get(), size * channels * W<T>, T(0));
-        const T* from = static_cast<const T*>(problem.y) + item * problem.y_steps * channels;
-        for (int64_t l = 0; l < W<T>; ++l)
-            for (int64_t k = 0; k < m * channels; ++k) to[(l * kVectors * channels + k) * W<T> + l] = from[k];
+        const int64_t m = problem.y_lengths[item], apart = kVectors * problem.channels;  // numbers from lane to lane
+        const int64_t numbers = m * problem.channels, size = numbers + kGroup<T> * problem.channels;
+        T* to = y_.reserve((apart + size) * W<T>) + apart * W<T>;
+        fill(y_.get(), apart * W<T>, T(0));
+        const T* from = static_cast<const T*>(problem.y) + item * problem.y_steps * problem.channels;
+        for (int64_t k = 0; k < size; ++k)
+            store(to + k * W<T>, shift<T>(load(to + (k - apart) * W<T>), splat(k < numbers ? from[k] : T(0))));
         y = to;
     }
     void select_x(const Problem& problem, int64_t item, int64_t top, int64_t rows) {
         const int64_t channels = problem.channels;
         T* to = x_.reserve(kGroup<T> * channels);
         const T* from = static_cast<const T*>(problem.x) + (item * problem.x_steps + top) * channels;
-        for (int64_t i = 0; i < kGroup<T>; ++i)
-            for (int64_t k = 0; k < channels; ++k)
-                to[(i % kVectors * channels + k) * W<T> + i / kVectors] = i < rows ? from[i * channels + k] : T(0);
+        if (rows < kGroup<T>) fill(to, kGroup<T> * channels, T(0));
+        for (int64_t i = 0, l = 0; i < rows; ++l)
+            for (int64_t v = 0; v < kVectors && i < rows; ++v, ++i)
+                for (int64_t k = 0; k < channels; ++k) to[(v * channels + k) * W<T> + l] = from[i * channels + k];
         x = to;
     }
 
@@ -106,60 +115,59 @@ template <class T> struct Front {
     V<T> cell[kVectors], pending[kVectors];
 };
 
-template <class T> struct NoMoves {
-    INLINE void operator()(int64_t, int, V<T>, V<T>) const {}
+// What a sweep keeps beside the last row: its front every kMark turns, if marks is not null,
+constexpr int64_t kMark = 64;
+template <class T> struct Fronts {
+    Front<T>* marks;
+    int64_t begin;  // the turn of the first
+    // Sees the front before turn t, and says before which turn it wants to see the next.
+    INLINE int64_t pause(int64_t t, const Front<T>& front, int64_t end) const {
+        if (!marks) return end;
+        if ((t - begin) % kMark == 0) marks[(t - begin) / kMark] = front;
+        return min(end, t + kMark - (t - begin) % kMark);
+    }
+    INLINE void operator()(int64_t, int, V<T>) const {}
 };
-// Which predecessor each cell took: a bit a cell for "not the diagonal one", and one for "the left one".
-template <class T> struct Moves {
-    using Word = typename std::conditional<(W<T> > 8), uint16_t, uint8_t>::type;
-    Word* words;  // of turn 0
-    V<T> diagonal[kVectors];
-    INLINE void operator()(int64_t t, int v, V<T> up, V<T> left) {
-        Word* to = words + t * 2 * kVectors + v;
-        to[0] = Word(bits_of<T>(min(up, left) < diagonal[v]));
-        to[kVectors] = Word(bits_of<T>(left < up));
-        diagonal[v] = up;
-    }
-    // 0: diagonal, 1: the row above, 2: the column before.
-    int at(int64_t i, int64_t t) const {
-        const Word* from = words + t * 2 * kVectors + i % kVectors;
-        const int lane = int(i / kVectors);
-        return (from[0] >> lane & 1) ? 1 + (from[kVectors] >> lane & 1) : 0;
-    }
+// or the cells of every turn.
+template <class T> struct Turns {
+    T* cells;  // of turn 0
+    INLINE int64_t pause(int64_t, const Front<T>&, int64_t end) const { return end; }
+    INLINE void operator()(int64_t t, int v, V<T> cell) const { store(cells + t * kGroup<T> + v * W<T>, cell); }
 };
 
 template <bool kMasked, bool kWhole, class T, class Costs, class Record>
-INLINE void advance(const Group<T>& group, const Costs costs, const T* above, T* below, Front<T>& front, Record& record,
+INLINE void advance(const Group<T>& group, const Costs costs, const T* above, T* below, Front<T>& front, const Record record,
                     int64_t begin, int64_t end) {
     Front<T> now = front;
-    Record moves = record;
     const int64_t bottom = group.rows - 1;
-    for (int64_t t = begin; t < end; ++t) {
-        const V<T> first_up = shift<T>(now.cell[kVectors - 1], splat(above[t + 1]));
-        each<kVectors>([&](auto k) INLINE_LAMBDA {
-            constexpr int v = kVectors - 1 - k;
-            const V<T> up = v > 0 ? now.cell[v > 0 ? v - 1 : 0] : first_up;
-            moves(t, v, up, now.cell[v]);
-            now.cell[v] = min(now.pending[v], up) + costs(v, t);
-            if constexpr (kMasked) now.cell[v] = group.mask(now.cell[v], v, t);
-            now.pending[v] = min(up, now.cell[v]);
-        });
-        if (kMasked && (t < group.bottom_first || t > group.bottom_last)) continue;
-        if constexpr (kWhole) below[t - bottom + 1] = now.cell[kVectors - 1][W<T> - 1];
-        else below[t - bottom + 1] = now.cell[bottom % kVectors][bottom / kVectors];
+    for (int64_t t = begin; t < end;) {
+        for (const int64_t pause = record.pause(t, now, end); t < pause; ++t) {
+            const V<T> first_up = shift<T>(now.cell[kVectors - 1], splat(above[t + 1]));
+            each<kVectors>([&](auto k) INLINE_LAMBDA {
+                constexpr int v = kVectors - 1 - k;
+                const V<T> up = v > 0 ? now.cell[v > 0 ? v - 1 : 0] : first_up;
+                now.cell[v] = min(now.pending[v], up) + costs(v, t);
+                if constexpr (kMasked) now.cell[v] = group.mask(now.cell[v], v, t);
+                now.pending[v] = min(up, now.cell[v]);
+                record(t, v, now.cell[v]);
+            });
+            if (kMasked && (t < group.bottom_first || t > group.bottom_last)) continue;
+            if constexpr (kWhole) below[t - bottom + 1] = now.cell[kVectors - 1][W<T> - 1];
+            else below[t - bottom + 1] = now.cell[bottom % kVectors][bottom / kVectors];
+        }
     }
     front = now;
-    record = moves;
 }
 
 // R over the turns [begin, end) of a group, given the row above it: R(., j) is above[j + 1], and infinity beyond the
-// end. Writes the last row.
+// end. Writes the last row and, where nothing is masked, the infinities before its first column.
 template <class T, class Costs, class Record>
-void sweep(const Group<T>& group, const Costs costs, const T* above, T* below, Front<T>& front, Record record,
+void sweep(const Group<T>& group, const Costs costs, const T* above, T* below, Front<T>& front, const Record record,
            int64_t begin, int64_t end) {
     const auto turns = [&](auto masked, int64_t from, int64_t to) INLINE_LAMBDA {
         constexpr bool kMasked = decltype(masked)::value;
         from = max(from, begin), to = min(to, end);
+        if (from >= to) return;
         if (group.rows == kGroup<T>) advance<kMasked, true>(group, costs, above, below, front, record, from, to);
         else advance<kMasked, false>(group, costs, above, below, front, record, from, to);
     };
@@ -174,7 +182,7 @@ public:
 
     T value(int64_t pair) {
         begin(pair);
-        T* below = bottom_.reserve(row_size(m_));
+        T* below = row_in(bottom_, m_);
         forward(0, n_, m_, above_.get(), below);
         return below[best_end(below) + 1];
     }
@@ -191,12 +199,11 @@ public:
     const int64_t* cells() const { return cells_.get(); }
 
 private:
-    using Word = typename Moves<T>::Word;
     // Cells that are traced at once: the last row of each of their groups is kept, and its front every kMark turns, from
     // where the turns that the path goes through are computed again. A larger strip of rows is cut into at most kPieces
     // pieces, whose first rows are kept instead, and each piece is then traced the same way: memory stays linear in the
     // lengths.
-    static constexpr int64_t kCellsAtOnce = int64_t(1) << 24, kPieces = 32, kMark = 128;
+    static constexpr int64_t kCellsAtOnce = int64_t(1) << 24, kPieces = 32;
     struct Kept {
         int64_t row, mark;  // where the number before its first column would be in kept_, and its first front in marks_
     };
@@ -206,14 +213,18 @@ private:
     const T* matrix_ = nullptr;  // given costs
     Frames<T> frames_;
     Group<T> group_;
-    Buffer<T> above_, bottom_, rows_[2], kept_, turns_;
+    Buffer<T> above_, bottom_, rows_[2], kept_, turns_, again_;
     Buffer<Front<T>> marks_;
-    Buffer<Word> words_;
     Buffer<int64_t> cells_;
     int64_t count_ = 0;
     bool finite_ = true;
 
-    static int64_t row_size(int64_t columns) { return columns + 1 + kGroup<T>; }
+    bool masked() const { return problem_.window.kind != WindowKind::none || problem_.ground == Ground::given; }
+
+    // A row has room on either side for the columns before the first and behind the last, where other rows of its group
+    // still are inside.
+    static int64_t row_size(int64_t columns) { return kGroup<T> + columns + 1 + kGroup<T>; }
+    static T* row_in(Buffer<T>& buffer, int64_t columns) { return buffer.reserve(row_size(columns)) + kGroup<T>; }
 
     void begin(int64_t pair) {
         const int64_t y_item = column_of(problem_, pair);
@@ -239,7 +250,9 @@ private:
     }
 
     void build_group(int64_t top, int64_t rows, int64_t columns, int64_t k) {
-        group_.build(problem_.window, n_, m_, top + k * kGroup<T>, min(kGroup<T>, rows - k * kGroup<T>), columns);
+        top += k * kGroup<T>, rows = min(kGroup<T>, rows - k * kGroup<T>);
+        if (masked()) group_.build_masked(problem_.window, n_, m_, top, rows, columns);
+        else group_.build(top, rows, columns);
     }
     // Calls body(costs) with what gives the costs of the group on the turns [begin, end).
     template <class F> void with_costs(int64_t begin, int64_t end, F&& body) {
@@ -269,55 +282,51 @@ private:
         Front<T> front;
         for (int v = 0; v < kVectors; ++v) front.cell[v] = front.pending[v] = splat(kInfinity<T>);
         front.pending[0][0] = above[group_.begin];
+        if (!masked()) {
+            below[0] = kInfinity<T>;
+            fill(below + group_.end - group_.rows + 2, kGroup<T> - 1, kInfinity<T>);
+        }
         with_costs(group_.begin, group_.end, [&](const auto costs) {
-            const int64_t stride = marks ? kMark : group_.end - group_.begin;
-            for (int64_t t = group_.begin; t < group_.end; t += stride) {
-                if (marks) *marks++ = front;
-                sweep(group_, costs, above, below, front, NoMoves<T>{}, t, min(t + stride, group_.end));
-            }
+            sweep(group_, costs, above, below, front, Fronts<T>{marks, group_.begin}, group_.begin, group_.end);
         });
     }
     // R over rows [top, top + rows), group by group.
     void forward(int64_t top, int64_t rows, int64_t columns, const T* above, T* below) {
         for (int64_t k = 0; k * kGroup<T> < rows; ++k) {
             build_group(top, rows, columns, k);
-            T* to = (k + 1) * kGroup<T> >= rows ? below : rows_[k % 2].reserve(row_size(m_));
-            fill(to, row_size(columns), kInfinity<T>);
+            T* to = (k + 1) * kGroup<T> >= rows ? below : row_in(rows_[k % 2], m_);
+            if (masked()) fill(to, columns + 1 + kGroup<T>, kInfinity<T>);
             sweep_group(above, to, nullptr);
             above = to;
         }
     }
 
-    void add(int64_t i, int64_t j) {
-        cells_[2 * count_] = i;
-        cells_[2 * count_ + 1] = j;
-        ++count_;
+    int64_t widest(int64_t top, int64_t rows, int64_t columns) const {
+        if (problem_.window.kind == WindowKind::none) return columns;
+        int64_t found = 0, lo, hi;
+        for (int64_t i = 0; i < rows; ++i) {
+            window_row(problem_.window, n_, m_, top + i, lo, hi);
+            found = max(found, min(hi, columns - 1) - lo + 1);
+        }
+        return found;
     }
 
     // Trace rows [top, top + rows) backwards from column `end` of the last (the best one when end < 0).
     // Returns the column from which the row above is left.
     int64_t trace(int64_t top, int64_t rows, const T* above, int64_t end) {
         const int64_t columns = end < 0 ? m_ : end + 1;
-        int64_t widest = 0;  // cells of a row, and those that a group adds at its ends
-        for (int64_t i = 0; i < rows; ++i) {
-            int64_t lo, hi;
-            window_row(problem_.window, n_, m_, top + i, lo, hi);
-            widest = max(widest, min(hi, columns - 1) - lo + 1);
-        }
-        const int64_t cells = rows * (widest + kGroup<T>);
+        const int64_t cells = rows * (widest(top, rows, columns) + kGroup<T>);  // and those that a group adds at its ends
         if (cells <= kCellsAtOnce || rows == 1) return trace_at_once(top, rows, columns, above, end);
         const int64_t pieces = min(kPieces, cells / kCellsAtOnce + 1);
         const int64_t height = (rows + pieces - 1) / pieces, width = row_size(columns);
         Buffer<T> borders(pieces * width);  // the row above each piece but the first
-        const T* border = above;
+        const auto border = [&](int64_t piece) { return borders.get() + (piece - 1) * width + kGroup<T>; };
         int64_t piece = 0;
-        for (; (piece + 1) * height < rows; ++piece) {
-            forward(top + piece * height, height, columns, border, borders.get() + piece * width);
-            border = borders.get() + piece * width;
-        }
+        for (; (piece + 1) * height < rows; ++piece)
+            forward(top + piece * height, height, columns, piece ? border(piece) : above, border(piece + 1));
         for (; piece >= 0 && finite_; --piece) {
             const int64_t from = piece * height;
-            end = trace(top + from, min(height, rows - from), piece ? borders.get() + (piece - 1) * width : above, end);
+            end = trace(top + from, min(height, rows - from), piece ? border(piece) : above, end);
         }
         return end;
     }
@@ -329,11 +338,13 @@ private:
         for (int64_t k = 0; k < groups; ++k) {
             build_group(top, rows, columns, k);
             if (k > 0) numbers = max(numbers, kept[k - 1].row + group_.end + 1);  // what this group reads of the last row
+            numbers += kGroup<T>;
             kept[k] = {numbers - group_.begin, fronts};
             numbers += group_.end - group_.begin + 1;
             fronts += (group_.end - group_.begin + kMark - 1) / kMark;
         }
-        fill(kept_.reserve(numbers), numbers, kInfinity<T>);
+        kept_.reserve(numbers + kGroup<T>);
+        if (masked()) fill(kept_.get(), numbers, kInfinity<T>);
         marks_.reserve(fronts);
         const auto row_above = [&](int64_t k) { return k > 0 ? kept_.get() + kept[k - 1].row : above; };
         for (int64_t k = 0; k < groups; ++k) {
@@ -355,19 +366,28 @@ private:
     int64_t trace_group(const T* above, T* below, const Front<T>* marks, int64_t j) {
         int64_t i = group_.rows - 1;
         while (i >= 0) {
-            // What is pending at a mark does not tell the diagonal from the left neighbour: the moves of the turn that
-            // follows are found from the mark before. Nothing is left of the first one's.
+            // A mark does not tell the diagonal neighbours of its turn: a step from there is found from the mark before.
+            // Nothing is before the first one.
             const int64_t mark = max(int64_t(0), (i + j - group_.begin - 1) / kMark), begin = group_.begin + mark * kMark;
             const int64_t end = i + j + 1;
-            Moves<T> moves{words_.reserve((kMark + 1) * 2 * kVectors) - begin * 2 * kVectors, {}};
+            T* cells = again_.reserve((kMark + 3) * kGroup<T>) - (begin - 2) * kGroup<T>;
             Front<T> front = marks[mark];
-            for (int v = 0; v < kVectors; ++v) moves.diagonal[v] = front.pending[v];
-            with_costs(begin, end, [&](const auto costs) { sweep(group_, costs, above, below, front, moves, begin, end); });
+            for (int v = 0; v < kVectors; ++v) {
+                store(cells + (begin - 2) * kGroup<T> + v * W<T>, splat(kInfinity<T>));
+                store(cells + (begin - 1) * kGroup<T> + v * W<T>, front.cell[v]);
+            }
+            const Turns<T> turns{cells};
+            with_costs(begin, end, [&](const auto costs) { sweep(group_, costs, above, below, front, turns, begin, end); });
             while (i >= 0 && (i + j > begin || mark == 0)) {
-                add(group_.top + i, j);
-                const int move = moves.at(i, i + j);
-                if (move != 1) --j;
-                if (move != 2) --i;
+                cells_[2 * count_] = group_.top + i;
+                cells_[2 * count_++ + 1] = j;
+                const T *before = cells + (i + j - 1) * kGroup<T>, *earlier = before - kGroup<T>;
+                const T left = before[slot<T>(i)];
+                const T up = i > 0 ? before[slot<T>(i - 1)] : above[j + 1];
+                const T diagonal = i > 0 ? earlier[slot<T>(i - 1)] : above[j];
+                if (!(min(up, left) < diagonal)) --i, --j;
+                else if (left < up) --j;
+                else --i;
             }
         }
         return j;
