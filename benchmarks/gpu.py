@@ -4,11 +4,14 @@
 
 A kernel whose values or gradients are wrong gets no time. "ms" is the time of a call as a user sees it, "graph_ms" that
 of its kernels alone, replayed from a CUDA graph: the difference is what the host takes to launch them. "host_ms" is how
-long the host was busy or waiting in the call, the GPU being idle when it began. The last row trains on sequences whose
-longest length changes at every step.
+long the host was busy or waiting in the call, the GPU being idle when it began. "first_seconds" of a row, compiling
+included, say how long all before its times took. The second row says where the host spends the first one's time. The
+last trains on sequences whose longest length changes at every step. Less than a minute, with nothing compiled before.
 """
 
 import argparse
+import inspect
+import itertools
 import json
 import os
 import statistics
@@ -24,6 +27,7 @@ from likewise import SoftDTW
 from likewise.ops.dtw import dtw, dtw_matrix, dtw_path
 from likewise.ops.gpu import common, tape
 from likewise.ops.rules import Rules
+from likewise.ops.soft_dtw import gpu as gpu_soft_dtw
 from likewise.ops.soft_dtw import soft_dtw, soft_dtw_matrix
 from likewise.testing import TOLERANCE
 
@@ -37,8 +41,11 @@ def milliseconds(work: Callable[[], object], repeats: int = 20, warmup: int = 3)
         work()
     torch.cuda.synchronize()
     found = []
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    for event in (begin, end):  # made by the driver when first recorded
+        event.record()
     for _ in range(repeats):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize()
         begin.record()
         work()
         end.record()
@@ -66,6 +73,42 @@ def on_the_host(work: Callable[[], object], repeats: int = 20) -> float:
     return statistics.median(found)
 
 
+def host_steps(calls: dict[str, tuple[object, str]], work: dict[str, Callable[[], object]], repeats: int = 200) -> dict:
+    """Median microseconds of the host between one mark and the next: around each piece of work and each of the calls.
+
+    ``calls`` are functions, by the object that holds them and their name, that the work comes through once each.
+    """
+    marks: list[tuple[str, float]] = []
+
+    def marked(name: str, run: Callable) -> Callable:
+        def wrapped(*arguments: object) -> object:
+            marks.append((f"{name} begins", time.perf_counter()))
+            found = run(*arguments)
+            marks.append((f"{name} ends", time.perf_counter()))
+            return found
+
+        return wrapped
+
+    before = {name: inspect.getattr_static(*place) for name, place in calls.items()}
+    between: dict[tuple[str, str], list[float]] = {}
+    try:
+        for name, (holder, attribute) in calls.items():
+            wrapped = marked(name, getattr(holder, attribute))
+            setattr(holder, attribute, staticmethod(wrapped) if isinstance(before[name], staticmethod) else wrapped)
+        for _ in range(repeats):
+            torch.cuda.synchronize()
+            marks[:] = [("begin", time.perf_counter())]
+            for name, piece in work.items():
+                piece()
+                marks.append((name, time.perf_counter()))
+            for (name, start), (following, stop) in itertools.pairwise(marks):
+                between.setdefault((name, following), []).append((stop - start) * 1e6)
+    finally:
+        for name, (holder, attribute) in calls.items():
+            setattr(holder, attribute, before[name])
+    return {" -> ".join(pair): round(statistics.median(found), 1) for pair, found in between.items()}
+
+
 def error(found: Tensor, expected: Tensor) -> float:
     """Largest error, relative to the largest expected number."""
     return ((found.double().cpu() - expected).abs().max() / expected.abs().max()).item()
@@ -82,6 +125,7 @@ def report(case: str, errors: dict[str, float], measure: Callable[[], dict[str, 
 
 def soft(batch: int, steps: int, channels: int, bar: float) -> None:
     torch.manual_seed(0)
+    since = time.perf_counter()
     # Costs of a few units: float32 rounds each to 1e-7 of itself, and gamma = 1 turns that into a share's error.
     x, y = (torch.randn(batch, steps, channels) / channels**0.5 for _ in range(2))
 
@@ -103,8 +147,16 @@ def soft(batch: int, steps: int, channels: int, bar: float) -> None:
 
     def measure() -> dict[str, float]:
         work()
+        torch.cuda.synchronize()
+        first = time.perf_counter() - since
         torch.cuda.reset_peak_memory_stats()
-        times = {"ms": milliseconds(work), "graph_ms": replayed(work), "bar_ms": bar, "host_ms": on_the_host(work)}
+        times = {
+            "first_seconds": first,
+            "ms": milliseconds(work),
+            "graph_ms": replayed(work),
+            "bar_ms": bar,
+            "host_ms": on_the_host(work),
+        }
         times["peak_mib"] = torch.cuda.max_memory_allocated() / 2**20
         with torch.no_grad():
             times["forward_ms"] = milliseconds(lambda: soft_dtw(a, b))
@@ -112,6 +164,44 @@ def soft(batch: int, steps: int, channels: int, bar: float) -> None:
         return times
 
     report(f"soft_dtw forward and backward, B {batch}, T {steps}, C {channels}", errors, measure)
+
+
+def host(batch: int, steps: int, channels: int) -> None:
+    """Where the host spends the time of a call whose kernels are short, and what PyTorch takes by itself."""
+    a, b = (torch.randn(batch, steps, channels, device=DEVICE, requires_grad=True) for _ in range(2))
+    leaf, distance, kept = torch.randn(batch, device=DEVICE, requires_grad=True), SoftDTW(), []
+
+    def alone() -> None:
+        leaf.grad = None
+        leaf.sum().backward()
+
+    def forget() -> None:
+        kept.clear()
+        a.grad = b.grad = None
+
+    for _ in range(3):
+        alone()
+        distance(a, b).sum().backward()
+    calls: dict[str, tuple[object, str]] = {
+        "forward": (gpu_soft_dtw.Differentiable, "forward"),
+        "launches": (tape.Tape, "run"),
+        "backward": (gpu_soft_dtw.Differentiable, "backward"),
+        "weighted": (gpu_soft_dtw, "weighted"),
+    }
+    work = {
+        "forget": forget,
+        "value": lambda: kept.append(distance(a, b)),
+        "sum": lambda: kept.append(kept[-1].sum()),
+        "gradient": lambda: kept[-1].backward(),
+    }
+    row = {
+        "case": f"soft_dtw on the host, B {batch}, T {steps}, C {channels}, microseconds",
+        "steps": host_steps(calls, work),
+        "pytorch_alone_us": on_the_host(alone, 200) * 1e3,
+        "tapes": len(tape._tapes),
+    }
+    ROWS.append(row)
+    print(json.dumps(row), flush=True)
 
 
 def varying(steps: int = 50, batch: int = 64, channels: int = 9) -> None:
@@ -180,6 +270,7 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, help="append the rows to this file")
     options = parser.parse_args()
     soft(64, 128, 9, bar=0.3)
+    host(64, 128, 9)
     soft(32, 512, 64, bar=1.0)
     soft(32, 1024, 64, bar=2.5)
     soft(16, 2048, 64, bar=6.0)

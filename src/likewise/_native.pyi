@@ -178,3 +178,16 @@ def coupled_gru_gradients(
     begin: int,
     end: int,
 ) -> None: ...
+
+class Tape:
+    def __init__(self, launch_kernel: int, record_event: int) -> None: ...
+    def add(
+        self,
+        function: int,
+        grid: tuple[int, int, int],
+        threads: int,
+        shared: int,
+        slots: list[int],
+        values: list[int],
+    ) -> None: ...
+    def run(self, stream: int, event: int, addresses: tuple[int, ...]) -> bool: ...

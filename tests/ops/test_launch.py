@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import likewise.ops.soft_dtw as cpu_soft_dtw
+from likewise import _native
 from likewise.ops import dispatch
 from likewise.ops.rules import Rules
 from likewise.testing import assert_close
@@ -26,6 +28,10 @@ pytestmark = [
 ]
 
 
+MADE = []  # compiled kernels, by their handle less one
+STREAM, REFUSED = 7, 8
+
+
 class FakeKernel(triton.runtime.JITFunction):
     """Compiles like Triton's, and runs in the interpreter on what lies at the addresses that it is given."""
 
@@ -34,29 +40,72 @@ class FakeKernel(triton.runtime.JITFunction):
         self.compiled_for, self.calls = [], []
 
     def warmup(self, *arguments, grid, num_warps, num_stages, **constants):
-        tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
-        self.compiled_for.append(arguments[len(tensors) :])
-        return FakeCompiled(self, tensors, len(arguments))
+        self.compiled_for.append([a for a in arguments if not isinstance(a, torch.Tensor)])
+        return FakeCompiled(self, arguments, num_warps, constants)
 
 
 class FakeCompiled:
-    def __init__(self, kernel, tensors, count):
-        self.kernel, self.count = kernel, count
-        self.kinds = [
-            (t.dtype, t.untyped_storage().nbytes() + t.untyped_storage().data_ptr() - t.data_ptr()) for t in tensors
+    """A compiled kernel: has a handle by which the driver knows it, and what Triton tells of it."""
+
+    def __init__(self, kernel, arguments, num_warps, constants):
+        self.kernel, self.count, self.compiled_with = kernel, len(arguments), arguments
+        self.constants = [constants[name] for name in kernel.arg_names[len(arguments) :]]
+        self.tensors = [
+            (t.dtype, t.untyped_storage().nbytes() + t.untyped_storage().data_ptr() - t.data_ptr())
+            for t in arguments
+            if isinstance(t, torch.Tensor)
         ]
+        kinds = dict.fromkeys(kernel.arg_names, "constexpr")
+        for name, a in zip(kernel.arg_names, arguments, strict=False):
+            if isinstance(a, torch.Tensor):
+                kinds[name] = "*"
+            elif a != 1 or name in kernel.do_not_specialize:
+                kinds[name] = "i32" if -(2**31) <= a < 2**31 else "i64"
+        self.src = SimpleNamespace(signature=kinds)
+        self.metadata = SimpleNamespace(num_ctas=1, num_warps=num_warps, shared=48)
+        MADE.append(self)
+        self.function = len(MADE)
 
     def __getitem__(self, grid):
         def run(*arguments):
-            kernel, tensors = self.kernel, len(self.kinds)
+            kernel, tensors = self.kernel, len(self.tensors)
             numbers, constants = arguments[tensors : self.count], arguments[self.count :]
             kernel.calls.append((grid, numbers, constants))
             if kernel.interpreted is not None:
-                there = [at(a, *kind) for a, kind in zip(arguments[:tensors], self.kinds, strict=True)]
+                there = [at(a, *kind) for a, kind in zip(arguments[:tensors], self.tensors, strict=True)]
                 names = kernel.arg_names[self.count :]
                 kernel.interpreted[grid](*there, *numbers, **dict(zip(names, constants, strict=True)))
 
         return run
+
+    def launched(self, grid, parameters):
+        """What the driver does: parameters are addresses, of which it reads as much as their types are wide."""
+        kinds, found, parameters = self.src.signature.values(), [], iter(parameters)
+        for kind, given in zip(kinds, self.compiled_with, strict=False):
+            if kind == "constexpr":
+                found.append(given)
+            else:
+                read = {"*": ctypes.c_uint64, "i32": ctypes.c_int32, "i64": ctypes.c_int64}[kind]
+                found.append(read.from_address(next(parameters)).value)
+        self[grid](*found, *self.constants)
+
+
+@ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_size_t,
+    *[ctypes.c_uint] * 7,
+    ctypes.c_size_t,
+    ctypes.POINTER(ctypes.c_size_t),
+    ctypes.c_size_t,
+)
+def launch_kernel(function, x, y, z, threads, _threads_y, _threads_z, shared, stream, parameters, _extra):
+    """Stands for cuLaunchKernel."""
+    compiled = MADE[function - 1]
+    if stream == REFUSED:
+        return 201
+    assert (threads, shared, stream) == (32 * compiled.metadata.num_warps, 48, STREAM)
+    compiled.launched((x, y, z), parameters)
+    return 0
 
 
 def at(address, dtype, size):
@@ -67,6 +116,9 @@ def at(address, dtype, size):
 def fresh(monkeypatch):
     for module, name in ((common, "_ready"), (common, "_compiled"), (tape, "_tapes")):
         monkeypatch.setattr(module, name, {})
+    address = ctypes.cast(launch_kernel, ctypes.c_void_p).value
+    monkeypatch.setattr(tape, "driver", lambda: (address, 0))
+    monkeypatch.setattr(tape, "current_stream", lambda device: STREAM)
 
 
 def test_lengths_that_change_do_not_compile_anew():
@@ -197,12 +249,62 @@ def test_the_lengths_that_a_kernel_checks(monkeypatch):
             soft_dtw.value_with_grad(x, y, torch.tensor([3, wrong]), lengths[1], *rest)
 
 
-def test_weights_reach_both_gradients():
-    x, y, weights = torch.randn(3, 5, 2), torch.randn(3, 4, 2), torch.randn(6)[::2]
-    for w in (weights, torch.tensor(2.0).expand(3)):
-        found = gradients.weighted(x, y, w)
-        assert torch.equal(found[0], w[:, None, None] * x)
-        assert torch.equal(found[1], w[:, None, None] * y)
+def test_weights_reach_both_gradients(by_address):
+    for _ in range(3):  # the first launches, the others repeat it
+        x, y, weights = torch.randn(3, 5, 2), torch.randn(3, 4, 2), torch.randn(6)[::2]
+        for w in (weights, torch.tensor(2.0).expand(3), torch.randn(3)):
+            common._compiled.clear()  # the stand-in knows the sizes of one call
+            common._ready.clear()
+            found = gradients.weighted(x, y, w)
+            assert torch.equal(found[0], w[:, None, None] * x)
+            assert torch.equal(found[1], w[:, None, None] * y)
+    assert len(tape._tapes) == 3
+
+
+def test_a_driver_that_refuses_leaves_it_to_triton(by_address, monkeypatch):
+    x, y, rest = torch.randn(2, 5, 2), torch.randn(2, 5, 2), (1.0, False, *Rules().plain())
+    first = soft_dtw.value_with_grad(x, y, None, None, *rest)
+    monkeypatch.setattr(tape, "current_stream", lambda device: REFUSED)  # no context in this thread
+    for found, expected in zip(soft_dtw.value_with_grad(x, y, None, None, *rest), first, strict=True):
+        assert torch.equal(found, expected)
+    monkeypatch.setattr(tape, "_tapes", {})
+    monkeypatch.setattr(tape, "driver", lambda: None)  # another maker's GPU
+    soft_dtw.value_with_grad(x, y, None, None, *rest)
+    assert not tape._tapes
+
+
+def test_a_tape_wants_an_address_for_every_slot():
+    launches = _native.Tape(ctypes.cast(launch_kernel, ctypes.c_void_p).value, 0)
+    with pytest.raises(ValueError, match="three sizes and at most 62 parameters"):
+        launches.add(1, (1, 1), 32, 0, [0], [0])
+    launches.add(1, (1, 1, 1), 32, 0, [1, -1], [0, 5])
+    with pytest.raises(ValueError, match="an address for every slot"):
+        launches.run(STREAM, 0, (64,))
+
+
+def test_the_derivative_of_plain_tensors(by_address, monkeypatch):
+    """Differentiable, which stands for the operator on a GPU, has its first and second derivative."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(soft_dtw, "are_plain", lambda tensors: True)
+    rest, weights = (0.7, False, *Rules().plain()), torch.randn(2, dtype=torch.float64)
+    x, y = (torch.randn(2, t, 2, dtype=torch.float64, requires_grad=True) for t in (5, 4))
+    assert soft_dtw.again(x, y, *rest) is None
+    value = soft_dtw.differentiable(x, y, None, None, *rest)
+    expected = cpu_soft_dtw.soft_dtw(x, y, gamma=0.7)
+    known = torch.autograd.grad(expected, (x, y), weights, create_graph=True)
+    for found in (value, soft_dtw.again(x, y, *rest)):
+        assert_close(found, expected, 1e-9, "value")
+        for f, e in zip(torch.autograd.grad(found, (x, y), weights, retain_graph=True), known, strict=True):
+            assert_close(f, e, 1e-9, "gradient")
+        second = torch.autograd.grad(found, (x, y), weights, create_graph=True)
+        total, known_total = (sum(g.square().sum() for g in each) for each in (second, known))
+        for f, e in zip(
+            *(torch.autograd.grad(t, (x, y), retain_graph=True) for t in (total, known_total)), strict=True
+        ):
+            assert_close(f, e, 1e-8, "second derivative")
+    assert soft_dtw.again(x, y.float(), *rest) is None
+    assert soft_dtw.again(x, y[:, :3], *rest) is None
 
 
 def test_only_plain_tensors_go_past_the_dispatcher():

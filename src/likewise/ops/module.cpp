@@ -11,6 +11,7 @@
 #include "dtw/kernel.h"
 #include "finite/kernel.h"
 #include "gdtw/kernel.h"
+#include "gpu/tape.h"
 #include "problem.h"
 #include "soft_dtw/kernel.h"
 #include "transport/kernel.h"
@@ -235,4 +236,21 @@ NB_MODULE(_native, module) {
                  at<void>(weights_grad), begin, end);
         },
         Release());
+
+    nb::class_<Tape>(module, "Tape")
+        .def("__init__",
+             [](Tape* self, Address launch_kernel, Address record_event) {
+                 new (self) Tape(reinterpret_cast<LaunchKernel>(launch_kernel), reinterpret_cast<RecordEvent>(record_event));
+             })
+        .def("add",
+             [](Tape& self, Address function, std::vector<unsigned> grid, unsigned threads, unsigned shared,
+                std::vector<int> slots, std::vector<int64_t> values) {
+                 self.add(at<void>(function), std::move(grid), threads, shared, std::move(slots), std::move(values));
+             })
+        .def(
+            "run",
+            [](const Tape& self, Address stream, Address event, const std::vector<int64_t>& addresses) {
+                return self.run(at<void>(stream), at<void>(event), addresses);
+            },
+            Release());
 }

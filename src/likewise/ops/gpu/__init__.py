@@ -38,7 +38,7 @@ def values(pairs: Pairs) -> Tensor:
     if pairs.x.shape[2] <= FEW_CHANNELS or at_once == 0:
         inputs = look(pairs, turn_y=True, places=places(pairs, pairs.count))
         kept = run_diagonals(pairs, 0, pairs.count, record=False, inputs=inputs)
-        inputs.require_fine(kept.outcome)
+        inputs.require_fine(kept)
         return kept.values
     at_once = min(at_once, pairs.count)
     inputs, found = look(pairs, turn_x=True, turn_y=True, places=places(pairs, at_once)), []
@@ -46,5 +46,5 @@ def values(pairs: Pairs) -> Tensor:
         last = min(first + at_once, pairs.count)
         cost = skewed_costs(inputs, first, last)
         found.append(run_diagonals(pairs, first, last, record=False, cost=cost, inputs=inputs))
-    inputs.require_fine(*(kept.outcome for kept in found))
+    inputs.require_fine(*found)
     return found[0].values if len(found) == 1 else torch.cat([kept.values for kept in found])

@@ -74,14 +74,15 @@ def float64_bits(value: float) -> int:
 
 
 class Recorder(threading.local):
-    """While ``calls`` is a list, it gets this thread's launches: what runs them, numbers and constants, tensors."""
+    """While ``calls`` is a list, it gets this thread's launches: kernel, grid, tensors, numbers and constants."""
 
-    calls: list[tuple[Any, tuple[Any, ...], tuple[Tensor, ...]]] | None = None
+    calls: list[tuple[Any, tuple[int, int, int], tuple[Tensor, ...], tuple[Any, ...]]] | None = None
 
 
 recorder = Recorder()
 
-_ready: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}  # by every number and type: what runs it, and its end
+# By every number and type: what runs it, the kernel, its grid, and its arguments behind the tensors.
+_ready: dict[tuple[Any, ...], tuple[Any, Any, tuple[int, int, int], tuple[Any, ...]]] = {}
 _compiled: dict[tuple[Any, ...], Any] = {}  # by what Triton may specialise a kernel for
 
 
@@ -119,11 +120,12 @@ def launch(
             options = _options(num_warps)
             _compiled[which] = kernel.warmup(*tensors, *numbers, grid=grid, **options, **constants)
         # It takes all arguments by position: it skips constants, and numbers that Triton made one because they are 1.
-        ready = _ready[key] = _compiled[which][(*grid, 1, 1)[:3]], (*numbers, *named)
-    run, rest = ready
+        compiled, (x, y, z) = _compiled[which], (*grid, 1, 1)[:3]
+        ready = _ready[key] = compiled[x, y, z], compiled, (x, y, z), (*numbers, *named)
+    run, compiled, whole_grid, rest = ready
     run(*pointers, *rest)
     if recorder.calls is not None:
-        recorder.calls.append((run, rest, tensors))
+        recorder.calls.append((compiled, whole_grid, tensors, rest))
 
 
 def _options(num_warps: int) -> dict[str, int]:

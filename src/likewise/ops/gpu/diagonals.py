@@ -97,7 +97,7 @@ SIZES = ["count", "first_pair", "columns", "blocks", "x_steps", "y_steps", "C", 
 
 
 @triton.jit(do_not_specialize=SIZES)
-def diagonals_kernel(x, y, cost, outcome, shares, moves, last_rows, edges, progress, x_lengths, y_lengths, count,
+def diagonals_kernel(x, y, cost, values, flags, shares, moves, last_rows, edges, progress, x_lengths, y_lengths, count,
                      first_pair, columns, blocks, x_steps, y_steps, C, scale_bits, size_bits,
                      ALL_PAIRS: tl.constexpr, FULL: tl.constexpr, GIVEN: tl.constexpr, ROOT: tl.constexpr,
                      SOFT: tl.constexpr, WINDOW: tl.constexpr, OPEN_BEGIN: tl.constexpr, OPEN_END: tl.constexpr,
@@ -107,8 +107,8 @@ def diagonals_kernel(x, y, cost, outcome, shares, moves, last_rows, edges, progr
 
     RECORD writes, for every cell, which predecessor was taken (hard), or the `shares` of those above and left (soft):
     all that lie above, and behind them all that lie left.
-    `outcome` gets the values (count,) and behind them, for each pair and block, NaN if a cost was not finite, else 0.
-    Open at the end, the last row goes to `last_rows` (pairs, y_steps) float64, and the values are 0. With several
+    `flags` (count, blocks) get NaN where a cost was not finite, else 0. Open at the end, the last row goes to
+    `last_rows` (pairs, y_steps) float64, and the `values` (count,) are 0. With several
     BLOCKS of rows, `edges` (pairs, blocks, y_steps) float64 and `progress` (1 + pairs * blocks), zero at first, join
     them.
     """
@@ -117,7 +117,7 @@ def diagonals_kernel(x, y, cost, outcome, shares, moves, last_rows, edges, progr
     block = number % blocks
     pair = local + first_pair
     n, m = pair_lengths(pair, x_lengths, y_lengths, columns, x_steps, y_steps, ALL_PAIRS, FULL)
-    dtype = outcome.dtype.element_ty
+    dtype = values.dtype.element_ty
     scale = float64_from(scale_bits).to(dtype)
     size = float64_from(size_bits)
     plane = local * (x_steps + y_steps - 1) * x_steps
@@ -220,8 +220,8 @@ def diagonals_kernel(x, y, cost, outcome, shares, moves, last_rows, edges, progr
                 report(done_out, coming - (LANES - 1))
     if (top < n) & (n <= top + LANES):
         best = tl.sum(tl.where(i == n - 1, left.to(tl.float64) + base, 0.0), 0)
-        tl.store(outcome + local, 0.0 if OPEN_END else (best / scale.to(tl.float64)).to(dtype))
-    tl.store(outcome + count + local * blocks + block, tl.sum(poison, 0))
+        tl.store(values + local, 0.0 if OPEN_END else (best / scale.to(tl.float64)).to(dtype))
+    tl.store(flags + local * blocks + block, tl.sum(poison, 0))
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,12 @@ class Record:
     moves: Tensor  # 0: diagonal, 1: above, 2: left; int8, skewed (pairs, Tx, Ty)
     last_row: Tensor  # r of the last row, float64 (pairs, Ty), if open at the end
     values: Tensor  # (pairs,)
-    outcome: Tensor  # the values, and NaN if a cost was not finite
+    flags: Tensor  # NaN where a cost was not finite, else 0
+
+    @property
+    def outcome(self) -> Tensor:
+        """All that is finite if the costs are."""
+        return torch.cat((self.values, self.flags))
 
     @property
     def up(self) -> Tensor:
@@ -289,7 +294,7 @@ def run_diagonals(
             moves = skewed(x, count, x_steps, y_steps, zero=zero and not full, dtype=torch.int8)
     if rules.open_end:
         last_row = x.new_full((count, y_steps), UNREACHABLE.value, dtype=torch.float64)
-    outcome = x.new_empty(count * (1 + blocks))
+    values, flags = x.new_empty(count), x.new_empty(count * blocks)
     launch(
         diagonals_kernel,
         (count * blocks,),
@@ -297,7 +302,8 @@ def run_diagonals(
             x,
             inputs.y_turned,
             x if cost is None else cost,
-            outcome,
+            values,
+            flags,
             shares,
             moves,
             last_row,
@@ -332,13 +338,12 @@ def run_diagonals(
         LANES=rows,
         STEPS=STEPS,
     )
-    values = outcome[:count]
     if rules.open_end:
         best = last_row.amin(1)
         if pairs.soft:
             best = -torch.logsumexp(-last_row * math.log(2), 1) / math.log(2)
         values.add_((best / pairs.scale).to(x.dtype))
-    return Record(shares, moves, last_row, values, outcome)
+    return Record(shares, moves, last_row, values, flags)
 
 
 def row_blocks(inputs: Inputs, count: int, dtype: torch.dtype) -> tuple[int, int, Tensor, Tensor]:

@@ -5,6 +5,7 @@ kernel here runs first and answers into memory that the host can read; the host 
 this answer only, not for the alignment.
 """
 
+import ctypes
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,8 +78,12 @@ class Answer:
         on_gpu = device >= 0
         self.numbers = torch.zeros(2, dtype=torch.int32, pin_memory=on_gpu)
         self.address = self.numbers.data_ptr()
-        self._array = self.numbers.numpy()
+        self.event = 0  # the driver's handle, which a recorded event has
         self._event: Any = torch.cuda.Event() if on_gpu else None
+        if on_gpu:
+            self._event.record()
+            self.event = self._event.cuda_event
+        self._both = ctypes.c_int64.from_address(self.address)
         self._free = _answers.setdefault(device, [])
 
     def mark(self) -> None:
@@ -90,9 +95,11 @@ class Answer:
         """Wait for the kernel, return what it wrote, and be free for the next."""
         if self._event is not None:
             self._event.synchronize()
-        first, second = self._array.tolist()
-        if first or second:
-            self._array[:] = 0
+        if self._both.value:
+            first, second = self.numbers.tolist()
+            self._both.value = 0
+        else:
+            first = second = 0
         self._free.append(self)
         return first != 0, second != 0
 
@@ -136,16 +143,16 @@ class Inputs:
         recorder.calls = None  # to repeat the launches would not be enough
         return self.x.new_zeros(places, dtype=torch.int32)
 
-    def require_fine(self, *outcomes: Tensor) -> None:
-        """Raise if a length is out of range, x or y is not finite, or costs overflowed on the way to the outcomes."""
+    def require_fine(self, *found: Any) -> None:
+        """Raise if a length is out of range, x or y is not finite, or costs overflowed on the way to these Records."""
         if self.answer is None:
             return
         huge, beyond = self.answer.take()
         if beyond:
             self.pairs.lengths()
         if huge:
-            for outcome in outcomes:
-                self.pairs.require_finite(outcome)
+            for kept in found:
+                self.pairs.require_finite(kept.outcome)
 
 
 def look(pairs: Pairs, *, turn_x: bool = False, turn_y: bool = False, places: int = 0, walks: int = 1) -> Inputs:

@@ -11,6 +11,7 @@ Reference: Cuturi & Blondel (2017), arXiv:1703.01541; second derivative: Mensch 
 Every gamma > 0 works: the kernels neither overflow nor underflow.
 """
 
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ __all__ = ["soft_dtw", "soft_dtw_cost", "soft_dtw_matrix", "soft_dtw_plan"]
 
 Lengths = Tensor | None
 
+HAS_TRITON = find_spec("triton") is not None
 SHARES_AT_ONCE = 1 << 25  # bytes a thread: beyond, one pair at a time is faster than a lane for each
 
 
@@ -51,6 +53,10 @@ def soft_dtw(
     """
     ground = resolve("soft_dtw", ground)
     gamma = _check.positive("soft_dtw", "gamma", gamma)
+    if x_lengths is None and y_lengths is None:
+        value = soft_dtw_again(x, y, gamma, ground, rules)
+        if value is not None:
+            return value
     _check.pair("soft_dtw", x, y, x_lengths, y_lengths, paired=True)
     return checked_soft_dtw(x, y, x_lengths, y_lengths, gamma, ground, rules)
 
@@ -65,9 +71,25 @@ def checked_soft_dtw(
     frames_x, frames_y, root, factor = frames(ground, x, y, x_lengths, y_lengths)
     # Costs times a factor at gamma are the factor times costs at gamma / factor.
     arguments = (frames_x, frames_y, x_lengths, y_lengths, gamma / factor, root, *rules.plain())
-    if _differentiable(frames_x, frames_y):  # one pass gives the value and its derivative
-        return scaled(_soft_dtw_with_grad(*arguments)[0], factor).to(x.dtype)
-    return scaled(_soft_dtw(*arguments), factor).to(x.dtype)
+    if not _differentiable(frames_x, frames_y):
+        value = _soft_dtw(*arguments)
+    elif x.is_cuda and are_plain(arguments[:4]) and HAS_TRITON:
+        value = triton_function("soft_dtw.differentiable")(*arguments)
+    else:  # one pass gives the value and its derivative
+        value = _soft_dtw_with_grad(*arguments)[0]
+    return value if factor == 1 and value.dtype == x.dtype else scaled(value, factor).to(x.dtype)
+
+
+def soft_dtw_again(x: object, y: object, gamma: float, ground: GroundCost, rules: Rules) -> Tensor | None:
+    """What ``soft_dtw`` gives on a GPU, if a call before had the same shapes and settings; else None.
+
+    Nothing needs to be checked again then but the numbers.
+    """
+    if not isinstance(x, Tensor) or not isinstance(y, Tensor) or not are_plain((x, y)) or not x.is_cuda:
+        return None
+    if not HAS_TRITON or not _differentiable(x, y) or not (ground is squared_cost or ground is euclidean_cost):
+        return None
+    return triton_function("soft_dtw.again")(x, y, gamma, ground is euclidean_cost, *rules.plain())
 
 
 def soft_dtw_matrix(

@@ -8,19 +8,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from likewise.ops.dispatch import are_plain
 from likewise.ops.gpu import Pairs, values
 from likewise.ops.gpu.common import launch
 from likewise.ops.gpu.costs import skewed_costs
 from likewise.ops.gpu.diagonals import FEW_CHANNELS, STEPS, Record, places, row_blocks, run_diagonals, skewed
 from likewise.ops.gpu.gradients import weighted, write_gradients
 from likewise.ops.gpu.inputs import Inputs, free_answer, look, unless_full, unlooked
-from likewise.ops.gpu.tape import find, record
+from likewise.ops.gpu.tape import Tape, find, record
 from likewise.ops.gpu.walks import back_kernel, tangent_kernel
 from likewise.ops.rules import Rules
 
-__all__ = ["hessian", "matrix", "matrix_gradient", "plan", "value", "value_with_grad", "weighted"]
+__all__ = [
+    "again",
+    "differentiable",
+    "hessian",
+    "matrix",
+    "matrix_gradient",
+    "plan",
+    "value",
+    "value_with_grad",
+    "weighted",
+]
 
-OUTCOME = 4  # its place among what a tape of value_with_grad is given
 CELLS_AT_ONCE = 1 << 28  # cells whose shares and expectations are kept at once, twelve bytes each
 
 
@@ -34,6 +44,50 @@ def matrix(x: Tensor, y: Tensor, x_lengths: Any, y_lengths: Any, symmetric: bool
     return values(_pairs(x, y, x_lengths, y_lengths, *rules, all_pairs=True)).reshape(len(x), len(y))
 
 
+class Differentiable(torch.autograd.Function):
+    """Values of pairs of plain tensors, and their derivative by the same pass.
+
+    What the operator soft_dtw_with_grad does, through fewer layers: these take longer than a short kernel.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, x_lengths: Any, y_lengths: Any, settings: Any, tape: Any) -> Tensor:
+        found = None if tape is None else _repeated(tape, x, y)
+        value, x_grad, y_grad = found or value_with_grad(x, y, x_lengths, y_lengths, *settings)
+        ctx.save_for_backward(x, y, x_lengths, y_lengths, x_grad, y_grad)
+        ctx.settings = settings
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+        x, y, x_lengths, y_lengths, x_grad, y_grad = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for a second derivative, which the operator's gradients have
+            run = torch.ops.likewise.soft_dtw_with_grad
+            _, x_grad, y_grad = run(x, y, x_lengths, y_lengths, *ctx.settings)
+        elif are_plain((grad,)):
+            return *weighted(x_grad, y_grad, grad), None, None, None, None
+        return grad[:, None, None] * x_grad, grad[:, None, None] * y_grad, None, None, None, None
+
+
+# PyTorch's own, past a search for transforms: who calls has made sure that there are none.
+apply = super(torch.autograd.Function, Differentiable).apply
+
+
+def differentiable(x: Tensor, y: Tensor, x_lengths: Any, y_lengths: Any, *settings: Any) -> Tensor:
+    """Values of pairs, (B,), of which x or y wants the gradient."""
+    with torch.cuda.device(x.device):
+        return apply(x, y, x_lengths, y_lengths, settings, None)
+
+
+def again(x: Tensor, y: Tensor, *settings: Any) -> Tensor | None:
+    """The same for whole sequences, if shapes and settings are those of a call before; None if not."""
+    device = x.get_device()
+    tape = find(_key(x, y, settings))
+    if tape is None or y.dtype != x.dtype or device != y.get_device() or device != torch.cuda.current_device():
+        return None
+    return apply(x, y, None, None, settings, tape)
+
+
 def value_with_grad(
     x: Tensor, y: Tensor, x_lengths: Any, y_lengths: Any, gamma: float, root: bool, *rules: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -42,23 +96,33 @@ def value_with_grad(
         return x.new_empty(0), x.new_empty(x.shape), y.new_empty(y.shape)
     x_lengths, y_lengths = unless_full(x_lengths, x.shape[1]), unless_full(y_lengths, y.shape[1])
     settings = (gamma, root, *rules)
-    if x_lengths is not None or y_lengths is not None or not x.is_contiguous() or not y.is_contiguous():
+    if x_lengths is not None or y_lengths is not None:
         return _value_with_grad(_pairs(x, y, x_lengths, y_lengths, *settings))[0]
+    key = _key(x, y, settings)
+    tape = find(key)
+    found = None if tape is None else _repeated(tape, x, y)
+    return found or record(key, lambda: _value_with_grad(_pairs(x, y, None, None, *settings)))
+
+
+def _key(x: Tensor, y: Tensor, settings: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What the launches of value_with_grad depend on."""
+    return (x.shape, y.shape, x.dtype, x.get_device(), x.data_ptr() == y.data_ptr(), *settings)
+
+
+def _repeated(tape: Tape, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Values and gradients by launches that were recorded; None if they cannot be, or if there is an error to find."""
     x_at, y_at = x.data_ptr(), y.data_ptr()
-    key = (x.shape, y.shape, x.dtype, x.get_device(), x_at == y_at, *settings)
-    tape, answer = find(key), None
-    if tape is not None and not (x_at | y_at) & 15:
-        answer = free_answer(x)
-    if tape is None or answer is None:
-        return record(key, lambda: _value_with_grad(_pairs(x, y, None, None, *settings)))
-    x_grad, y_grad, outcome = x.new_empty(x.shape), y.new_empty(y.shape), x.new_empty(tape.sizes[OUTCOME])
+    if (x_at | y_at) & 15 or not x.is_contiguous() or not y.is_contiguous():
+        return None
+    answer = free_answer(x)
+    if answer is None:
+        return None
+    found, x_grad, y_grad = x.new_empty(x.shape[0]), torch.empty_like(x), torch.empty_like(y)
     scratch = x.new_empty(tape.scratch, dtype=torch.uint8)
-    given = (x_at, y_at, x_grad.data_ptr(), y_grad.data_ptr(), outcome.data_ptr(), answer.address)
-    tape.run(*given, scratch.data_ptr(), after_first=answer.mark)
+    given = (x_at, y_at, x_grad.data_ptr(), y_grad.data_ptr(), found.data_ptr(), answer.address, scratch.data_ptr())
+    ran = tape.run(x.get_device(), given, answer.event)
     huge, _ = answer.take()
-    if huge:
-        _pairs(x, y, None, None, *settings).require_finite(outcome)
-    return outcome[: x.shape[0]], x_grad, y_grad
+    return (found, x_grad, y_grad) if ran and not huge else None
 
 
 def _value_with_grad(pairs: Pairs) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[Tensor, ...] | None]:
@@ -71,10 +135,10 @@ def _value_with_grad(pairs: Pairs) -> tuple[tuple[Tensor, Tensor, Tensor], tuple
         kept, expected, cost = _expected(inputs, first, last)
         write_gradients(inputs, expected, cost, first, last, first, x_grad, y_grad)
         found.append(kept)
-    inputs.require_fine(*(kept.outcome for kept in found))
+    inputs.require_fine(*found)
     given = None
     if len(found) == 1 and not pairs.rules.open_end and inputs.answer is not None:
-        given = (x, y, x_grad, y_grad, found[0].outcome, inputs.answer.numbers)
+        given = (inputs.x, inputs.y, x_grad, y_grad, found[0].values, inputs.answer.numbers)
     return (_joined(found), x_grad, y_grad), given
 
 
@@ -92,7 +156,7 @@ def matrix_gradient(
         kept, expected, cost = _expected(inputs, first, last)
         each_x, each_y = x.new_empty(last - first, *x.shape[1:]), y.new_empty(last - first, *y.shape[1:])
         write_gradients(inputs, expected, cost, first, last, 0, each_x, each_y)
-        found.append(kept.outcome)
+        found.append(kept)
         rows = slice(first // len(y), last // len(y))
         scale = weights[rows].reshape(-1, 1, 1)
         x_grad[rows] = (each_x * scale).unflatten(0, (-1, len(y))).sum(1)
