@@ -14,6 +14,7 @@ from likewise.models.random_crop import RandomCrop
 from likewise.recipes import unseen_classes as recipe
 from likewise.recipes import unseen_classes_data as data_of
 from likewise.recipes import unseen_classes_report as report
+from likewise.recipes.common import rounded
 from likewise.recipes.unseen_classes_data import Part
 from likewise.recipes.unseen_classes_parts import Settings, make_additions, make_encoder, make_loss, make_rates, scores
 
@@ -149,18 +150,55 @@ def test_people_are_found_by_others():
     assert scores(lw.Metric(None, lw.Euclidean()), Part(x, part.labels))["recall"]["1"] == 1.0
 
 
-def test_held_out_classes_are_a_quarter_spread_evenly():
+def test_held_out_classes_are_a_half_and_the_other_or_a_share_spread_evenly():
     part = Part(torch.arange(51.0).repeat(2)[:, None], torch.arange(51).repeat(2))
-    [(rest, kept)] = data_of.held_out(part)
+    [(rest, kept)] = data_of.held_out(part, 0.25)
     assert (rest.classes, kept.classes) == (39, 12)
     assert isinstance(rest.items, torch.Tensor)
     assert isinstance(kept.items, torch.Tensor)
     assert not set(rest.items.flatten().tolist()) & set(kept.items.flatten().tolist())
     assert kept.labels.tolist() == [*range(12)] * 2
-    few = data_of.held_out(Part(torch.zeros(13, 1), torch.arange(13)))
-    assert [(rest.classes, kept.classes) for rest, kept in few] == [(7, 6), (6, 7)]
+    assert [(rest.classes, kept.classes) for rest, kept in data_of.held_out(part)] == [(26, 25), (25, 26)]
     with pytest.raises(SystemExit, match="3 training classes are too few"):
         data_of.held_out(Part(torch.zeros(3, 1), torch.arange(3)))
+    with pytest.raises(SystemExit, match=r"--held-out is a share of the training classes, 0.5 at most, not 0.75"):
+        data_of.held_out(part, 0.75)
+
+
+def test_a_short_line_keeps_what_tables_plots_and_choices_need():
+    score = {"nmi": 1 / 3, "recall": {"1": 2 / 3, "2": 0.75}, "knn": None, "map_at_r": 1e-7 / 3}
+    point = score | {"recall_any": score["recall"]}
+    line = {"loss": "triplet", "add": "none", "epochs": 2, "lr": 1e-4, **point, "curve": [{"epoch": 1, **point}]}
+    short = report.shortened(line)
+    assert short["curve"] == [{"epoch": 1, "nmi": 0.33333, "map_at_r": 3.3333e-08, "recall": {"1": 0.66667}}]
+    assert {**short, "curve": None} == {
+        "loss": "triplet", "add": "none", "epochs": 2, "lr": 1e-4, "nmi": 0.33333,
+        "recall": {"1": 0.66667, "2": 0.75}, "knn": None, "map_at_r": 3.3333e-08, "curve": None,
+    }  # fmt: skip
+    assert report.shortened(short) == short
+    assert line["nmi"] == 1 / 3, "left alone"
+    other = report.shortened(line | {"recall_any": {"1": 1.0}})
+    assert other["recall_any"] == {"1": 1.0}
+    assert report.line_name(line | {"held_out": 0.25}) == "triplet, held out 0.25"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (123456.789, 123460.0),
+        (-0.000123456, -0.00012346),
+        (0.1, 0.1),
+        (7, 7),
+        (True, True),
+        (None, None),
+        ("1.23456789", "1.23456789"),
+        ({"a": [1.0000001, (2.0, 1 / 3)]}, {"a": [1.0, [2.0, 0.33333]]}),
+        (float("inf"), float("inf")),
+    ],
+)
+def test_numbers_are_rounded_wherever_they_are(value, expected):
+    assert rounded(value) == expected
+    assert type(rounded(value)) is type(expected)
 
 
 @pytest.mark.parametrize(

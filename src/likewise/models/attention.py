@@ -223,7 +223,9 @@ def _weigh(
 
 def _without_padding(found: FeatureMap) -> Tensor:
     """The map's values (B, C, P) with zeros in the padding."""
-    return found.values if found.mask is None else torch.where(found.mask[:, None], found.values, 0)
+    if found.mask is None:
+        return found.values
+    return torch.where(found.mask[:, None], found.values, found.values.new_zeros(()))  # twice as fast as with 0
 
 
 def _project(weight: Tensor, positions: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ import json
 import statistics
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -29,6 +30,15 @@ def known(labels: Tensor | None) -> Tensor:
     """Labels, which these data have."""
     assert labels is not None
     return labels
+
+
+def rounded(value: Any, digits: int = 5) -> Any:
+    """The value, numbers in its mappings and lists included, with floats to so many significant digits."""
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}")
+    if isinstance(value, dict):
+        return {name: rounded(each, digits) for name, each in value.items()}
+    return [rounded(each, digits) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def emit(line: dict, out: Path | None) -> None:

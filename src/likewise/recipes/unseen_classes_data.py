@@ -27,7 +27,6 @@ from likewise.recipes.common import load
 from likewise.recipes.few_shot_data import read_utd
 
 FLOWERS_TRAIN, FLOWERS_SIZE, UTD_TRAIN, SAD_TRAIN, FRAMES = 51, 96, 13, 5, 32
-FEW = 20  # classes, of which a quarter would be too easy to tell apart
 SKELETONS = {"utd_mhad", "utd_mixed"}
 SEQUENCES = {*SKELETONS, "sad"}
 LAYOUTS: dict[str, Callable] = {
@@ -81,19 +80,21 @@ def read(data: str, source: Path, *, size: int, items: int | None, skip_broken: 
         raise SystemExit(f"error: {error}") from error
 
 
-def held_out(train: Part) -> list[tuple[Part, Part]]:
-    """Training classes in two: to learn from, and to score on a quarter, spread evenly.
+def held_out(train: Part, share: float = 0.5) -> list[tuple[Part, Part]]:
+    """Training classes in two, again and again: to learn from, and to score on, a share of them, spread evenly.
 
-    Of a few classes it is half, and then the other half: a second pair of parts.
+    Of a half, the other half follows: every class is scored once. Of less, there is one pair.
     """
+    if not 0 < share <= 0.5:
+        raise SystemExit(f"error: --held-out is a share of the training classes, 0.5 at most, not {share:g}")
     count = train.classes
-    kept = count // 4 if count >= FEW else count // 2
+    kept = int(count * share)
     if kept < 2:
         raise SystemExit(f"error: {count} training classes are too few to hold some out")
     scored = (torch.arange(kept) * count) // kept + (count // kept - 1)
     rest = torch.tensor([k for k in range(count) if k not in set(scored.tolist())])
     first, second = train.of_classes(rest), train.of_classes(scored)
-    return [(first, second)] if count >= FEW else [(first, second), (second, first)]
+    return [(first, second)] if share < 0.5 else [(first, second), (second, first)]
 
 
 def read_flowers_npz(source: Path, items: int | None) -> tuple[Part, Part]:

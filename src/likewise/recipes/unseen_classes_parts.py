@@ -69,6 +69,7 @@ class Settings:
     factor: float = 1.0  # of both, and of the ceiling: with --tune chosen for each row
     ceiling: float = 0.1  # of the adaptive adversary's lambda
     precision: str = "32-true"
+    held_out: float = 0.5  # share of the training classes that epochs and weights are chosen on
 
     @property
     def added(self) -> set[str]:
@@ -176,13 +177,14 @@ def make_rates(settings: Settings, loss: Any, adversary: object) -> dict[str, fl
 def scores(metric: lw.Metric, part: Part, *, starts: int = 10) -> dict[str, Any]:
     """NMI, Recall@1, 2, 4 and 8, and the share of items of which 3 of the 5 nearest have their label.
 
-    Where items have groups, those of one's own group come last; recall_any is Recall@k among all others.
+    Where items have groups, those of one's own group come last, and recall_any is Recall@k among all others.
     """
     vectors = metric.embed(part.items)
     ks = [k for k in (1, 2, 4, 8) if k < len(part)]
     found = lw.evaluate(lw.Euclidean(), (vectors, part.labels), ks=ks)  # type: ignore[arg-type]
-    any_recall = found.recall
+    among_all = {}
     if part.groups is not None:
+        among_all = {"recall_any": {str(k): found.recall[k] for k in ks}}
         D = lw.Euclidean().matrix(vectors)
         groups = part.groups.to(D.device)
         own = groups[:, None] == groups
@@ -192,7 +194,7 @@ def scores(metric: lw.Metric, part: Part, *, starts: int = 10) -> dict[str, Any]
         "recall": {str(k): found.recall[k] for k in ks},
         "knn": found.vote,
         "map_at_r": found.map_at_r,
-        "recall_any": {str(k): any_recall[k] for k in ks},
+        **among_all,
     }
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from likewise.recipes.common import spread
+from likewise.recipes.common import rounded, spread
 
 RECALLS = ("1", "2", "4", "8")
+DIGITS = 5  # of numbers in a file: a hundredth of a percent, and one more
 
 
 def done(out: Path | None) -> list[dict]:
@@ -27,12 +28,26 @@ def done(out: Path | None) -> list[dict]:
     return lines
 
 
+def shortened(line: dict) -> dict:
+    """What a line keeps in a file: five digits, and of each epoch what is drawn and chosen by."""
+    kept = dict(line)
+    if "curve" in line:
+        kept["curve"] = [
+            {**{name: point[name] for name in ("epoch", "nmi", "map_at_r")}, "recall": {"1": recall_of(point)}}
+            for point in line["curve"]
+        ]
+    if kept.get("recall_any") == kept["recall"]:
+        del kept["recall_any"]
+    return rounded(kept, DIGITS)
+
+
 def line_name(line: dict) -> str:
     """What tables and plots call a run."""
     if line["loss"] == "untrained":
         return "untrained"
     values = [f"{name} {line[name]:g}" for name in ("strength", "alpha") if line.get(name) is not None]
     values += [f"x {line['factor']:g}"] if line.get("factor", 1) != 1 else []
+    values += [f"held out {line['held_out']:g}"] if line.get("held_out", 0.5) != 0.5 else []
     return ", ".join([line["loss"] if line["add"] == "none" else f"{line['loss']} + {line['add']}", *values])
 
 
@@ -83,7 +98,7 @@ def more_recall(same: list[dict], lines: list[dict]) -> list[float]:
 
 def run_of(line: dict) -> tuple:
     """What a run and that of the loss alone have in common."""
-    return line["loss"], line["seed"], line["fold"]
+    return line["loss"], line["seed"], line["fold"], line.get("held_out")
 
 
 @dataclass(frozen=True, order=True)
