@@ -73,7 +73,7 @@ def checked_soft_dtw(
     arguments = (frames_x, frames_y, x_lengths, y_lengths, gamma / factor, root, *rules.plain())
     if not _differentiable(frames_x, frames_y):
         value = _soft_dtw(*arguments)
-    elif x.is_cuda and are_plain(arguments[:4]) and HAS_TRITON:
+    elif are_plain(arguments[:4]) and HAS_TRITON:
         value = triton_function("soft_dtw.differentiable")(*arguments)
     else:  # one pass gives the value and its derivative
         value = _soft_dtw_with_grad(*arguments)[0]
@@ -85,7 +85,7 @@ def soft_dtw_again(x: object, y: object, gamma: float, ground: GroundCost, rules
 
     Nothing needs to be checked again then but the numbers.
     """
-    if not isinstance(x, Tensor) or not isinstance(y, Tensor) or not are_plain((x, y)) or not x.is_cuda:
+    if not isinstance(x, Tensor) or not isinstance(y, Tensor) or not are_plain((x, y)):
         return None
     if not HAS_TRITON or not _differentiable(x, y) or not (ground is squared_cost or ground is euclidean_cost):
         return None
