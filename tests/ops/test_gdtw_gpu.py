@@ -1,5 +1,6 @@
 """The GPU search in Triton's interpreter, which is slow: grids are small here."""
 
+import ctypes
 import math
 
 import pytest
@@ -12,6 +13,7 @@ from likewise.testing import assert_close
 from tests.ops.test_gdtw import FAMILIES, arguments, assert_feasible, batch_of, pair_of, random_pair, spread
 
 gpu = pytest.importorskip("likewise.ops.gdtw.gpu", reason="needs Triton")
+common, tape = (pytest.importorskip(f"likewise.ops.gpu.{name}") for name in ("common", "tape"))
 
 SMALL = {"n": 6, "m": 4}
 NAMES = ("times_x", "times_y", "reg", "lower", "upper", "slope_min", "slope_max")
@@ -344,6 +346,42 @@ def test_not_contiguous_and_nothing_changed():
     before = turned.clone()
     assert_close(gpu.solve(turned, y, *rest)[1], _gdtw(x, y, *rest)[1], 1e-9, "")
     assert torch.equal(turned, before)
+
+
+# ---- Launches
+
+KERNELS = [name for name in dir(gpu) if name.endswith("_kernel")]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="stands in for a GPU")
+def test_a_call_like_one_before_only_repeats_its_launches(monkeypatch):
+    from tests.ops.test_launch import STREAM, FakeKernel, launch_kernel
+
+    launches = []
+    for module, name in ((common, "_ready"), (common, "_compiled"), (tape, "_tapes")):
+        monkeypatch.setattr(module, name, {})
+    address = ctypes.cast(launch_kernel, ctypes.c_void_p).value
+    monkeypatch.setattr(tape, "driver", lambda: (address, 0))
+    monkeypatch.setattr(tape, "current_stream", lambda device: STREAM)
+    monkeypatch.setattr(gpu, "launch", lambda *of, **named: launches.append(of[0]) or common.launch(*of, **named))
+    for name in KERNELS:
+        kernel = getattr(gpu, name)
+        monkeypatch.setattr(gpu, name, FakeKernel(kernel, kernel.arg_names))
+    for seed in range(2):
+        x, y, _, _, times_x, times_y, reg, *rest = arguments(random_pair(seed, n=5, m=4), nodes=5, refinements=0)
+        operator = (x, y, None, None, times_x, times_y, reg, None, None, None, None, *rest[4:])
+        found, expected = gpu.solve(*operator), _gdtw(*operator)
+        for mine, theirs in zip(found, expected, strict=True):
+            assert_close(mine.double(), theirs.double(), 1e-12, f"call {seed}")
+        assert_gradients_are_the_cpus(*expected[1:], operator)
+        assert len(launches) == 12 + 4, "the first call launches, the next repeats it"
+        assert len(tape._tapes) == 2
+    # Of one tensor for both times there is another tape. (The stand-in knows the sizes of one call.)
+    common._compiled.clear()
+    common._ready.clear()
+    operator = (x, x, None, None, times_x, times_x, *operator[6:])
+    assert gpu.solve(*operator)[0].item() < 1e-20
+    assert len(tape._tapes) == 3
 
 
 # ---- What cannot be solved

@@ -286,12 +286,15 @@ def _grad_fake(
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     _, warp, holds = output
     ctx.mark_non_differentiable(holds)
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(warp, holds, *inputs[:11])
     ctx.options = inputs[11:]
 
 
-def _backward(ctx: Any, value_grad: Tensor, warp_grad: Tensor, _: Any) -> tuple[Any, ...]:
+def _backward(ctx: Any, value_grad: Tensor | None, warp_grad: Tensor | None, _: Any) -> tuple[Any, ...]:
     warp, holds, *inputs = ctx.saved_tensors
+    value_grad = warp.new_zeros(warp.shape[0]) if value_grad is None else value_grad
+    warp_grad = torch.zeros_like(warp) if warp_grad is None else warp_grad
     x, y, reg, *found = _gdtw_grad(value_grad, warp_grad, warp, holds, *inputs, *ctx.options)
     limits = (None if limit is None else grad for grad, limit in zip(found, inputs[7:], strict=True))
     return x, y, None, None, None, None, reg, *limits, *(None for _ in ctx.options)

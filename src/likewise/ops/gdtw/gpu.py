@@ -6,7 +6,10 @@ once, for a number per pair that tells whether it has settled. Pairs that have n
 Huber's loss go to the host: the C++ kernel polishes what the GPU found on the grid. Derivatives wait for nothing.
 """
 
+import functools
 import math
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +19,7 @@ from torch import Tensor
 from likewise.ops import cpu
 from likewise.ops.gdtw import _Problem, _run
 from likewise.ops.gpu.common import ceil_div, float64_bits, launch, power_of_2
+from likewise.ops.gpu.tape import find, record
 from likewise.ops.gpu.warp_gradient import bends_kernel, response_kernel, x_gradient_kernel, y_gradient_kernel
 from likewise.ops.gpu.warp_grid import PLAN, STATE, TILE, bellman_kernel, nodes_kernel, path_kernel, refine_kernel
 from likewise.ops.gpu.warp_polish import polish_kernel
@@ -29,14 +33,14 @@ TILE_NODES: int = TILE.value
 
 @dataclass(frozen=True)
 class _Scratch:
-    """What the kernels keep, in one piece of memory."""
+    """What the kernels keep. Only ``state`` and ``best`` have a shape; the others are as long as it takes."""
 
     found: Tensor  # (B, Ty), the nodes of a path
     totals: Tensor  # (B,), its objective
-    state: Tensor  # (B, 4)
-    best: Tensor  # (B, Ty)
+    state: Tensor  # (B, 4): see STATE
+    best: Tensor  # (B, Ty), the best warps
     bounds: tuple[Tensor, Tensor, Tensor]  # (B, Ty) each: low and high of the grid, and how wide the first was
-    plan: Tensor  # (B, Ty, 8)
+    plan: Tensor  # (B, Ty, 8): see refine_kernel
     table: Tensor  # (B, Ty, 5, 3): see table_kernel
     room: Tensor  # (B, Ty), for lanes that exchange numbers
     rows: Tensor  # (B, Ty + 1, nodes)
@@ -86,7 +90,7 @@ class _Search:
 
     def parts(self) -> "list[_Search]":
         """As many at a time as there is room for."""
-        row = ceil_div(self.most_nodes(True), TILE_NODES) * TILE_NODES * self.y.element_size()
+        row = self.stride() * self.y.element_size()
         at_once = min(65535, max(1, ROW_BYTES // (row * max(1, self.y.shape[1]))))  # CUDA's limit
         if 0 < self.x.shape[0] <= at_once:
             return [self]
@@ -101,6 +105,10 @@ class _Search:
             most = min(most, max(most // 2, 50) | 1)
         return most - 2 if most > TILE_NODES and most % TILE_NODES == 1 else most
 
+    def stride(self) -> int:
+        """From one row of nodes to the next."""
+        return ceil_div(self.most_nodes(True), TILE_NODES) * TILE_NODES
+
     def begin(self, scratch: _Scratch) -> None:
         """Launch as many passes as there will be, but for pairs whose grid moves on more than once."""
         self.lay_out(scratch, 0)
@@ -110,16 +118,48 @@ class _Search:
 
     def solve(self) -> tuple[_Found, Tensor, list[int]]:
         """What the GPU finds; the best warps on the grid (B, Ty); and which pairs are left to the host."""
-        scratch, found, passes = self.scratch(), self.found(), self.refinements + 2
-        self.begin(scratch)
-        while True:
+        found, passes = self.found(), self.refinements + 2
+
+        def begin(room: Tensor) -> None:
+            scratch = self.scratch(room)
+            self.begin(scratch)
             self.polish(scratch, found)
-            outcomes = found.outcomes.tolist()  # waits for the GPU
-            if NOT_SEARCHED not in outcomes or passes >= MOST_PASSES:
-                break
+
+        written = found.values, found.warps, found.holds, found.outcomes
+        room = self.launch("solve", written, self.room(), begin)
+        outcomes = found.outcomes.tolist()  # waits for the GPU
+        while NOT_SEARCHED in outcomes and passes < MOST_PASSES:
+            scratch = self.scratch(room)
             self.run_more(scratch, passes)
+            self.polish(scratch, found)
+            outcomes = found.outcomes.tolist()
             passes += 2
-        return found, scratch.best, [b for b, outcome in enumerate(outcomes) if outcome != SETTLED]
+        left = [b for b, outcome in enumerate(outcomes) if outcome != SETTLED]
+        return found, self.scratch(room).best if left else found.warps, left
+
+    def launch(
+        self, kind: str, tensors: tuple[Tensor, ...], sizes: tuple[int, ...], work: Callable[[Tensor], None]
+    ) -> Tensor:
+        """Call ``work`` with room of these sizes, or repeat what it launched for such tensors before; returns the room.
+
+        It may launch on the pairs, on these tensors and in the room, and do nothing else.
+        """
+        given = (self.x, self.y, *self.lengths, *self.settings, *tensors)
+        addresses = [each.data_ptr() for each in given]
+        # Tensors that are one, like the times of x and of y, must be one again.
+        key = (kind, self.x.shape, self.y.shape, self.x.dtype, self.x.get_device(), *self.flags.values(), self.huber,
+               self.subsequence, self.nodes, self.refinements, *map(addresses.index, addresses))  # fmt: skip
+        tape = find(key)
+        room = self.y.new_empty(sum(sizes), dtype=torch.float64)
+        if tape is not None and not functools.reduce(operator.or_, addresses) & 15:
+            if tape.run(self.x.get_device(), (*addresses, room.data_ptr())):
+                return room
+
+        def launched() -> tuple[Tensor, tuple[Tensor, ...]]:
+            work(room)
+            return room, given
+
+        return record(key, launched)
 
     def run_more(self, scratch: _Scratch, passes: int) -> None:
         """Two more passes, for pairs whose grid moves on."""
@@ -184,30 +224,30 @@ class _Search:
             self.y.new_empty(count, dtype=torch.int32),
         )
 
-    def scratch(self) -> _Scratch:
-        """Room for the kernels."""
+    def room(self) -> tuple[int, ...]:
+        """How many float64 each part of the scratch takes."""
         (count, x_steps, channels), knots = self.x.shape, self.y.shape[1]
-        stride = ceil_div(self.most_nodes(True), TILE_NODES) * TILE_NODES
-        doubles = (
-            (count, knots),
-            (count,),
-            (count, STATE.value),
-            (count, knots),
-            (count, knots),
-            (count, knots),
-            (count, knots),
-            (count, knots, PLAN.value),
-            (count, knots, WIDE.value, SPLIT.value),
-            (count, knots),
+        each, size = count * knots, self.x.element_size()
+        numbers = (each, count, STATE.value * count, each, each, each, each, PLAN.value * each)
+        numbers += (WIDE.value * SPLIT.value * each, each)
+        frames = ceil_div((each + count) * self.stride() * size, 8), ceil_div(count * channels * x_steps * size, 8)
+        return _rounded(*numbers, *frames, ceil_div(each, 2), ceil_div(count, 2))
+
+    def scratch(self, room: Tensor | None = None) -> _Scratch:
+        """Room for the kernels: one allocation, cut up. They need no shapes, and views take time."""
+        (count, knots), sizes = self.y.shape[:2], self.room()
+        each = count * knots
+        if room is None:
+            room = self.y.new_empty(sum(sizes), dtype=torch.float64)
+        found, totals, state, best, low, high, wide, plan, table, lanes, rows, turned, firsts, unsound = room.split(
+            sizes
         )
-        frames = (count, knots + 1, stride), (count, channels, x_steps)
-        wholes = (count, knots), (count,)
-        shapes = [(each, torch.float64) for each in doubles]
-        shapes += [(each, self.x.dtype) for each in frames] + [(each, torch.int32) for each in wholes]
-        found, totals, state, best, low, high, wide, plan, table, room, rows, turned, firsts, unsound = _pieces(
-            self.y, shapes
-        )
-        return _Scratch(found, totals, state, best, (low, high, wide), plan, table, room, rows, turned, firsts, unsound)
+        dtype, whole = self.x.dtype, torch.int32
+        return _Scratch(
+            found, totals, state[: STATE.value * count].view(count, STATE.value), best[:each].view(count, knots),
+            (low, high, wide), plan, table, lanes, rows.view(dtype), turned.view(dtype), firsts.view(whole),
+            unsound.view(whole),
+        )  # fmt: skip
 
     def lay_out(self, scratch: _Scratch, number: int) -> None:
         """Launch what judges the pass before and begins that of this number."""
@@ -229,7 +269,7 @@ class _Search:
     def run_pass(self, scratch: _Scratch, number: int) -> None:
         """Launch the pass of this number, from 0, and what judges it."""
         (count, x_steps, channels), y_steps = self.x.shape, self.y.shape[1]
-        stride, most, given = scratch.rows.shape[2], self.most_nodes(number == 0), self.flags["LENGTHS"]
+        stride, most, given = self.stride(), self.most_nodes(number == 0), self.flags["LENGTHS"]
         lanes, width = 64 if most <= 64 else TILE_NODES, power_of_2(most)
         launch(
             nodes_kernel,
@@ -278,15 +318,9 @@ def _warps(lanes: int) -> int:
     return min(16, max(4, lanes // 64))
 
 
-def _pieces(like: Tensor, shapes: list[tuple[tuple[int, ...], torch.dtype]]) -> list[Tensor]:
-    """Tensors on the same device, which share one piece of memory: one allocation instead of many."""
-    sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in shapes]
-    whole = like.new_empty(sum(-(-size // 256) for size in sizes) * 256, dtype=torch.uint8)
-    pieces, first = [], 0
-    for (shape, dtype), size in zip(shapes, sizes, strict=True):
-        pieces.append(whole[first : first + size].view(dtype).view(shape))
-        first += -(-size // 256) * 256
-    return pieces
+def _rounded(*sizes: int) -> tuple[int, ...]:
+    """Numbers of float64 such that what lies behind another begins at a multiple of 256 bytes."""
+    return tuple(ceil_div(size, 32) * 32 for size in sizes)
 
 
 def solve(x: Tensor, y: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -344,26 +378,31 @@ def gradient(
         grads += [torch.empty_like(each) if pairs.flags[flag] else each.new_empty(0) for each in settings]
     if not count:
         return tuple(grads)
-    one = ((count, y_steps), torch.float64)
-    slopes, curvatures, room, response = _pieces(warp, [one] * 4)
     times_x, times_y, reg = pairs.settings[:3]
+    written = [each if each.numel() else reg for each in grads]  # what is absent is not
     frames = pairs.x, pairs.y, warp, holds
     places = *pairs.lengths, times_x, times_y
     numbers = x_steps, y_steps, channels, float64_bits(pairs.huber)
-    lanes, given_lengths = power_of_2(y_steps), pairs.flags["LENGTHS"]
-    loss = {"HUBER": pairs.huber < math.inf, "LENGTHS": given_lengths, "CHANNELS": _channels(channels)}
-    launch(bends_kernel, (count, y_steps), (*frames, *places, slopes, curvatures), numbers, 1, **loss)
-    launch(
-        response_kernel,
-        (count,),
-        (value_grad, warp_grad, warp, holds, slopes, curvatures, *places, reg, room, response, *grads[2:]),
-        (x_steps, y_steps),
-        _warps(lanes),
-        SUBSEQUENCE=pairs.subsequence,
-        **pairs.flags,
-        LANES=lanes,
-    )
-    moved = *frames, value_grad, response, *places
-    launch(y_gradient_kernel, (count, y_steps), (*moved, grads[1]), numbers, 1, **loss)
-    launch(x_gradient_kernel, (count, x_steps), (*moved, grads[0]), numbers, 1, **loss, KNOTS=4, LANES=lanes)
+    lanes = power_of_2(y_steps)
+    loss = {"HUBER": pairs.huber < math.inf, "LENGTHS": pairs.flags["LENGTHS"], "CHANNELS": _channels(channels)}
+    sizes = _rounded(*(count * y_steps,) * 4)
+
+    def work(whole: Tensor) -> None:
+        slopes, curvatures, room, response = whole.split(sizes)
+        launch(bends_kernel, (count, y_steps), (*frames, *places, slopes, curvatures), numbers, 1, **loss)
+        launch(
+            response_kernel,
+            (count,),
+            (value_grad, warp_grad, warp, holds, slopes, curvatures, *places, reg, room, response, *written[2:]),
+            (x_steps, y_steps),
+            _warps(lanes),
+            SUBSEQUENCE=pairs.subsequence,
+            **pairs.flags,
+            LANES=lanes,
+        )
+        moved = *frames, value_grad, response, *places
+        launch(y_gradient_kernel, (count, y_steps), (*moved, written[1]), numbers, 1, **loss)
+        launch(x_gradient_kernel, (count, x_steps), (*moved, written[0]), numbers, 1, **loss, KNOTS=4, LANES=lanes)
+
+    pairs.launch("gradient", (value_grad, warp_grad, warp, holds, *written), sizes, work)
     return tuple(grads)
