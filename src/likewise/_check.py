@@ -37,7 +37,8 @@ def sequences(op: str, name: str, value: object) -> Tensor:
         elif tensor.ndim == 1:
             mend = f"; add a batch and a channel with {name}[None, :, None]"
         refuse(op, f"expected {name} of shape (B, T, C), got {tuple(tensor.shape)}{mend}")
-    if tensor.shape[0] > 0 and (tensor.shape[1] == 0 or tensor.shape[2] == 0):
+    count, steps, channels = tensor.shape
+    if count > 0 and (steps == 0 or channels == 0):
         refuse(op, f"expected {name} with at least one step and one channel, got {tuple(tensor.shape)}")
     return tensor
 
@@ -58,12 +59,13 @@ def pair(op: str, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Ten
     """Check that x and y are sequences that agree in channels, type and device and, if paired, in number."""
     sequences(op, "x", x)
     sequences(op, "y", y)
-    lengths_shape(op, "x_lengths", x_lengths, x.shape[0])
-    lengths_shape(op, "y_lengths", y_lengths, y.shape[0])
-    if paired and x.shape[0] != y.shape[0]:
-        refuse(op, f"x has {x.shape[0]} sequences and y has {y.shape[0]}; for all pairs, use .matrix")
-    if x.shape[2] != y.shape[2]:
-        refuse(op, f"x has {x.shape[2]} channels and y has {y.shape[2]}")
+    (rows, _, x_channels), (columns, _, y_channels) = x.shape, y.shape
+    lengths_shape(op, "x_lengths", x_lengths, rows)
+    lengths_shape(op, "y_lengths", y_lengths, columns)
+    if paired and rows != columns:
+        refuse(op, f"x has {rows} sequences and y has {columns}; for all pairs, use .matrix")
+    if x_channels != y_channels:
+        refuse(op, f"x has {x_channels} channels and y has {y_channels}")
     if x.dtype != y.dtype:
         raise TypeError(f"{op}: x is {x.dtype} and y is {y.dtype}; convert one with .to")
     if x.device != y.device:

@@ -432,6 +432,15 @@ def test_bad_input_is_refused(call, error, message):
         call()
 
 
+def test_what_only_the_dispatcher_knows_of_a_tensor_is_kept():
+    whole = torch.randn(2, 5, 1, dtype=torch.complex64)
+    negated = whole.conj().imag  # a view of what is there, to be negated when read
+    assert negated.is_neg()
+    assert torch.equal(dtw(negated, negated[:, :3]), dtw(-whole.imag, -whole.imag[:, :3]))
+    with pytest.raises(NotImplementedError, match="dtw: no kernel for tensors on cpu"):
+        dtw(torch.ones(2, 5, 1).to_sparse(), torch.ones(2, 5, 1).to_sparse())
+
+
 def test_arguments_are_not_changed():
     p = random_problem(5)
     before = [t.clone() for t in (p.x, p.y, *p.lengths)]

@@ -9,6 +9,8 @@ from torch import Tensor
 from likewise.ops.dtw import dtw_cost_path
 from likewise.ops.rules import Rules
 
+Lengths = Tensor | Callable[[], Tensor]  # (B,), or what gives them when they are first read
+
 
 class Alignment:
     """How x[b] and y[b] match, for every b. Each part is computed when it is first read.
@@ -27,10 +29,20 @@ class Alignment:
         tensor([1.])
     """
 
-    def __init__(self, value: Callable[[], Tensor], x_lengths: Tensor, y_lengths: Tensor) -> None:
+    def __init__(self, value: Callable[[], Tensor], x_lengths: Lengths, y_lengths: Lengths) -> None:
         self._value = value
-        self.x_lengths = x_lengths
-        self.y_lengths = y_lengths
+        self._x_lengths = x_lengths
+        self._y_lengths = y_lengths
+
+    @cached_property
+    def x_lengths(self) -> Tensor:
+        """(B,) int64, the steps of each x."""
+        return self._x_lengths if isinstance(self._x_lengths, Tensor) else self._x_lengths()
+
+    @cached_property
+    def y_lengths(self) -> Tensor:
+        """(B,) int64, the steps of each y."""
+        return self._y_lengths if isinstance(self._y_lengths, Tensor) else self._y_lengths()
 
     @cached_property
     def value(self) -> Tensor:
@@ -58,9 +70,10 @@ class Alignment:
         return f"{type(self).__name__}({len(self)} pair{'s' * (len(self) != 1)})"
 
     def _item(self, b: int) -> int:
-        if not -len(self) <= b < len(self):
-            raise IndexError(f"Alignment: item {b} is out of range for {len(self)} pairs")
-        return b % len(self)
+        count = len(self)
+        if not -count <= b < count:
+            raise IndexError(f"Alignment: item {b} is out of range for {count} pairs")
+        return b % count
 
 
 class PathAlignment(Alignment):
@@ -87,13 +100,16 @@ class PathAlignment(Alignment):
         paths: Callable[[], tuple[Tensor, Tensor]],
         x: Tensor,
         y: Tensor,
-        x_lengths: Tensor,
-        y_lengths: Tensor,
+        x_lengths: Lengths,
+        y_lengths: Lengths,
     ) -> None:
         super().__init__(value, x_lengths, y_lengths)
         self._find_paths = paths
         self._shape = (x.shape[0], x.shape[1], y.shape[1])
         self._like = x.detach()
+
+    def __len__(self) -> int:
+        return self._shape[0]
 
     @cached_property
     def _paths(self) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from torch import Tensor
 from likewise import _check
 from likewise.distances.alignment import PathAlignment
 from likewise.distances.distance import Distance, Sequences, describe, full_lengths
-from likewise.ops.dtw import dtw, dtw_matrix, dtw_path, dtw_steps
+from likewise.ops.dtw import checked_dtw_path, dtw, dtw_matrix, dtw_path, dtw_steps
 from likewise.ops.ground import GroundCost, is_fused, resolve
 from likewise.ops.rules import Rules
 
@@ -91,11 +91,11 @@ class DTW(Distance):
         x, y, x_lengths, y_lengths = self._pair(x, y, paired=True)
         return PathAlignment(
             lambda: self.paired(x, y, x_lengths, y_lengths),
-            lambda: dtw_path(x, y, x_lengths, y_lengths, ground=self.ground, rules=self.rules),
+            lambda: checked_dtw_path(x.detach(), y.detach(), x_lengths, y_lengths, self.ground, self.rules),
             x,
             y,
-            full_lengths(x, x_lengths),
-            full_lengths(y, y_lengths),
+            lambda: full_lengths(x, x_lengths),
+            lambda: full_lengths(y, y_lengths),
         )
 
     def config(self) -> dict[str, object]:

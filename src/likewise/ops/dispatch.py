@@ -35,39 +35,50 @@ def operator(
     def on_gpu(*arguments: Any) -> Any:
         return _run_triton(op, triton, arguments)
 
+    def kernel(*arguments: Any) -> Any:
+        return cpu(*arguments) if arguments[0].is_cpu else on_gpu(*arguments)
+
     _library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     _library.impl(name, cpu, "CPU")
     _library.impl(name, on_gpu, "CUDA")
     _library.impl(name, lambda *arguments: _no_kernel(op, arguments), "CompositeExplicitAutograd")
     torch.library.register_fake(f"likewise::{name}", fake, lib=_library)
     run = getattr(torch.ops.likewise, name).default
-    derivative = _derivative(run, on_gpu, save, backward)
+    derivative = _derivative(run, kernel, save, backward)
     if derivative is not None:
         _library.impl(name, _with_derivative(run, derivative), "Autograd", with_keyset=True)
 
     def call(*arguments: Any) -> Any:
-        if not are_plain(arguments):
+        if not (arguments[0].is_cpu or arguments[0].is_cuda) or not _nobody_watches(arguments):
             return run(*arguments)
         if derivative is None or not _wants_gradient(arguments):
-            return on_gpu(*arguments)
+            return kernel(*arguments)
         return derivative.apply(None, *arguments)
 
     return call
 
 
 def are_plain(arguments: tuple[Any, ...]) -> bool:
-    """Whether these are CUDA tensors that nobody traces, transforms or overrides.
+    """Whether these are CUDA tensors that nobody traces, transforms or overrides."""
+    return arguments[0].is_cuda and _nobody_watches(arguments)
+
+
+def _nobody_watches(arguments: tuple[Any, ...]) -> bool:
+    """Whether nobody traces, transforms or overrides these tensors.
 
     The operator would then do nothing but call our own kernel, through four layers between C++ and Python that take
     longer than a short kernel: the kernel is called directly.
     """
-    if torch.compiler.is_compiling() or not arguments[0].is_cuda:
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return False
-    if torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state() is not None:
+    if torch._C._get_tracing_state() is not None or peek_interpreter_stack() is not None:
         return False
-    if peek_interpreter_stack() is not None:
-        return False
-    return all(type(a) in _PLAIN for a in arguments if isinstance(a, Tensor))
+    return all(_is_plain(a) for a in arguments if isinstance(a, Tensor))
+
+
+def _is_plain(x: Tensor) -> bool:
+    # A tensor may be kept negated (the imaginary part of a conjugate is): the dispatcher would undo that.
+    return type(x) in _PLAIN and x.layout is torch.strided and not x.is_neg()
 
 
 _PLAIN = (Tensor, nn.Parameter)
@@ -79,12 +90,12 @@ def _wants_gradient(arguments: tuple[Any, ...]) -> bool:
 
 def _derivative(
     run: torch._ops.OpOverload,
-    on_gpu: Callable[..., Any],
+    kernel: Callable[..., Any],
     save: Callable[..., None] | None,
     backward: Callable[..., Any] | None,
 ) -> type[torch.autograd.Function] | None:
     """What ``torch.library.register_autograd`` makes, less its search for default arguments, of which we have none: on
-    a GPU that took longer than a short kernel. Without dispatch keys it calls the GPU kernel itself.
+    a GPU that took longer than a short kernel. Without dispatch keys it calls the kernel itself.
     """
     if backward is None:
         return None
@@ -93,7 +104,7 @@ def _derivative(
         @staticmethod
         def forward(ctx: Any, keys: Any, *arguments: Any) -> Any:
             if keys is None:
-                output = on_gpu(*arguments)
+                output = kernel(*arguments)
             else:
                 with torch._C._AutoDispatchBelowAutograd():
                     output = run.redispatch(keys & torch._C._after_autograd_keyset, *arguments)

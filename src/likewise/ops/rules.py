@@ -1,5 +1,6 @@
 """Rules: which paths an alignment may take."""
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -100,6 +101,7 @@ class Rules:
         return self.window.kind, self.window.size, self.open_begin, self.open_end
 
     @classmethod
+    @functools.lru_cache(typed=True)
     def from_plain(cls, kind: int, size: float, open_begin: bool, open_end: bool) -> "Rules":
         """Rules from the numbers that ``plain`` gave."""
         return cls(Window(kind, size), open_begin, open_end)

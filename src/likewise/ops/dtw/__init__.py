@@ -12,6 +12,7 @@ Reference: Sakoe & Chiba (1978). Ties prefer the diagonal, then the row above, a
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -119,7 +120,13 @@ def dtw_path(
     """
     ground = resolve("dtw", ground)
     _check.pair("dtw", x, y, x_lengths, y_lengths, paired=True)
-    x, y = x.detach(), y.detach()
+    return checked_dtw_path(x.detach(), y.detach(), x_lengths, y_lengths, ground, rules)
+
+
+def checked_dtw_path(
+    x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, ground: GroundCost, rules: Rules
+) -> tuple[Tensor, Tensor]:
+    """``dtw_path`` of what has been checked and detached: of a short pair, checks take longer than the path."""
     if is_fused(ground):
         frames_x, frames_y, root, _ = frames(ground, x, y, x_lengths, y_lengths)
         return _dtw_path(frames_x, frames_y, x_lengths, y_lengths, root, *rules.plain())
@@ -238,7 +245,7 @@ def _steps_cpu(x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, roo
 
 def _found(steps: Tensor, dtype: torch.dtype) -> Tensor:
     """Return steps if every pair has a path."""
-    if not steps.numpy().all():
+    if np.count_nonzero(steps.numpy()) < steps.numel():
         pair = (steps == 0).nonzero()[0].tolist()
         _check.refuse("dtw", f"pair {pair} has no path: its costs overflow {dtype}")
     return steps
