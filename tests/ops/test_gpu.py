@@ -2,6 +2,7 @@
 
 import math
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -208,6 +209,36 @@ def test_the_contract_and_second_derivatives_on_a_gpu():
         value = run(x, y)
         found.append((value.detach(), *torch.autograd.grad(value.sum(), (x, y))))
     close(found[1], tuple(t.cpu() for t in found[0]), 1e-12, "compiled")
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="the interpreter repeats nothing")
+def test_repeated_launches_on_another_stream_in_another_thread_and_in_a_graph():
+    torch.manual_seed(0)
+    x, y = torch.randn(3, 9, 3), torch.randn(3, 7, 3)
+    a, b = (t.to(DEVICE).requires_grad_() for t in (x, y))
+
+    def both():
+        value = cpu_soft_dtw.soft_dtw(a, b)
+        found = (value.detach(), *torch.autograd.grad(value.sum(), (a, b)))
+        if not torch.cuda.is_current_stream_capturing():
+            torch.cuda.current_stream().synchronize()
+        return found
+
+    expected = cpu_soft_dtw._soft_dtw_with_grad(x, y, None, None, 1.0, False, *Rules().plain())
+    for call in range(3):
+        close(both(), expected, 1e-4, f"call {call}", scale=1e-2)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        close(both(), expected, 1e-4, "another stream", scale=1e-2)
+    with ThreadPoolExecutor(1) as pool:
+        close(pool.submit(both).result(), expected, 1e-4, "another thread", scale=1e-2)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = both()
+    with torch.no_grad():
+        b.copy_(a[:, :7])
+    graph.replay()
+    expected = cpu_soft_dtw._soft_dtw_with_grad(x, x[:, :7], None, None, 1.0, False, *Rules().plain())
+    close(captured, expected, 1e-4, "graph", scale=1e-2)
 
 
 def test_many_pairs_go_to_lanes_and_few_to_diagonals(monkeypatch):
