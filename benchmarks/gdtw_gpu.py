@@ -1,6 +1,6 @@
 """GDTW on a GPU: checked against the CPU, then timed. Run on a machine with a CUDA device.
 
-    python benchmarks/gdtw_gpu.py [--rows FILE] [--no-lengths]
+    python benchmarks/gdtw_gpu.py [--rows FILE] [--no-lengths] [--tune]
 
 Correct is: on the same grid no pair's objective is more than 1e-4 above the CPU's, every warp is feasible, and the
 gradients are those that the C++ kernel gives at the same solution. A case that is not gets no time.
@@ -202,11 +202,33 @@ def time_length(x: Tensor, y: Tensor) -> dict[str, float]:
     return {name: milliseconds(run, repeats=10) for name, run in runs.items()}
 
 
+def tune() -> None:
+    """Milliseconds of the search's kernels by how many nodes of a row each warp takes."""
+    usual = kernels.NODES_A_WARP
+    for batch, steps in ((16, 256), (4, 512)):
+        x, y = (each.to(DEVICE) for each in signals("walks", batch, steps, 64))
+        found = {}
+        for kernels.NODES_A_WARP in (4, 8, 16, 32):
+            found[kernels.NODES_A_WARP] = search_graph_ms(x, y)
+        print(json.dumps({"case": f"nodes a warp, B {batch}, T {steps}", "search_graph_ms": found}), flush=True)
+    kernels.NODES_A_WARP = usual
+
+
+def search_graph_ms(x: Tensor, y: Tensor) -> float | None:
+    search = kernels._Search.of(*arguments(x, y, 0))
+    search.begin(search.scratch())  # compiles
+    return replayed_or_none(lambda: search.begin(search.scratch()))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=Path, default=Path(__file__).parent / "results" / "gdtw_gpu.jsonl")
     parser.add_argument("--no-lengths", action="store_true", help="leave out GDTW against DTW by length")
+    parser.add_argument("--tune", action="store_true", help="only time the search with more and with fewer warps")
     options = parser.parse_args()
+    if options.tune:
+        tune()
+        return
     short = {"forward_ms": 3.0, "forward_and_backward_ms": 4.0, "peak_mb": 250.0}
     for kind in ("smooth", "walks", "noise"):
         case(kind, 16, 256, 64, short)

@@ -29,6 +29,7 @@ ROW_BYTES = 128 << 20  # room for the rows of all knots; more pairs than fit tak
 MOST_PASSES = 40
 SETTLED, NOT_SEARCHED = 1, 2  # outcomes of polish_kernel
 TILE_NODES: int = TILE.value
+NODES_A_WARP = 16  # of a target row, in bellman_kernel
 
 
 @dataclass(frozen=True)
@@ -155,11 +156,7 @@ class _Search:
             if tape.run(self.x.get_device(), (*addresses, room.data_ptr())):
                 return room
 
-        def launched() -> tuple[Tensor, tuple[Tensor, ...]]:
-            work(room)
-            return room, given
-
-        return record(key, launched)
+        return record(key, lambda: (work(room) or room, given))
 
     def run_more(self, scratch: _Scratch, passes: int) -> None:
         """Two more passes, for pairs whose grid moves on."""
@@ -287,7 +284,7 @@ class _Search:
             (count, 2),
             (scratch.rows, scratch.plan, scratch.state, *self.lengths),
             numbers,
-            lanes // 16,
+            lanes // NODES_A_WARP,
             LENGTHS=given,
             LANES=lanes,
         )
