@@ -104,6 +104,11 @@ def test_additive_attention_in_one_operation_is_that_in_parts(hidden, masked):
     assert torch.autograd.gradcheck(lambda q, w: attention(FeatureMap(q, mask, (5,)), w), (values, u))
     frozen = attention(FeatureMap(values.detach(), mask, (5,)), u)[0]
     assert torch.autograd.grad(frozen.sin().sum(), u)[0].isfinite().all()
+    by_weights = torch.autograd.grad((attention(FeatureMap(values, mask, (5,)), u)[1] ** 3).sum(), inputs)
+    expected = torch.autograd.grad(
+        (Attention.forward(attention, FeatureMap(values, mask, (5,)), u)[1] ** 3).sum(), inputs
+    )
+    torch.testing.assert_close(by_weights, expected)
     assert torch.autograd.gradgradcheck(lambda q, w: attention(FeatureMap(q, mask, (5,)), w)[0], (values, u))
 
 

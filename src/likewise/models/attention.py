@@ -130,7 +130,7 @@ class Additive(Attention):
     def forward(self, found: FeatureMap, u: Tensor) -> tuple[Tensor, Tensor]:
         """The summary (B, C), and the weights (B, 1, P)."""
         plain = type(self) is Additive and self.channels is not None and self.tanh
-        if not plain or torch.is_autocast_enabled(u.device.type) or len(self.inward) > found.values.shape[2]:
+        if not plain or _mixed_precision(u) or len(self.inward) > found.values.shape[2]:
             return super().forward(found, u)  # also with more features than positions: see _project
         wanted = u if self.across is None else u @ self.across.T
         return _Attend.apply(found.values, found.mask, self.inward, wanted, self.outward)  # type: ignore[return-value]
@@ -188,23 +188,26 @@ class _Attend(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         kept = _weigh(values, mask, inward, wanted, outward)
         ctx.save_for_backward(values, mask, inward, wanted, outward, *kept)
+        ctx.set_materialize_grads(False)
         clean, _, weights = kept
         return (weights @ clean.mT)[:, 0], weights
 
     @staticmethod
-    def backward(ctx: Any, by_summary: Tensor, by_weights: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(  # type: ignore[override]
+        ctx: Any, by_summary: Tensor | None, by_weights: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         *given, clean, hidden, weights = ctx.saved_tensors
         if torch.is_grad_enabled():  # to be differentiated once more, from what was given
             clean, hidden, weights = _weigh(*given)
         _, _, inward, _, outward = given
-        slope = by_summary[:, None] @ clean + by_weights  # (B, 1, P)
+        by_summary = torch.zeros_like(clean[..., 0]) if by_summary is None else by_summary
+        slope = by_summary[:, None] @ clean  # (B, 1, P)
+        slope = slope if by_weights is None else slope + by_weights
         slope = weights * (slope - (slope * weights).sum(-1, keepdim=True))  # by the scores; 0 in the padding
-        before = outward.T * slope * (1 - hidden.square())  # by what enters tanh, (B, R, P)
+        before = torch.ops.aten.tanh_backward(outward.T * slope, hidden)  # (B, R, P)
         by_values = None
         if ctx.needs_input_grad[0]:
-            # W1' before + by_summary weights', as one product.
-            left = torch.cat([inward.T.expand(len(clean), -1, -1), by_summary[..., None]], 2)  # (B, C, R + 1)
-            by_values = left @ torch.cat([before, weights], 1)
+            by_values = (by_summary[..., None] * weights).baddbmm_(inward.T.expand(len(clean), -1, -1), before)
         by_inward, by_outward = (before @ clean.mT).sum(0), (slope @ hidden.mT).sum(0)
         return by_values, None, by_inward, before.sum(-1), by_outward
 
@@ -219,6 +222,12 @@ def _weigh(
     if mask is not None:
         scores = scores.masked_fill(~mask[:, None], -torch.inf)
     return clean, hidden, scores.softmax(-1)
+
+
+def _mixed_precision(x: Tensor) -> bool:
+    """Whether products of x are in half precision just now; not every device knows of that."""
+    kind = x.device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def _without_padding(found: FeatureMap) -> Tensor:
