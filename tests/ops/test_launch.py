@@ -275,7 +275,7 @@ def test_a_driver_that_refuses_leaves_it_to_triton(by_address, monkeypatch):
 
 def test_a_tape_wants_an_address_for_every_slot():
     launches = _native.Tape(ctypes.cast(launch_kernel, ctypes.c_void_p).value, 0)
-    with pytest.raises(ValueError, match="three sizes and at most 62 parameters"):
+    with pytest.raises(ValueError, match="three sizes and at most 56 parameters"):
         launches.add(1, (1, 1), 32, 0, [0], [0])
     launches.add(1, (1, 1, 1), 32, 0, [1, -1], [0, 5])
     with pytest.raises(ValueError, match="an address for every slot"):

@@ -114,7 +114,8 @@ class Training:
         self.rate.copy_(self.rates.index_select(0, self.taken)[0])
         self.optimizer.step()
         with torch.no_grad():
-            torch._foreach_lerp_(self.averages, self.parameters, 1 - self.settings.average)
+            for mean, parameter in zip(self.averages, self.parameters, strict=True):
+                mean.lerp_(parameter, 1 - self.settings.average)
         self.losses.index_copy_(0, self.taken, loss.detach()[None])
         self.taken += 1
 
@@ -141,9 +142,13 @@ class Training:
     def validate(self, done: int, seconds: float) -> None:
         """Score the averaged weights after ``done`` steps, keep them if they are the best, and note how it goes."""
         trained = [each.clone() for each in self.parameters]
-        torch._foreach_copy_(self.parameters, self.averages)
+        self._set(self.averages)
         self._validate(done, seconds)
-        torch._foreach_copy_(self.parameters, trained)
+        self._set(trained)
+
+    def _set(self, values: list[Tensor]) -> None:
+        for parameter, value in zip(self.parameters, values, strict=True):
+            parameter.copy_(value)
 
     def _validate(self, done: int, seconds: float) -> None:
         queries, labels, references, reference_labels = self.validation

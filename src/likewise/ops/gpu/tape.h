@@ -19,16 +19,17 @@ using RecordEvent = int (*)(void* event, void* stream);
 class Tape {
 public:
     static constexpr size_t most_parameters = 64;
+    static constexpr size_t hidden = 8;  // null pointers behind a kernel's own: Triton adds two, a later one may add more
 
     Tape(LaunchKernel launch_kernel, RecordEvent record_event)
         : launch_kernel_(launch_kernel), record_event_(record_event) {}
 
     // A parameter is `values[k]` or, if `slots[k]` is not negative, the address given for that slot plus `values[k]`.
-    // Integers of 32 bits are the low half of theirs. Behind them Triton's kernels take up to two null pointers.
+    // Integers of 32 bits are the low half of theirs.
     void add(void* function, std::vector<unsigned> grid, unsigned threads, unsigned shared, std::vector<int> slots,
              std::vector<int64_t> values) {
-        if (grid.size() != 3 || slots.size() != values.size() || slots.size() + 2 > most_parameters)
-            throw std::invalid_argument("a launch with three sizes and at most 62 parameters was expected");
+        if (grid.size() != 3 || slots.size() != values.size() || slots.size() + hidden > most_parameters)
+            throw std::invalid_argument("a launch with three sizes and at most 56 parameters was expected");
         for (int slot : slots) slots_ = std::max(slots_, static_cast<size_t>(slot + 1));
         launches_.push_back({function, std::move(grid), threads, shared, std::move(slots), std::move(values)});
     }
@@ -42,7 +43,7 @@ public:
             int64_t values[most_parameters] = {};
             void* parameters[most_parameters];
             const size_t count = launch.values.size();
-            for (size_t k = 0; k < count + 2; ++k) {
+            for (size_t k = 0; k < count + hidden; ++k) {
                 if (k < count) values[k] = launch.values[k] + (launch.slots[k] < 0 ? 0 : addresses[launch.slots[k]]);
                 parameters[k] = &values[k];
             }
