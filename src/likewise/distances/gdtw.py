@@ -208,8 +208,8 @@ class GDTW(Distance):
         """Bounds (B, M) and slope limits (B, M - 1) of the warps, in the units of time."""
         if knots.shape[1] == 0:
             return None, None, None, None
-        sloped = isinstance(self.slope_min, Tensor) or isinstance(self.slope_max, Tensor)
-        sloped = sloped or self.slope_min > 0 or self.slope_max < math.inf
+        given = self.slope_min, self.slope_max
+        sloped = any(isinstance(slope, Tensor) for slope in given) or given != (0, math.inf)
         if self.band is None and not sloped:
             return None, None, None, None
         duration_x, duration_y = times_x[:, -1:] - times_x[:, :1], knots[:, -1:] - knots[:, :1]  # (B, 1)
