@@ -7,12 +7,9 @@ What is wrong with the data or with an argument's value ends in one line on stde
 import inspect
 import json
 import math
-import os
-import platform
 import sys
 import time
 from enum import StrEnum
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,10 +22,10 @@ from torch import Tensor
 from typer.core import TyperGroup
 
 import likewise as lw
-from likewise import ops
+from likewise.cli_environment import environment
+from likewise.cli_files import read, save, select
 from likewise.data.episodes import Episodes
 from likewise.evaluation.few_shot import few_shot_accuracy
-from likewise.ops.cpu import INSTRUCTION_SET, native
 
 MOST_PRINTED = 10_000  # numbers of a matrix that --json prints
 
@@ -226,7 +223,7 @@ def distance(
     D = chosen.matrix(x, y, progress=_is_terminal()).numpy()
     seconds = time.perf_counter() - start
     if output is not None:
-        _save(output, D)
+        save(output, D)
     small = output is None and D.size <= MOST_PRINTED
     facts = {
         "distance": distance.value,
@@ -272,7 +269,7 @@ def align(
         distance, band=band, gamma=gamma, reg=reg, ground=ground, normalize=normalize, subsequence=subsequence
     )
     first, second = _read_both(a, b, split_a, split_b)
-    x, y = _select(first, item_a, a), _select(first if second is None else second, item_b, b)
+    x, y = select(first, item_a, a), select(first if second is None else second, item_b, b)
     alignment = chosen.align(x, y)
     path = alignment.path(0)
     facts = {
@@ -311,7 +308,7 @@ def fewshot(
     as_json: Json = False,
 ) -> None:
     """Classify sequences from a few examples of each class: mean accuracy of random episodes, with a 95 % interval."""
-    data = _read_data(a, split)
+    data = read(a, split)
     if data.labels is None or data.labels.is_floating_point():
         raise ValueError(f"{a}: holds no classes")
     if other_groups and data.groups is None:
@@ -346,7 +343,7 @@ def info(as_json: Json = False) -> None:
 
     GPU kernels are written in Triton, and are found only where it is installed.
     """
-    facts = _environment()
+    facts = environment()
     if as_json:
         typer.echo(json.dumps(facts))
         return
@@ -382,49 +379,16 @@ def _build(name: StrEnum, **given: Any) -> tuple[lw.Distance, dict[str, Any]]:
     return kind(**options), options
 
 
-def _read(path: Path, split: str | None) -> lw.Batch:
-    return _read_data(path, split).sequences
-
-
-def _read_data(path: Path, split: str | None) -> lw.Dataset:
-    suffix = path.suffix.lower()
-    if suffix not in (".npz", ".ts"):
-        raise ValueError(f"{path}: expected a file that ends in .npz or .ts")
-    if split is not None and suffix != ".npz":
-        raise ValueError(f"{path}: only an .npz file has splits")
-    data = lw.read_npz(path, split=split) if suffix == ".npz" else lw.read_ts(path)
-    if len(data) == 0:
-        raise ValueError(f"{path}: holds no sequences")
-    return data
-
-
 def _read_both(a: Path, b: Path | None, split_a: str | None, split_b: str | None) -> tuple[lw.Batch, lw.Batch | None]:
     """Both files in one type of number; None for the second where it is the first."""
     if b is None and split_b is not None:
         raise typer.BadParameter("--split-b needs B")
-    x = _read(a, split_a)
+    x = read(a, split_a).sequences
     if b is None or (a, split_a) == (b, split_b):
         return x, None
-    y = _read(b, split_b)
+    y = read(b, split_b).sequences
     dtype = torch.promote_types(x.dtype, y.dtype)
     return x.to(dtype), y.to(dtype)
-
-
-def _select(sequences: lw.Batch, item: int, path: Path) -> lw.Batch:
-    if not 0 <= item < len(sequences):
-        raise ValueError(f"{path}: item {item} is out of range; it holds {len(sequences)}, counted from 0")
-    return lw.Batch.from_list([sequences[item]])
-
-
-def _save(path: Path, D: np.ndarray) -> None:
-    """Write under another name first, so that an interrupted run leaves no half file."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "wb") as file:  # given a path, NumPy would append .npz to it
-            np.savez(file, distances=D)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _draw(path: Path, kind: Kind, x: lw.Batch, y: lw.Batch, alignment: lw.Alignment) -> None:
@@ -440,35 +404,6 @@ def _draw(path: Path, kind: Kind, x: lw.Batch, y: lw.Batch, alignment: lw.Alignm
         plot = viz.density if kind is Kind.DENSITY else viz.path
         plot(alignment, ax=figure.subplots())
     figure.savefig(path, dpi=150)
-
-
-def _environment() -> dict[str, Any]:
-    try:
-        triton = metadata.version("triton")
-    except metadata.PackageNotFoundError:
-        triton = None
-    # By their places: importing the GPU modules needs Triton.
-    found = sorted(
-        {path.parent for part in ("reference.py", "gpu*") for path in Path(ops.__path__[0]).glob(f"*/{part}")}
-    )
-    kernels = {
-        folder.name: {
-            "cpu": any(function.startswith(f"{folder.name}_") for function in dir(native)),
-            "gpu": triton is not None and any(folder.glob("gpu*")),
-        }
-        for folder in found
-    }
-    return {
-        "likewise": lw.__version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "torch": torch.__version__,
-        "triton": triton,
-        "simd": INSTRUCTION_SET,
-        "threads": torch.get_num_threads(),
-        "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-        "kernels": kernels,
-    }
 
 
 def _is_terminal() -> bool:
