@@ -132,10 +132,8 @@ def variants(bench: Bench, name: str, count: int, steps: int, channels: int, hid
 
     def both_ways(distances: Callable[[], Tensor]) -> list[Tensor]:
         D = distances()
-        return [
-            D.detach(),
-            *torch.autograd.grad(D.sum(), parameters),
-        ]  # a live history would tie a CUDA graph to its stream
+        # Detached: a live history would tie a CUDA graph to its stream.
+        return [D.detach(), *torch.autograd.grad(D.sum(), parameters)]
 
     def ours() -> list[Tensor]:
         return both_ways(lambda: network.matrix(x)[rows, columns])

@@ -4,7 +4,7 @@
 
 Images: EfficientNet-Lite0 at 96 px, three layers attended. Sequences: a TCN over 128 steps of 9 channels, two layers,
 by 16 hidden features. Attention has 4 % of that step's multiplications; the rest of what it adds is memory: 14 % of one
-core's own time (median of 60 turns), between 4 and 23 % by the clock of a busy machine.
+core's own time (median of 60 turns), 18 % by the clock of a quiet machine, where the bar of 15 % is not met.
 The step is the whole of one: forward, AM-softmax, backward, Adam. The similarity is checked against plain loops first.
 Rows go to benchmarks/results/unseen_classes.jsonl.
 """

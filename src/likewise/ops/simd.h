@@ -86,24 +86,6 @@ template <class T> INLINE V<T> subtract(V<T> a, V<T> b) {
 #endif
 }
 
-// One bit per lane: the sign bits of a comparison's result.
-template <class T> INLINE uint32_t bits_of(I<T> mask) {
-#if defined(__AVX512DQ__)
-    if constexpr (sizeof(T) == 4) return _mm512_movepi32_mask((__m512i)mask);
-    else return _mm512_movepi64_mask((__m512i)mask);
-#elif defined(__AVX2__)
-    if constexpr (sizeof(T) == 4) return _mm256_movemask_ps((__m256)mask);
-    else return _mm256_movemask_pd((__m256d)mask);
-#elif defined(__SSE2__)
-    if constexpr (sizeof(T) == 4) return _mm_movemask_ps((__m128)mask);
-    else return _mm_movemask_pd((__m128d)mask);
-#else
-    uint32_t bits = 0;
-    for (int l = 0; l < W<T>; ++l) bits |= uint32_t(mask[l] & 1) << l;
-    return bits;
-#endif
-}
-
 // Every lane of a takes the one before it; the first takes the last of b.
 template <class T> INLINE V<T> shift(V<T> a, V<T> b) {
 #if defined(__clang__) || __GNUC__ >= 12

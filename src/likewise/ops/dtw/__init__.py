@@ -245,7 +245,7 @@ def _steps_cpu(x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, roo
 
 def _found(steps: Tensor, dtype: torch.dtype) -> Tensor:
     """Return steps if every pair has a path."""
-    if np.count_nonzero(steps.numpy()) < steps.numel():
+    if np.count_nonzero(steps.numpy()) < steps.numel():  # sooner than steps.all(), which a short path notices
         pair = (steps == 0).nonzero()[0].tolist()
         _check.refuse("dtw", f"pair {pair} has no path: its costs overflow {dtype}")
     return steps
