@@ -9,6 +9,9 @@ import torch
 # Without a GPU the Triton kernels run in Triton's interpreter, which must be asked for before they are defined.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# Some virtual machines announce AMX and refuse it: PyTorch's own products of bfloat16 then end the process.
+os.environ.setdefault("DNNL_MAX_CPU_ISA", "AVX512_CORE_BF16")  # read when first needed
+
 torch.set_num_threads(2)  # which kernel runs depends on it: let it be the same on every machine
 
 

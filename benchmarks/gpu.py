@@ -32,14 +32,17 @@ from likewise.ops.soft_dtw import soft_dtw, soft_dtw_matrix
 from likewise.testing import TOLERANCE
 
 DEVICE = "cuda"
+WARM_SECONDS = 0.3
 ROWS: list[dict] = []
 
 
 def milliseconds(work: Callable[[], object], repeats: int = 20, warmup: int = 3) -> float:
-    """Median."""
-    for _ in range(warmup):
+    """Median. A GPU that has been idle, as while kernels are compiled, needs some time at work to run at its speed."""
+    until = time.perf_counter() + WARM_SECONDS
+    while warmup > 0 or time.perf_counter() < until:
         work()
-    torch.cuda.synchronize()
+        torch.cuda.synchronize()
+        warmup -= 1
     found = []
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     for event in (begin, end):  # made by the driver when first recorded

@@ -88,7 +88,8 @@ def test_embed_works_in_chunks_in_eval_mode_without_gradients():
     m.encoder.outward.eval()
     with redirect_stderr(io.StringIO()):
         whole, parts = m.embed(batch()), m.embed(batch(), chunk=3, progress=True)
-    assert whole == parts
+    assert torch.equal(whole.lengths, parts.lengths)
+    torch.testing.assert_close(list(whole), list(parts))  # PyTorch adds up in another order where there are fewer
     assert not whole.values.requires_grad
     assert m.encoder.training
     assert not m.encoder.outward.training
