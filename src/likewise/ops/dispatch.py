@@ -73,12 +73,11 @@ def _nobody_watches(arguments: tuple[Any, ...]) -> bool:
         return False
     if torch._C._get_tracing_state() is not None or peek_interpreter_stack() is not None:
         return False
-    return all(_is_plain(a) for a in arguments if isinstance(a, Tensor))
-
-
-def _is_plain(x: Tensor) -> bool:
-    # A tensor may be kept negated (the imaginary part of a conjugate is): the dispatcher would undo that.
-    return type(x) in _PLAIN and x.layout is torch.strided and not x.is_neg()
+    for a in arguments:  # written out: a generator takes twice as long
+        # A tensor may be kept negated (the imaginary part of a conjugate is): the dispatcher would undo that.
+        if isinstance(a, Tensor) and (type(a) not in _PLAIN or a.layout is not torch.strided or a.is_neg()):
+            return False
+    return True
 
 
 _PLAIN = (Tensor, nn.Parameter)

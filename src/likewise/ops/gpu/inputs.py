@@ -94,8 +94,12 @@ class Answer:
 
     def take(self) -> tuple[bool, bool]:
         """Wait for the kernel, return what it wrote, and be free for the next."""
-        if self._event is not None and not any(self._event.query() for _ in range(QUERIES)):
-            self._event.synchronize()
+        if self._event is not None:
+            for _ in range(QUERIES):
+                if self._event.query():
+                    break
+            else:
+                self._event.synchronize()
         if self._both.value:
             first, second = self.numbers.tolist()
             self._both.value = 0

@@ -87,7 +87,9 @@ def soft_dtw_again(x: object, y: object, gamma: float, ground: GroundCost, rules
     """
     if not isinstance(x, Tensor) or not isinstance(y, Tensor) or not are_plain((x, y)):
         return None
-    if not HAS_TRITON or not _differentiable(x, y) or not (ground is squared_cost or ground is euclidean_cost):
+    if not (x.requires_grad or y.requires_grad) or not torch.is_grad_enabled() or not HAS_TRITON:
+        return None
+    if ground is not squared_cost and ground is not euclidean_cost:
         return None
     return triton_function("soft_dtw.again")(x, y, gamma, ground is euclidean_cost, *rules.plain())
 
