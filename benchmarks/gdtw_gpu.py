@@ -83,7 +83,7 @@ def errors(x: Tensor, y: Tensor) -> dict[str, float]:
 
 
 def relative(found: Tensor, expected: Tensor) -> float:
-    """Largest error, relative to the largest expected number; 0 where there is nothing, as of limits that are absent."""
+    """Largest error, relative to the largest expected number; 0 of nothing, as of limits that are absent."""
     if not expected.numel():
         return float(found.numel())
     return ((found - expected).abs().max() / expected.abs().max().clamp(min=1e-300)).item()

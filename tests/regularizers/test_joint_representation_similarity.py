@@ -2,6 +2,7 @@ import itertools
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from likewise.regularizers import (
     ConcatenatedSimilarity,
@@ -212,7 +213,7 @@ def test_separated_classes_are_not_alike():
     x, labels = torch.randn(6, 2) + 100 * torch.arange(6)[:, None] // 3 * 1.0, torch.arange(6) // 3
     kernel = GaussianMixture(3, bandwidth=1.0)
     assert JointRepresentationSimilarity(kernel)([x, x], labels) < 1e-6
-    assert JointRepresentationSimilarity(kernel)([0 * x, 0 * x], labels) == 1
+    assert JointRepresentationSimilarity(kernel)([0 * x, 0 * x], labels).item() == pytest.approx(1)
 
 
 @pytest.mark.parametrize(("kernel", "naive"), KERNELS, ids=lambda k: getattr(k, "__name__", type(k).__name__))
@@ -247,6 +248,154 @@ def test_rounding_is_no_difference(kernel, scale):
 
     x = scale * (centres + 1e-3 * torch.randn(30, 16, generator=torch.Generator().manual_seed(2)))
     assert JointRepresentationSimilarity(kernel)([x, x, x], labels) < 0.2, "a thousandth is a difference"
+
+
+# ---- Gaussians are one operation
+
+MIXTURES = [
+    None,
+    GaussianMixture(1),
+    GaussianMixture(4),
+    [GaussianMixture(3), GaussianMixture(1, bandwidth=2.0), GaussianMixture(3, bandwidth=0.5)],
+]
+each_mixture = pytest.mark.parametrize("kernels", MIXTURES, ids=["default", "1", "4", "given"])
+
+
+class Count(TorchDispatchMode):
+    """How many operations run."""
+
+    def __init__(self):
+        super().__init__()
+        self.total = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.total += 1
+        return function(*args, **(kwargs or {}))
+
+
+def by_parts(kind, features, labels):
+    """The same value from the joint kernel, whose derivative autograd finds."""
+    found = kind.read(features)
+    return (kind.joint(found) * kind.weights(labels, found[0].dtype)).sum()
+
+
+@each_mixture
+@pytest.mark.parametrize("kind", [*VARIANTS, MarginalSimilarity], ids=lambda kind: kind.__name__)
+def test_gaussians_in_one_operation_are_those_in_parts(kind, kernels):
+    given = [x.requires_grad_() for x in layers()][: 1 if kind is MarginalSimilarity else 3]
+    if isinstance(kernels, list):
+        kernels = kernels[: 1 if kind in (MarginalSimilarity, ConcatenatedSimilarity) else 3]
+    similarity = kind(kernels)
+    value, expected = similarity(given, LABELS), by_parts(similarity, given, LABELS)
+    assert "_JointGaussians" in str(value.grad_fn)
+    assert "_JointGaussians" not in str(expected.grad_fn)
+    torch.testing.assert_close(value, expected)
+    ours, theirs = torch.autograd.grad(3 * value, given), torch.autograd.grad(3 * expected, given)
+    torch.testing.assert_close(ours, theirs)
+    assert all(slope.abs().max() > 1e-3 for slope in ours)
+
+
+def test_the_intra_class_penalty_has_the_slope_of_loops():
+    x = layers()[0].requires_grad_()
+    pairs = [(i, j) for i in range(8) for j in range(8) if i != j and LABELS[i] == LABELS[j]]
+    count = LABELS.bincount()[LABELS]
+    expected = -sum(torch.exp(-(x[i] - x[j]).square().sum() / 2) / (count[i] * (count[i] - 1)) for i, j in pairs)
+    value = IntraClassPenalty()(x, LABELS)
+    assert "_JointGaussians" in str(value.grad_fn)
+    torch.testing.assert_close(torch.autograd.grad(value, x), torch.autograd.grad(expected, x))
+
+
+def test_gaussians_beside_other_kernels_and_of_unlike_counts_go_by_parts():
+    features = [x.requires_grad_() for x in layers()[:2]]
+    for kernels in ([GaussianMixture(), Laplace()], [GaussianMixture(2), GaussianMixture(3)]):
+        assert "_JointGaussians" not in str(JointRepresentationSimilarity(kernels)(features, LABELS).grad_fn)
+
+    class Twice(GaussianMixture):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    one, two = (MarginalSimilarity(kernel)(features[0], LABELS) for kernel in (GaussianMixture(), Twice()))
+    torch.testing.assert_close(two, 2 * one)
+
+
+def test_gaussians_launch_few_operations():
+    # A GPU's step of small batches lasts as long as its launches: by parts there were 260.
+    features = [torch.randn(100, c, requires_grad=True) for c in (64, 32, 51)]
+    labels = torch.arange(100) % 51
+    with Count() as found:
+        JointRepresentationSimilarity()(features, labels).backward()
+    assert found.total <= 64
+
+
+def test_gradients_in_half_and_mixed_precision_and_of_some_layers():
+    single = [x.float() for x in layers()]
+    expected = torch.autograd.grad(
+        JointRepresentationSimilarity()([x.requires_grad_() for x in single], LABELS), single
+    )
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = torch.autograd.grad(JointRepresentationSimilarity()(single, LABELS), single)
+    for found, slope in zip(mixed, expected, strict=True):
+        assert torch.equal(found, slope)
+    half = [x.detach().half().requires_grad_() for x in single]
+    for found, slope in zip(
+        torch.autograd.grad(JointRepresentationSimilarity()(half, LABELS), half), expected, strict=True
+    ):
+        assert found.dtype == torch.float16
+        torch.testing.assert_close(found.float(), slope, rtol=1e-2, atol=2e-4)
+    frozen = [single[0].detach(), single[1], single[2].detach()]
+    torch.testing.assert_close(
+        torch.autograd.grad(JointRepresentationSimilarity()(frozen, LABELS), single[1])[0], expected[1]
+    )
+    double = [single[0].detach().double(), single[1], single[2].double()]
+    value = JointRepresentationSimilarity()(double, LABELS)
+    assert value.dtype == torch.float64
+    assert torch.autograd.grad(value, single[1])[0].dtype == torch.float32
+    assert not JointRepresentationSimilarity()([x.detach() for x in single], LABELS).requires_grad
+
+
+def test_gradients_keep_the_digits_of_large_features():
+    x = layers(dtype=torch.float32)[0] + 1000
+    slopes = []
+    for given in (x, x.double()):
+        given = given.clone().requires_grad_()
+        slopes.append(torch.autograd.grad(MarginalSimilarity()(given, LABELS), given)[0].double())
+    torch.testing.assert_close(slopes[0], slopes[1], rtol=1e-3, atol=1e-6)
+
+
+def test_gradients_of_gaussians_far_apart_are_zero():
+    x = (1e3 * torch.arange(6.0)[:, None]).requires_grad_()
+    for given in ([x], [x, x, x]):
+        value = JointRepresentationSimilarity(GaussianMixture(3, bandwidth=1.0))(given, torch.arange(6))
+        assert value == 0
+        assert (torch.autograd.grad(value, x)[0] == 0).all()
+
+
+@each_mixture
+def test_a_second_derivative(kernels):
+    features = [x.requires_grad_() for x in layers()]
+    features[2] = features[1]  # one layer twice
+    similarity = JointRepresentationSimilarity(kernels)
+    slopes = []
+    for value in (similarity(features, LABELS), by_parts(similarity, features, LABELS)):
+        first = torch.autograd.grad(value.sin(), features[:2], create_graph=True)
+        slopes.append(torch.autograd.grad(sum(slope.square().sum() for slope in first), features[:2]))
+    torch.testing.assert_close(*slopes)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_nothing_waits_and_labels_may_be_on_the_cpu():
+    features = layers()
+    expected = JointRepresentationSimilarity()(features, LABELS)
+    there = [x.cuda().requires_grad_() for x in features]
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        value = JointRepresentationSimilarity()(there, LABELS)
+        slopes = torch.autograd.grad(value, there)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    torch.testing.assert_close(value.cpu(), expected)
+    assert all(slope.is_cuda for slope in slopes)
+    torch.testing.assert_close(JointRepresentationSimilarity()(features, LABELS.cuda()), expected)
 
 
 # ---- Refusals

@@ -103,20 +103,24 @@ class AttendedFeatures(nn.Module):
 
     def forward(self, x: object) -> Tensor:
         """The features (B, out) of images (B, C, H, W), a Batch, or what makes one."""
-        return self.attend(x).features
+        return self._attend(x)[0]
 
     def attend(self, x: object) -> Attended:
         """The features, and where the attention lies."""
+        features, maps, weights = self._attend(x)
+        means = {name: weight.detach().mean(1) for name, weight in weights.items()}  # (B, P)
+        return Attended(features, {name: mean.reshape(-1, *maps[name].shape) for name, mean in means.items()})
+
+    def _attend(self, x: object) -> tuple[Tensor, dict[str, FeatureMap], dict[str, Tensor]]:
+        """The features (B, out), the layers' maps, and the weights of their positions."""
         maps, u = self._maps(x)
+        if len(maps) < len(set(self.layers)):  # a backbone may have nothing to do for an empty batch
+            return u.new_empty(0, self.out), {}, {}
         parts, weights = [], {}
         for name, attention in zip(self.layers, self.attentions, strict=True):
-            if name not in maps:  # a backbone may have nothing to do for an empty batch
-                return Attended(u.new_empty(0, self.out), {})
-            found = maps[name]
-            summary, weight = attention(found, u)
+            summary, weights[name] = attention(maps[name], u)
             parts.append(summary)
-            weights[name] = weight.detach().mean(1).reshape(len(u), *found.shape)
-        return Attended(torch.cat([*parts, u] if self.with_last else parts, 1), weights)
+        return torch.cat([*parts, u] if self.with_last else parts, 1), maps, weights
 
     def _maps(self, x: object) -> tuple[dict[str, FeatureMap], Tensor]:
         """The maps of the layers, and u (B, width)."""
@@ -125,15 +129,15 @@ class AttendedFeatures(nn.Module):
         with captured(op, self.backbone, self.layers) as outputs:
             last = self.backbone(items)
         u = as_map(op, "the backbone", last, lengths, layer=self.backbone).mean()
-        modules = dict(self.backbone.named_modules())
-        found = {}
-        for name in self.layers:
+        found: dict[str, FeatureMap] = {}
+        masks: dict[Any, Tensor | None] = {}
+        for name, layer in find_layers(op, self.backbone, self.layers).items():
             if name not in outputs and len(u):
                 _check.refuse(op, f"the layer {name!r} was not used when the backbone ran")
             if name in outputs:
-                what = f"the layer {name!r}"
                 # Attention puts zeros in the padding itself.
-                found[name] = as_map(op, what, outputs[name], lengths, layer=modules[name], clean=False)
+                what, output = f"the layer {name!r}", outputs[name]
+                found[name] = as_map(op, what, output, lengths, layer=layer, clean=False, masks=masks)
         return found, u
 
     def _probe(self, example: Any) -> tuple[list[int], int]:

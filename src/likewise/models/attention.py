@@ -44,9 +44,7 @@ class Attention(nn.Module):
 
     def weights(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         """Weights of the same shape: 0 in the padding, 1 in all over the real positions."""
-        if mask is not None:
-            scores = scores.masked_fill(~mask[:, None], -torch.inf)
-        return scores.softmax(-1)
+        return _over_real(scores, mask).softmax(-1)
 
     def forward(self, found: FeatureMap, u: Tensor) -> tuple[Tensor, Tensor]:
         """The summary (B, C), and the weights (B, 1, P) or (B, C, P)."""
@@ -55,7 +53,7 @@ class Attention(nn.Module):
         values = _without_padding(found)
         weights = self.weights(self.scores(values, u), found.mask)
         if weights.shape[1] == 1:
-            return (weights @ values.mT)[:, 0], weights
+            return torch.bmm(weights, values.mT).squeeze(1), weights
         return (values * weights).sum(-1), weights
 
 
@@ -85,7 +83,7 @@ class Multiplicative(Attention):
         """S (B, 1, P) for positions (B, C, P) and u (B, W)."""
         wanted = u if self.across is None else u @ self.across.T
         # (W1 q) . u = q . (W1' u): the map is never carried to W features.
-        return (wanted @ self.inward)[:, None] @ positions
+        return torch.bmm((wanted @ self.inward)[:, None], positions)
 
 
 class Additive(Attention):
@@ -190,7 +188,7 @@ class _Attend(torch.autograd.Function):
         ctx.save_for_backward(values, mask, inward, wanted, outward, *kept)
         ctx.set_materialize_grads(False)
         clean, _, weights = kept
-        return (weights @ clean.mT)[:, 0], weights
+        return torch.bmm(weights, clean.mT).squeeze(1), weights
 
     @staticmethod
     def backward(  # type: ignore[override]
@@ -201,14 +199,14 @@ class _Attend(torch.autograd.Function):
             clean, hidden, weights = _weigh(*given)
         _, _, inward, _, outward = given
         by_summary = torch.zeros_like(clean[..., 0]) if by_summary is None else by_summary
-        slope = by_summary[:, None] @ clean  # (B, 1, P)
+        slope = torch.bmm(by_summary[:, None], clean)  # (B, 1, P)
         slope = slope if by_weights is None else slope + by_weights
-        slope = weights * (slope - (slope * weights).sum(-1, keepdim=True))  # by the scores; 0 in the padding
+        slope = torch.ops.aten._softmax_backward_data(slope, weights, -1, weights.dtype)  # by the scores
         before = torch.ops.aten.tanh_backward(outward.T * slope, hidden)  # (B, R, P)
         by_values = None
         if ctx.needs_input_grad[0]:
             by_values = (by_summary[..., None] * weights).baddbmm_(inward.T.expand(len(clean), -1, -1), before)
-        by_inward, by_outward = (before @ clean.mT).sum(0), (slope @ hidden.mT).sum(0)
+        by_inward, by_outward = torch.bmm(before, clean.mT).sum(0), torch.bmm(slope, hidden.mT).sum(0)
         return by_values, None, by_inward, before.sum(-1), by_outward
 
 
@@ -218,10 +216,8 @@ def _weigh(
     """Values without padding (B, C, P), tanh(W1 q + wanted) (B, R, P), and the weights (B, 1, P)."""
     clean = _without_padding(FeatureMap(values, mask, ()))
     hidden = torch.baddbmm(wanted[..., None], inward.expand(len(clean), -1, -1), clean).tanh_()
-    scores = outward @ hidden
-    if mask is not None:
-        scores = scores.masked_fill(~mask[:, None], -torch.inf)
-    return clean, hidden, scores.softmax(-1)
+    scores = torch.bmm(outward.expand(len(clean), -1, -1), hidden)
+    return clean, hidden, _over_real(scores, mask).softmax(-1)
 
 
 def _mixed_precision(x: Tensor) -> bool:
@@ -231,17 +227,27 @@ def _mixed_precision(x: Tensor) -> bool:
 
 
 def _without_padding(found: FeatureMap) -> Tensor:
-    """The map's values (B, C, P) with zeros in the padding."""
-    if found.mask is None:
-        return found.values
-    return torch.where(found.mask[:, None], found.values, found.values.new_zeros(()))  # twice as fast as with 0
+    """The map's values (B, C, P), with zeros in the padding where what it holds could spoil a sum by weights of 0."""
+    values, mask = found.values, found.mask
+    if mask is None:
+        return values
+    # Weights of 0 need no zeros beside them where all squares are finite. A CPU knows that before it could have copied
+    # the map; a GPU would have to wait for the answer.
+    if values.device.type == "cpu" and math.isfinite(torch.linalg.vector_norm(values.detach()).item()):
+        return values
+    return torch.where(mask[:, None], values, values.new_zeros(()))  # twice as fast as with 0
+
+
+def _over_real(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Scores (B, 1 or C, P) with -inf in the padding."""
+    return scores if mask is None else torch.where(mask[:, None], scores, -torch.inf)
 
 
 def _project(weight: Tensor, positions: Tensor) -> Tensor:
     """weight (R, C) times the features (B, C, P) of each position: (B, R, P)."""
     if len(weight) <= positions.shape[2]:
         # Gradients of the weight, one for each item (B, R, C) before they are summed, take no more than the map does.
-        return weight.expand(len(positions), -1, -1) @ positions
+        return torch.bmm(weight.expand(len(positions), -1, -1), positions)
     return nn.functional.linear(positions.mT, weight).mT
 
 

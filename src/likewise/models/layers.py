@@ -38,6 +38,8 @@ class FeatureMap:
 
     def mean(self) -> Tensor:
         """(B, C), the mean over the real positions."""
+        if not self.shape:
+            return self.values.squeeze(-1)
         if self.mask is None:
             return self.values.mean(-1)
         return self.values.sum(-1) / self.mask.sum(-1, keepdim=True)
@@ -78,17 +80,17 @@ def _keep(found: dict[str, Any], name: str) -> Any:
 
 def find_layers(op: str, module: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:
     """The modules inside a module that have these names; an unknown name is refused, with those that are near it."""
-    inside = dict(module.named_modules())
-    inside.pop("")
     found = {}
     for name in names:
         if not isinstance(name, str):
             raise TypeError(f"{op}: expected the name of a layer, got {name!r}")
-        if name not in inside:
-            near = difflib.get_close_matches(name, inside, NAMED, 0.5) or list(inside)[:NAMED]
+        try:
+            found[name] = module.get_submodule(name or "?")  # an empty name would be the module itself
+        except AttributeError:
+            inside = [known for known, _ in module.named_modules() if known]
+            near = difflib.get_close_matches(name, inside, NAMED, 0.5) or inside[:NAMED]
             mend = f"; near it are {', '.join(near)}" if near else "; there are none"
             _check.refuse(op, f"{type(module).__name__} has no layer {name!r}{mend}")
-        found[name] = inside[name]
     return found
 
 
@@ -100,6 +102,7 @@ def as_map(
     *,
     layer: nn.Module | None = None,
     clean: bool = True,
+    masks: dict[Any, Tensor | None] | None = None,
 ) -> FeatureMap:
     """What a layer gave, as a FeatureMap.
 
@@ -108,19 +111,19 @@ def as_map(
     lengths: (B,), real steps of the sequences that the encoder was given; None if every step is. Then (sum of lengths,
         C) are real frames only, one sequence after the other, as FrameMLP has them inside.
     clean: put zeros in the padding; otherwise it holds what the layer gave, for those who never look there.
+    masks: those of maps of the same lengths, to be used again; new ones are added.
     """
     if isinstance(output, (tuple, list)) and not isinstance(output, PackedSequence) and output:
         output = output[0]
     if isinstance(output, PackedSequence):
         output = Batch.from_packed(output)
     if isinstance(output, Batch):
-        output, lengths = output.values, output.lengths
+        output, lengths, masks = output.values, output.lengths, None
     if not isinstance(output, Tensor) or output.ndim not in (2, 3, 4):
         got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         _check.refuse(op, f"{name} gives {got}; expected (B, C, H, W), (B, T, C) or (B, C)")
     if output.ndim == 4:
         return FeatureMap(output.flatten(2), None, tuple(output.shape[2:]))
-    full = lengths is None or bool((lengths == lengths.max()).all() if len(lengths) else True)
     if output.ndim == 2:
         if lengths is None or not len(lengths) or len(output) != int(lengths.sum()):
             return FeatureMap(output[..., None], None, ())
@@ -128,12 +131,24 @@ def as_map(
         layer = None
     values = output if isinstance(layer, CHANNELS_FIRST) else output.mT  # (B, C, T)
     steps = values.shape[2]
-    if lengths is None or (full and len(lengths) and int(lengths[0]) == steps):
+    masks, key = {} if masks is None else masks, (steps, values.device)
+    if lengths is not None and key not in masks:
+        masks[key] = _mask(op, name, values, lengths)
+    mask = masks.get(key)
+    if mask is None:
         return FeatureMap(values, None, (steps,))
-    if len(lengths) != len(values) or (len(lengths) and int(lengths.max()) > steps):
-        _check.refuse(op, f"{name} gives {steps} steps, which does not go with lengths up to {int(lengths.max())}")
-    mask = (torch.arange(steps) < lengths[:, None]).to(values.device)  # (B, T)
     return FeatureMap(torch.where(mask[:, None], values, 0) if clean else values, mask, (steps,))
+
+
+def _mask(op: str, name: str, values: Tensor, lengths: Tensor) -> Tensor | None:
+    """(B, T), True where a step of values (B, C, T) is real; None where all are."""
+    steps = values.shape[2]
+    shortest, longest = (int(each) for each in lengths.aminmax()) if len(lengths) else (0, 0)
+    if len(lengths) != len(values) or longest > steps:
+        _check.refuse(op, f"{name} gives {steps} steps, which does not go with lengths up to {longest}")
+    if shortest == steps:
+        return None
+    return (torch.arange(steps) < lengths[:, None]).to(values.device, non_blocking=values.is_cuda)
 
 
 def read_items(op: str, x: object) -> tuple[Any, Tensor | None]:

@@ -1,5 +1,6 @@
 """What regularisers of features take, checked."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,20 +11,21 @@ from likewise import _check
 
 
 def read_features(op: str, features: object) -> list[Tensor]:
-    """Features (B, C_l) of several layers, in float32 or better; one tensor is one layer."""
+    """Features (B, C_l) of several layers, all in float32, or in float64; one tensor is one layer."""
     layers = [features] if isinstance(features, Tensor) else features
     if not isinstance(layers, Sequence) or not layers:
         raise TypeError(f"{op}: expected features of shape (B, C), or a list of them, got {type(features).__name__}")
-    found = []
+    found: list[Tensor] = []
     for i, given in enumerate(layers):
         layer = _check.is_tensor(op, f"features[{i}]", given)
         if layer.ndim != 2:
             mend = "; average over its positions first" if layer.ndim > 2 else ""
             _check.refuse(op, f"expected features[{i}] of shape (B, C), got {tuple(layer.shape)}{mend}")
-        if len(layer) != len(layers[0]):
-            _check.refuse(op, f"features[{i}] has {len(layer)} rows, features[0] has {len(layers[0])}")
-        found.append(layer.to(torch.promote_types(layer.dtype, torch.float32)))
-    return found
+        found.append(layer)
+        if len(layer) != len(found[0]):
+            _check.refuse(op, f"features[{i}] has {len(layer)} rows, features[0] has {len(found[0])}")
+    kind = functools.reduce(torch.promote_types, {layer.dtype for layer in found}, torch.float32)
+    return [layer.to(kind) for layer in found]
 
 
 def read_labels(op: str, labels: Any, features: Tensor) -> Tensor:
@@ -35,7 +37,7 @@ def read_labels(op: str, labels: Any, features: Tensor) -> Tensor:
         )
     if len(features) and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
         raise TypeError(f"{op}: expected labels to be integers, got {tensor.dtype}")
-    return tensor.detach().to(features.device, torch.int64)
+    return tensor.to(features.device, torch.int64, non_blocking=features.is_cuda)
 
 
 def full_precision(x: Tensor) -> torch.autocast:

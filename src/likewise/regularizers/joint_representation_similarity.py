@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from likewise import _check
-from likewise.regularizers._inputs import full_precision, mean_of_pairs, read_features, read_labels
+from likewise.regularizers._inputs import full_precision, read_features, read_labels
+from likewise.regularizers._joint_gaussians import are_gaussians, joint_gaussians
 from likewise.regularizers.kernels import GaussianMixture
 
 Kernel = Callable[[Tensor], Tensor]
@@ -47,10 +48,22 @@ class JointRepresentationSimilarity(nn.Module):
 
     def forward(self, features: Tensor | Sequence[Tensor], labels: object) -> Tensor:
         """The similarity, a scalar, of features (B, C_l) of items of classes labels (B,)."""
-        layers = read_features(self.name, features)
-        classes = read_labels(self.name, labels, layers[0])
+        layers = self.read(features)
+        weights = self.weights(read_labels(self.name, labels, layers[0]), layers[0].dtype)
+        kernels = self._for(len(layers))
         with full_precision(layers[0]):
-            return self.value(self.joint(layers), classes)
+            if are_gaussians(kernels):
+                return joint_gaussians(layers, kernels, weights)
+            return (self.joint(layers) * weights).sum()
+
+    def read(self, features: Tensor | Sequence[Tensor]) -> list[Tensor]:
+        """The layers (B, C_l) whose kernels are multiplied."""
+        return read_features(self.name, features)
+
+    def weights(self, labels: Tensor, dtype: torch.dtype) -> Tensor:
+        """What each cell (B, B) of the joint kernel counts: the same for all ordered pairs of different classes."""
+        different = labels[:, None] != labels
+        return different / different.sum(dtype=dtype).clamp(min=1)
 
     def joint(self, layers: Sequence[Tensor]) -> Tensor:
         """The product (B, B) of the layers' kernels."""
@@ -62,10 +75,6 @@ class JointRepresentationSimilarity(nn.Module):
             found = cells if found is None else found * cells
         assert found is not None
         return found
-
-    def value(self, joint: Tensor, labels: Tensor) -> Tensor:
-        """The mean of a joint kernel (B, B) over ordered pairs of different classes."""
-        return mean_of_pairs(joint, labels[:, None] != labels)
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""
@@ -97,11 +106,12 @@ class MarginalSimilarity(JointRepresentationSimilarity):
         tensor(0.3679)
     """
 
-    def forward(self, features: Tensor | Sequence[Tensor], labels: object) -> Tensor:
-        """The similarity, a scalar, of features (B, C) of items of classes labels (B,)."""
-        if not isinstance(features, Tensor) and len(features) != 1:
-            _check.refuse(self.name, f"expected features of one layer, got {len(features)}")
-        return super().forward(features, labels)
+    def read(self, features: Tensor | Sequence[Tensor]) -> list[Tensor]:
+        """The one layer (B, C)."""
+        found = super().read(features)
+        if len(found) != 1:
+            _check.refuse(self.name, f"expected features of one layer, got {len(found)}")
+        return found
 
 
 class ConcatenatedSimilarity(JointRepresentationSimilarity):
@@ -115,9 +125,9 @@ class ConcatenatedSimilarity(JointRepresentationSimilarity):
         tensor(0.3679)
     """
 
-    def joint(self, layers: Sequence[Tensor]) -> Tensor:
-        """The kernel (B, B) of all features."""
-        return super().joint([torch.cat(list(layers), 1)])
+    def read(self, features: Tensor | Sequence[Tensor]) -> list[Tensor]:
+        """All features, as one layer (B, C_1 + ... + C_L)."""
+        return [torch.cat(super().read(features), 1)]
 
 
 class JointMeanDiscrepancy(JointRepresentationSimilarity):
@@ -135,19 +145,15 @@ class JointMeanDiscrepancy(JointRepresentationSimilarity):
         tensor(-1.2642)
     """
 
-    def value(self, joint: Tensor, labels: Tensor) -> Tensor:
-        """Minus the mean discrepancy, by sums over classes of the joint kernel (B, B)."""
-        if not len(labels):
-            return joint.sum()
-        # Every item stands for its class: means over its members, (B, B) whatever the number of classes.
-        same = (labels[:, None] == labels).to(joint.dtype)
-        count = same.sum(1)
-        means = (same @ joint @ same) / (count[:, None] * count)  # of class of i and class of j
-        own = means.diagonal()
-        apart = own[:, None] + own - 2 * means
-        # Each pair of classes (I, J) is met n_I n_J times.
-        weight = (1 - same) / (count[:, None] * count)
-        return -(apart * weight).sum() / weight.sum().clamp(min=1)
+    def weights(self, labels: Tensor, dtype: torch.dtype) -> Tensor:
+        """What each cell (B, B) of the joint kernel counts in minus the mean discrepancy, which is linear in it."""
+        same = (labels[:, None] == labels).to(dtype)
+        count = same.sum(1)  # n_i, items of the class of i
+        classes = (1 / count).sum().round()
+        pairs = (classes * (classes - 1)).clamp(min=1)
+        # Of n classes with means m_IJ of the kernel, it is (sum over I != J of m_IJ - (n - 1) sum over I of m_II) times
+        # 2 / (n (n - 1)), and in m_IJ each cell counts 1 / (n_i n_j).
+        return 2 * (1 - classes * same) / (pairs * count[:, None] * count)
 
 
 class IntraClassPenalty(nn.Module):
@@ -167,9 +173,8 @@ class IntraClassPenalty(nn.Module):
         if len(layers) != 1:
             _check.refuse("IntraClassPenalty", f"expected features of one layer, got {len(layers)}")
         classes = read_labels("IntraClassPenalty", labels, layers[0])
+        pairs = (classes[:, None] == classes).fill_diagonal_(False)
+        mates = pairs.sum(1, keepdim=True, dtype=layers[0].dtype)  # n - 1
+        weights = pairs / -(mates * (mates + 1)).clamp(min=1)  # n (n - 1) ordered pairs
         with full_precision(layers[0]):
-            cells = GaussianMixture(1, bandwidth=2.0)(layers[0])
-        pairs = (classes[:, None] == classes) & ~torch.eye(len(cells), dtype=torch.bool, device=cells.device)
-        mates = pairs.sum(1, keepdim=True)  # n - 1
-        share = (mates * (mates + 1)).clamp(min=1)  # n (n - 1) ordered pairs
-        return -(cells / share).masked_fill(~pairs, 0).sum()
+            return joint_gaussians(layers, [GaussianMixture(1, bandwidth=2.0)], weights)

@@ -29,14 +29,18 @@ class GaussianMixture(nn.Module):
         self.count = _check.whole("GaussianMixture", "count", count, most=64)
         self.bandwidth = None if bandwidth is None else _check.positive("GaussianMixture", "bandwidth", bandwidth)
 
+    @property
+    def factors(self) -> list[float]:
+        """The bandwidths, in units of b."""
+        return [2.0 ** (i - self.count // 2) for i in range(self.count)]
+
     def forward(self, x: Tensor) -> Tensor:
         """The kernel (B, B) of features x (B, C)."""
         apart = squared_distances(x)
         middle = self.bandwidth
         if middle is None:
-            middle = mean_off_diagonal(apart, x.detach().square().sum(1).mean() * _last_digits(x) ** 2)
-        powers = range(-(self.count // 2), self.count - self.count // 2)
-        kernels = [(apart / (-middle * 2.0**power)).exp() for power in powers]
+            middle = mean_off_diagonal(apart, x.detach().square().sum(1).mean() * least_difference(x) ** 2)
+        kernels = [(apart / (-middle * factor)).exp() for factor in self.factors]
         return kernels[0] if self.count == 1 else torch.stack(kernels).mean(0)
 
 
@@ -61,7 +65,7 @@ class Laplace(nn.Module):
         apart = torch.cdist(x, x, p=1)
         width = self.bandwidth
         if width is None:
-            width = mean_off_diagonal(apart, x.detach().abs().sum(1).mean() * _last_digits(x))
+            width = mean_off_diagonal(apart, x.detach().abs().sum(1).mean() * least_difference(x))
         return (apart / -width).exp()
 
 
@@ -109,13 +113,16 @@ class MomentGenerating(nn.Module):
 
 
 def mean_off_diagonal(apart: Tensor, least: Tensor) -> Tensor:
-    """The mean of apart (B, B), 0 on its diagonal, over different items, or what is ``least``; no gradient, never 0."""
-    count = len(apart)
+    """The mean of apart (..., B, B), 0 on the diagonal, over different items, or what is ``least`` (...).
+
+    It has no gradient and is never 0.
+    """
+    count = apart.shape[-1]
     kind = torch.finfo(apart.dtype)
-    mean = apart.detach().sum() / max(1, count * (count - 1))
+    mean = apart.detach().sum((-2, -1)) / max(1, count * (count - 1))
     return mean.maximum(least).clamp(min=kind.tiny / kind.eps)  # smaller ones have no digits, and no inverse
 
 
-def _last_digits(x: Tensor) -> float:
+def least_difference(x: Tensor) -> float:
     """How far two numbers may be apart, relative to their size, and still be one number with six bits of rounding."""
     return 64 * torch.finfo(x.dtype).eps
