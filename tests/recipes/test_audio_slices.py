@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from likewise.recipes import audio_features
-from likewise.recipes.audio_slices import SCALES, read_slices
+from likewise.recipes.audio_slices import SCALES, held_out, read_slices
 from tests.recipes.audio_problem import PERFORMANCE, SCORE, STEP, WIDTHS, write_split
 
 
@@ -33,6 +33,14 @@ def test_slices_are_cut_where_the_file_says(tmp_path, feature):
     np.testing.assert_allclose(found.changes[0], truth[: found.lengths[0], 0], atol=1e-6)
     assert found.score_times[1].item() == pytest.approx(STEP)
     assert len(found[1:]) == 2
+
+
+def test_held_out_slices_share_no_score(tmp_path):
+    write_split(tmp_path, "train", pieces=5, slices=6)
+    rest, apart = held_out(read_slices(tmp_path, "train", "chroma"))
+    assert (len(rest), len(apart)) == (4, 2)
+    assert set(apart.pieces.tolist()) == {1, 4}
+    assert set(rest.pieces.tolist()) == {0, 2, 3}
 
 
 def test_bad_files_are_refused(tmp_path):

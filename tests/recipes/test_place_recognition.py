@@ -204,6 +204,48 @@ def test_a_step_against_the_gradient_lowers_the_loss(parts, method):
     assert loss(settings, place_recognition.sequences(network, parts["train"], index)) < before
 
 
+def test_new_queries_are_true(parts):
+    class Mark(torch.nn.Module):
+        def forward(self, images):
+            return images[:, 0, 0, :3].sort(1).values  # says which image it was, mirrored or not
+
+    train, index, generator = parts["train"], torch.arange(3), torch.Generator().manual_seed(0)
+    winter = torch.arange(float(len(train.winter)))[:, None, None, None].expand(-1, 1, 8, 16)
+    marked = replace(train, winter=winter, summer=winter)
+    found = [
+        place_recognition.sequences(Mark(), marked, index, generator, redraw=redraw) for redraw in (True, True, False)
+    ]
+    for pairs in found:
+        assert torch.equal(pairs.query[..., 0] - pairs.reference[:, :1, 0], pairs.truth)
+        assert (pairs.truth <= 24).all()
+        assert (pairs.truth.diff(dim=1) >= 1).all()
+    assert not torch.equal(found[0].truth, found[1].truth)
+    assert torch.equal(found[2].truth, train.truth[index])
+
+
+def test_the_triplet_loss_is_added(parts):
+    def loss(weight):
+        generator = torch.Generator().manual_seed(0)
+        return place_recognition.tuning_loss(
+            small(triplet=weight), encoder(), parts["train"], torch.arange(3), generator
+        ).item()
+
+    plain, once, twice = loss(0.0), loss(1.0), loss(2.0)
+    assert once > plain
+    assert twice - plain == pytest.approx(2 * (once - plain), rel=1e-4)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_the_last_layer_may_be_tuned_alone(parts, last, monkeypatch):
+    falling = iter(range(100, 0, -1))
+    monkeypatch.setattr(place_recognition, "validation", lambda *_: float(next(falling)))
+    base, tuned = encoder(), encoder()
+    place_recognition.learn(tuned, small(last=last, epochs=1), 1, parts["train"].thinned(20), parts["val"], None)
+    same = [torch.equal(a, b) for a, b in zip(base.blocks.parameters(), tuned.blocks.parameters(), strict=True)]
+    assert same == [last] * 4
+    assert not torch.equal(base.outward.weight, tuned.outward.weight)
+
+
 def test_tuning_goes_on_where_it_stopped(parts, tmp_path):
     state, three = tmp_path / "state.safetensors", tuple(parts[split].thinned(20) for split in SPLITS)
     whole = place_recognition.run(small(lr=1e-2), 1, encoder(), three, None)[1]

@@ -47,17 +47,55 @@ def test_the_best_round_is_kept_and_patience_ends_the_rest():
     assert torch.equal(point.at, before)
 
 
-def test_it_goes_on_in_the_middle_of_an_epoch(tmp_path):
+def test_the_averaged_weights_are_validated_and_left():
+    point, weights, validated = Point(), [], []
+
+    def loss(index, generator):
+        weights.append(point.at.item())  # of the step before
+        return (point.at - 1).square()
+
+    def validate():
+        validated.append(point.at.item())
+        return -float(len(validated))
+
+    tune(point, loss, validate, items=6, epochs=2, batch_size=2, lr=0.1, seed=0, average=0.75)
+    mean = 0.0
+    for weight in weights[1:4]:  # the three steps of the first epoch
+        mean = 0.75 * mean + 0.25 * weight
+    assert validated[:2] == pytest.approx([0.0, mean])
+    assert point.at.item() == validated[2]
+    assert weights == sorted(weights)  # validation gave the weights themselves back
+
+
+def test_frozen_weights_stay():
+    point = Point()
+    point.still = nn.Parameter(torch.ones(()), requires_grad=False)
+    tune(
+        point,
+        lambda *_: (point.at - point.still).square(),
+        lambda: 0.0,
+        items=4,
+        epochs=1,
+        batch_size=2,
+        lr=0.1,
+        seed=0,
+    )
+    assert point.at.item() > 0
+    assert point.still.item() == 1
+
+
+@pytest.mark.parametrize("average", [0.0, 0.8])
+def test_it_goes_on_in_the_middle_of_an_epoch(tmp_path, average):
     def stopped():
         if not left:
             raise KeyboardInterrupt
         return left.pop()
 
-    state, whole = tmp_path / "state.safetensors", learn(checks=2)
+    state, whole = tmp_path / "state.safetensors", learn(checks=2, average=average)
     left = whole[1].validation[1::-1]
     with pytest.raises(KeyboardInterrupt):  # in the second round, so that the first is kept
-        learn(checks=2, state=state, validate=stopped)
-    point, curves = learn(checks=2, state=state)
+        learn(checks=2, state=state, validate=stopped, average=average)
+    point, curves = learn(checks=2, state=state, average=average)
     assert torch.equal(point.at, whole[0].at)
     assert curves.losses == whole[1].losses
     assert curves.validation == whole[1].validation

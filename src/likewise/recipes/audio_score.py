@@ -1,8 +1,9 @@
 """Audio-to-score alignment: Table 1 of "Deep declarative dynamic time warping" (Xu et al., ICLR 2023).
 
-    python -m likewise.recipes.audio_score --features cqt,chroma --seeds 3 --out results/audio_score.jsonl
+    python -m likewise.recipes.audio_score --features cqt,chroma --first-seed 4 --out results/audio_score.jsonl
     python -m likewise.recipes.audio_score --features cqt --methods base_gdtw,decdtw --plot slice.png
     python -m likewise.recipes.audio_score --features mel --mel-dir FOLDER      # after likewise.recipes.audio_features
+    python -m likewise.recipes.audio_score --features chroma --validate      # on training scores that are left out
     python -m likewise.recipes.audio_score --report one.jsonl --report other.jsonl      # a table of earlier runs
 
 A slice of a score, 256 frames of 46 ms, is aligned with a longer slice of a performance that contains it. Six methods:
@@ -13,10 +14,15 @@ lowers TimeErr through GDTW's warp, and is aligned with GDTW. All alignments mat
 performance. Scores are TimeErr and TimeDev in milliseconds, mean and median over the test slices.
 
 The protocol. Everything is chosen by the mean TimeErr of the validation slices, and the test slices are scored once, at
-the end of a run: GDTW's regularisation to learn with, of the features as they are; the epoch of the learned ones, and
-when to stop (six epochs without a better one, at most 20, for every method alike); and the regularisation once more, of
-the learned ones at that epoch, which the paper leaves as it was. That last choice was added after test scores of seed 0
-had been seen, so seed 0 is no clean test: seeds from 1 on are.
+the end of a run: GDTW's regularisation, of the features as they are; the epoch of the learned ones, and when to stop
+(six epochs without a better one, at most 20, for every method alike); and the regularisation once more, of the learned
+ones at that epoch, which the paper leaves as it was. Either time the least is taken whose error is within 2 % of the
+best: too stiff a warp makes single slices slip by seconds, and few validation slices show where that begins. For the
+same reason decdtw learns at half the regularisation of the features as they are. With --validate the test slices are
+not read: a third of the training scores is left out, and scored in their place.
+
+These choices were made on the validation slices and on the scores that --validate leaves out, but after test scores of
+seeds 0 to 3 with earlier settings had been seen: seeds from 4 on are to be used, and the test slices are not quite new.
 
 Departures: batches of 20 at the learning rate of the published code, 5e-4, for all but dilate, which keeps the paper's
 5 and 1e-4 (with the others its validation error on the CQT rises at once) but not its 300 epochs.
@@ -43,7 +49,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 import likewise as lw
-from likewise.recipes.audio_slices import SPLITS, WIDTHS, Slices, read_slices
+from likewise.recipes.audio_slices import WIDTHS, Slices, held_out, read_slices
 from likewise.recipes.common import emit, spread
 from likewise.recipes.tuning import tune
 
@@ -51,6 +57,8 @@ BASE = ("base_dtw", "base_gdtw")
 LEARNED = ("softdtw", "along_gt", "dilate", "decdtw")
 CONTINUOUS = ("base_gdtw", "decdtw")  # aligned with GDTW, the others with DTW
 REGS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.3)
+SLACK = 0.02  # by how much more TimeErr a lower regularisation is chosen
+SLIP = 100  # milliseconds of TimeErr, from which a slice counts as one that slipped
 AT_ONCE = 512  # slices aligned at once when nothing is learned
 
 
@@ -60,8 +68,9 @@ class Settings:
 
     feature: str = "cqt"
     method: str = "decdtw"
-    reg: float = 0.1  # of GDTW while learning
+    reg: float = 0.1  # of GDTW
     choose_reg: bool = True  # once more, for the learned features
+    relax: float = 0.5  # share of the regularisation that is left while learning, if it is chosen again
     grid: int = 563  # GDTW's nodes for each knot, twice the frames: the paper's 512 made to fit the times
     gamma: float = 1.0  # of soft-DTW
     alpha: float = 0.0  # of DILATE: its shape does not count
@@ -86,6 +95,12 @@ def main(
     patience: Annotated[int | None, typer.Option(help="Epochs without a better one; by default 6.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="By default 20, and 5 of dilate.")] = None,
     lr: Annotated[float | None, typer.Option(help="By default 5e-4, and 1e-4 of dilate.")] = None,
+    relax: Annotated[
+        float | None, typer.Option(help="Share of the regularisation while learning; by default 0.5.")
+    ] = None,
+    validate: Annotated[
+        bool, typer.Option(help="Score a third of the training scores, left out, not the test.")
+    ] = False,
     items: Annotated[int | None, typer.Option(help="Use every n-th slice only, so that about so many train.")] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Holds audio/; else $LIKEWISE_DATA.")] = None,
     mel_dir: Annotated[Path | None, typer.Option(help="Holds the _mel.npz files; else where the others are.")] = None,
@@ -102,13 +117,13 @@ def main(
     chosen = named("feature", features, tuple(WIDTHS)), named("method", methods, BASE + LEARNED)
     source = (data_dir or Path(os.environ.get("LIKEWISE_DATA", "."))) / "audio"
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    asked = {"epochs": epochs, "patience": patience, "batch_size": batch_size, "lr": lr}
+    asked = {"epochs": epochs, "patience": patience, "batch_size": batch_size, "lr": lr, "relax": relax}
     asked = {name: value for name, value in asked.items() if value is not None}
     lines: list[dict] = []
     for feature in chosen[0]:
-        train, val, test = (
-            thinned(read_slices(source, split, feature, mel_folder=mel_dir), items).to(device) for split in SPLITS
-        )
+        train, val = (read_slices(source, split, feature, mel_folder=mel_dir) for split in ("train", "val"))
+        train, test = held_out(train) if validate else (train, read_slices(source, "test", feature, mel_folder=mel_dir))
+        train, val, test = (thinned(part, items).to(device) for part in (train, val, test))
         settings = Settings(feature)
         if reg is not None:
             settings = replace(settings, reg=reg, choose_reg=False)
@@ -121,8 +136,8 @@ def main(
                     None if folder is None or seed is None else folder / f"{feature}, {method}, seed {seed}.safetensors"
                 )
                 encoders, line = run(row, seed, train, val, test, state=kept)
-                lines.append(line)
-                emit(line, out)
+                lines.append(line | {"validate": validate})
+                emit(lines[-1], out)
                 if plot is not None and method == "decdtw" and seed == first_seed:
                     after = replace(row, reg=line.get("reg_chosen", row.reg))
                     draw(plot.with_stem(f"{plot.stem}_{feature}"), (row, after), encoders, test)
@@ -154,7 +169,8 @@ def run(
         assert seed is not None  # of a learned method
         torch.manual_seed(seed)
         encoders = Encoders(train.score.shape[2], settings.hidden).to(train.score.device)
-        line |= learn(encoders, settings, seed, train, val, state)
+        relaxed = replace(settings, reg=settings.reg * (settings.relax if settings.choose_reg else 1))
+        line |= learn(encoders, relaxed, seed, train, val, state)
         if settings.method in CONTINUOUS and settings.choose_reg:
             settings = replace(settings, reg=best_reg(settings, encoders, val))
             line |= {"reg_chosen": settings.reg, "val_time_err_chosen": validation(settings, encoders, val)}
@@ -162,6 +178,7 @@ def run(
     line |= {
         "time_err": float(error.mean()),
         "time_err_median": float(error.median()),
+        "slips": int((error > SLIP).sum()),
         "time_dev": float(deviation.mean()),
         "time_dev_median": float(deviation.median()),
         "wall_time": time.perf_counter() - start,
@@ -261,9 +278,12 @@ def validation(settings: Settings, encoders: nn.Module, val: Slices) -> float:
 
 
 def best_reg(settings: Settings, encoders: nn.Module, val: Slices) -> float:
-    """GDTW's regularisation with the least mean TimeErr on the validation slices."""
-    rows = [replace(settings, method="decdtw", reg=reg) for reg in REGS]
-    return min(rows, key=lambda row: validation(row, encoders, val)).reg
+    """GDTW's least regularisation with a mean TimeErr on the validation slices that is almost the least of all.
+
+    More of it lowers the error of most slices by little, until the first ones slip: the near side of that is safer.
+    """
+    found = {reg: validation(replace(settings, method="decdtw", reg=reg), encoders, val) for reg in REGS}
+    return min(reg for reg, error in found.items() if error <= (1 + SLACK) * min(found.values()))
 
 
 def time_penalty(slices: Slices) -> Tensor:
@@ -326,7 +346,8 @@ def read_lines(files: list[Path], names: tuple[str, ...]) -> list[dict]:
 def print_table(lines: list[dict]) -> None:
     """Print the paper's Table 1: means and deviations of the seeds, medians over the slices in brackets."""
     features = sorted({line["feature"] for line in lines}, key=list(WIDTHS).index)
-    table = Table(title="Audio-to-score alignment, ms: mean over the test slices ± deviation over seeds (median)")
+    where = "held-out" if lines and lines[0].get("validate") else "test"
+    table = Table(title=f"Audio-to-score alignment, ms: mean over the {where} slices ± deviation over seeds (median)")
     table.add_column("method")
     table.add_column("seeds", justify="right")
     for feature in features:

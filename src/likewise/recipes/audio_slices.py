@@ -28,6 +28,7 @@ class Slices:
     score_times: (Ts,). performance_times: (Tp,).
     changes: (N, K), the change points, times of the score. truth: (N, K), where the performance has them.
     lengths: (N,), how many change points of each slice are real.
+    pieces: (N,), the number of each slice's score among those of the file.
     """
 
     score: Tensor
@@ -37,13 +38,14 @@ class Slices:
     changes: Tensor
     truth: Tensor
     lengths: Tensor
+    pieces: Tensor
 
     def __len__(self) -> int:
         return len(self.score)
 
     def __getitem__(self, index: slice | Tensor) -> "Slices":
-        """Some of the slices, by an index on the CPU; the lengths stay there."""
-        of_lengths = index
+        """Some of the slices, by an index on the CPU; the lengths and the pieces stay there."""
+        at_home = index
         if isinstance(index, Tensor):
             index = index.to(self.score.device)  # once for all: a copy back would wait for the device
         return Slices(
@@ -53,13 +55,16 @@ class Slices:
             self.performance_times,
             self.changes[index],
             self.truth[index],
-            self.lengths[of_lengths],
+            self.lengths[at_home],
+            self.pieces[at_home],
         )
 
     def to(self, device: str) -> "Slices":
-        """All of it on a device, but for the lengths."""
-        moved = {name: value.to(device) for name, value in vars(self).items() if name != "lengths"}
-        return Slices(**moved, lengths=self.lengths)
+        """All of it on a device, but for the lengths and the pieces."""
+        at_home = {"lengths": self.lengths, "pieces": self.pieces}
+        return Slices(
+            **at_home, **{name: value.to(device) for name, value in vars(self).items() if name not in at_home}
+        )
 
 
 def read_slices(folder: Path, split: str, feature: str, *, mel_folder: Path | None = None) -> Slices:
@@ -76,6 +81,12 @@ def read_slices(folder: Path, split: str, feature: str, *, mel_folder: Path | No
         return _cut(arrays, feature)
     except (IndexError, ValueError, TypeError) as error:
         raise ValueError(f"{path}: its slices do not fit its features: {error}") from error
+
+
+def held_out(slices: Slices, every: int = 3) -> tuple[Slices, Slices]:
+    """The slices in two parts that share no score: the second has every third score."""
+    apart = torch.isin(slices.pieces, slices.pieces.unique()[1::every])
+    return slices[(~apart).nonzero()[:, 0]], slices[apart.nonzero()[:, 0]]
 
 
 def _cut(arrays: dict[str, np.ndarray], feature: str) -> Slices:
@@ -108,6 +119,7 @@ def _cut(arrays: dict[str, np.ndarray], feature: str) -> Slices:
         padded["changes"],
         padded["truth"],
         lengths,
+        torch.from_numpy(arrays["perf_score"][arrays["slices"][:, 0]].astype(np.int64)),
     )
 
 

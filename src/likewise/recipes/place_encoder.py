@@ -60,24 +60,29 @@ def nearest_negatives(pairs: Pairs, margin: float) -> Triplets:
     return Triplets(positive, negative, torch.ones_like(negative, dtype=torch.bool))
 
 
-def best_encoder(encoder: nn.Module, train: Places, val: Places, *, epochs: int, lr: float, seed: int) -> float:
-    """Train on single images, and keep the epoch with the best recall on the validation frames, which is returned.
+def triplet_loss(encoder: nn.Module, places: Places, index: Tensor, generator: torch.Generator) -> Tensor:
+    """Triplet loss of the places of an index, whose images may be mirrored.
 
     An anchor is a winter frame, its positive the summer frame of the same place, and the other way round; other
-    places of the batch are negatives.
+    places of the index are negatives.
     """
     loss = lw.losses.Triplet(MARGIN, mining=nearest_negatives)
+    index = index.to(places.summer.device)
+    images = mirrored(torch.cat([places.winter[index], places.summer[index]]), generator)
+    winter, summer = encoder(images).split(len(index))
+    D = torch.cdist(winter, summer)  # unit vectors: no two of different seasons are equal
+    return loss(D, index, index) + loss(D.T, index, index)
+
+
+def best_encoder(encoder: nn.Module, train: Places, val: Places, *, epochs: int, lr: float, seed: int) -> float:
+    """Train on single images, and keep the epoch with the best recall on the validation frames, which is returned."""
     optimizer = torch.optim.Adam(encoder.parameters(), lr)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(epochs, 1))
     best, most = copy.deepcopy(encoder.state_dict()), recall(encoder, val)
     for epoch in range(epochs):
         generator = torch.Generator().manual_seed(1000 * seed + epoch)
         for index in torch.randperm(len(train.summer), generator=generator).split(FRAMES):
-            places = index.to(train.summer.device)
-            images = mirrored(torch.cat([train.winter[places], train.summer[places]]), generator)
-            winter, summer = encoder(images).split(len(places))
-            D = torch.cdist(winter, summer)  # unit vectors: no two of different seasons are equal
-            value = loss(D, places, places) + loss(D.T, places, places)
+            value = triplet_loss(encoder, train, index, generator)
             optimizer.zero_grad()
             value.backward()
             optimizer.step()

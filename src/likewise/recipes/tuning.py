@@ -43,6 +43,7 @@ def tune(
     clip: float | None = None,
     checks: int = 1,
     patience: int | None = None,
+    average: float = 0.0,
     state: Path | None = None,
 ) -> Curves:
     """Train a module with Adam, and leave it as it was after the round that was best by ``validate``, the least.
@@ -50,12 +51,15 @@ def tune(
     loss_of: the loss of the items of an index (B,), drawing what it likes from the round's generator.
     checks: rounds of an epoch, each with as many of its batches and followed by a validation.
     patience: stop after so many rounds in a row without a better one.
+    average: what is validated and left is a moving average of the weights, which keeps this share of itself at each
+        step; 0 is the weights themselves.
     state: where all that is needed to go on is kept after each round.
     """
-    optimizer = torch.optim.Adam(module.parameters(), lr)
+    optimizer = torch.optim.Adam([weight for weight in module.parameters() if weight.requires_grad], lr)
+    averaged = copy.deepcopy(module)
     best, curves = copy.deepcopy(module.state_dict()), Curves()
     if state is not None and state.is_file():
-        best, curves = _resume(state, module, optimizer)
+        best, curves = _resume(state, module, averaged, optimizer)
     else:
         curves.validation.append(validate())
     for number in range(len(curves.losses), epochs * checks):
@@ -73,16 +77,26 @@ def tune(
             if clip is not None:
                 nn.utils.clip_grad_norm_(module.parameters(), clip)
             optimizer.step()
+            _follow(averaged, module, average)
             total, seen = total + loss.detach() * len(index), seen + len(index)  # no number leaves the device
         curves.losses.append(float(total) / max(seen, 1))
         curves.seconds.append(time.perf_counter() - start)
+        weights = copy.deepcopy(module.state_dict())
+        module.load_state_dict(averaged.state_dict())
         curves.validation.append(validate())
+        module.load_state_dict(weights)
         if curves.best_round == number + 1:
-            best = copy.deepcopy(module.state_dict())
+            best = copy.deepcopy(averaged.state_dict())
         if state is not None:
-            _keep(state, module, optimizer, best, curves)
+            _keep(state, module, averaged, optimizer, best, curves)
     module.load_state_dict(best)
     return curves
+
+
+@torch.no_grad()
+def _follow(averaged: nn.Module, module: nn.Module, average: float) -> None:
+    for mean, weight in zip(averaged.state_dict().values(), module.state_dict().values(), strict=True):
+        mean.lerp_(weight, 1 - average)
 
 
 def keep_module(path: Path, module: nn.Module, note: dict[str, float]) -> None:
@@ -98,22 +112,31 @@ def read_module(path: Path, module: nn.Module) -> dict[str, float]:
 
 
 def _keep(
-    path: Path, module: nn.Module, optimizer: torch.optim.Optimizer, best: dict[str, Tensor], curves: Curves
+    path: Path,
+    module: nn.Module,
+    averaged: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    best: dict[str, Tensor],
+    curves: Curves,
 ) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     tensors = {f"module.{name}": tensor for name, tensor in module.state_dict().items()}
+    tensors |= {f"averaged.{name}": tensor for name, tensor in averaged.state_dict().items()}
     tensors |= {f"best.{name}": tensor for name, tensor in best.items()}
     for position, values in optimizer_state(optimizer).items():
         tensors |= {f"optimizer.{position}.{name}": v for name, v in values.items() if isinstance(v, Tensor)}
     write_tensors(path, tensors, json.dumps(asdict(curves)))
 
 
-def _resume(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], Curves]:
+def _resume(
+    path: Path, module: nn.Module, averaged: nn.Module, optimizer: torch.optim.Optimizer
+) -> tuple[dict[str, Tensor], Curves]:
     own = module.state_dict()
-    expected = {f"{part}.{name}": tensor for part in ("module", "best") for name, tensor in own.items()}
+    expected = {f"{part}.{name}": tensor for part in ("module", "averaged", "best") for name, tensor in own.items()}
     expected |= {name: shape for name, shape in read_shapes(path).items() if name.startswith("optimizer.")}
     tensors = read_tensors(path, expected, limit=MOST_BYTES)
-    module.load_state_dict({name: tensors[f"module.{name}"] for name in own})
+    for each, part in ((module, "module"), (averaged, "averaged")):
+        each.load_state_dict({name: tensors[f"{part}.{name}"] for name in own})
     state: dict[int, dict[str, Tensor | float | None]] = {}
     for name in tensors:
         if name.startswith("optimizer."):
