@@ -37,24 +37,28 @@ ROWS: list[dict] = []
 
 
 def milliseconds(work: Callable[[], object], repeats: int = 20, warmup: int = 3) -> float:
-    """Median. A GPU that has been idle, as while kernels are compiled, needs some time at work to run at its speed."""
-    until = time.perf_counter() + WARM_SECONDS
-    while warmup > 0 or time.perf_counter() < until:
-        work()
-        torch.cuda.synchronize()
-        warmup -= 1
-    found = []
+    """Median of ``repeats`` calls, or of as many as fit in ``WARM_SECONDS``, after as long a warm-up.
+
+    A GPU that has been idle, as while kernels are compiled, needs some time at work to run at its speed; and the host's
+    part of a short call differs twofold from one to the next.
+    """
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     for event in (begin, end):  # made by the driver when first recorded
         event.record()
-    for _ in range(repeats):
-        torch.cuda.synchronize()
-        begin.record()
-        work()
-        end.record()
-        torch.cuda.synchronize()
-        found.append(begin.elapsed_time(end))
-    return statistics.median(found)
+
+    def timed(least: int) -> list[float]:
+        found, until = [], time.perf_counter() + WARM_SECONDS
+        while len(found) < least or time.perf_counter() < until:
+            torch.cuda.synchronize()
+            begin.record()
+            work()
+            end.record()
+            torch.cuda.synchronize()
+            found.append(begin.elapsed_time(end))
+        return found
+
+    timed(warmup)
+    return statistics.median(timed(repeats))
 
 
 def replayed(work: Callable[[], object]) -> float:

@@ -243,6 +243,7 @@ void coupled_gru_states(const CoupledProblem& problem, void* states, bool every,
 
 void coupled_gru_gradients(const CoupledProblem& problem, const void* grad, bool every, void* gx_grad, void* gy_grad,
                            void* weights_grad, int64_t begin, int64_t end) {
+    const FlushTiny flush;
     (problem.float64 ? run_gradients<double> : run_gradients<float>)(problem, grad, every, gx_grad, gy_grad, weights_grad,
                                                                     begin, end);
 }

@@ -401,6 +401,7 @@ void soft_dtw_value_blocks(const Problem& problem, const int64_t* order, int64_t
 
 void soft_dtw_gradient_blocks(const Problem& problem, const int64_t* order, int64_t count, const void* weights, void* values,
                               void* x_grad, void* y_grad, int64_t begin, int64_t end) {
+    const FlushTiny flush;
     const auto run = [&](auto* to) {
         using T = typename std::remove_pointer<decltype(to)>::type;
         SoftLanes<T> lanes(problem);
@@ -413,6 +414,7 @@ void soft_dtw_gradient_blocks(const Problem& problem, const int64_t* order, int6
 
 void soft_dtw_gradients(const Problem& problem, bool plan, const void* weights, void* values, void* x_grad, void* y_grad,
                         int64_t begin, int64_t end) {
+    const FlushTiny flush;
     if (problem.float64)
         gradients(problem, plan, static_cast<const double*>(weights), static_cast<double*>(values), static_cast<double*>(x_grad),
                   static_cast<double*>(y_grad), begin, end);
@@ -422,6 +424,7 @@ void soft_dtw_gradients(const Problem& problem, bool plan, const void* weights, 
 }
 
 void soft_dtw_hessian(const Problem& problem, const void* tangent, void* product, int64_t begin, int64_t end) {
+    const FlushTiny flush;
     if (problem.float64) hessian_of(problem, static_cast<const double*>(tangent), static_cast<double*>(product), begin, end);
     else hessian_of(problem, static_cast<const float*>(tangent), static_cast<float*>(product), begin, end);
 }

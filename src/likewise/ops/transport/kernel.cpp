@@ -171,6 +171,7 @@ void solve(const Problem& problem, const TransportSettings& settings, const int6
 
 void transport_solve(const Problem& problem, const TransportSettings& settings, const int64_t* order, void* values,
                      double* errors, void* plans, int64_t begin, int64_t end) {
+    const FlushTiny flush;
     (problem.float64 ? solve<double> : solve<float>)(problem, settings, order, values, errors, plans, begin, end);
 }
 
