@@ -32,9 +32,7 @@ class Settings:
     batch_size: int = 36
     lr: float = 1e-2
     decay: float = 0.5  # share of the steps, the last ones, over which the learning rate falls to zero
-    average: float = (
-        0.0  # what is validated and kept: weights averaged over steps, each counting so much of the next one
-    )
+    average: float = 0.99  # of the weights over steps, which is what is validated and kept; 0 is none
     weight_decay: float = 1e-4
     coupling_weight: float = 0.01  # times the norm of W_hc, added to the loss
     clip: float = 6.0

@@ -148,8 +148,9 @@ def plot(path: Path, lines: list[dict], sweep: str | None) -> None:
         else:
             draw_sweep(ax, scored, sweep, score)
         ax.set_ylabel(f"{heading}, %")
-        if ax.lines:
-            ax.legend(fontsize="small")
+    drawn = axes[0].get_legend_handles_labels()
+    if drawn[0]:
+        figure.legend(*drawn, loc="outside lower center", ncols=3, fontsize="small")
     figure.savefig(path)
 
 
