@@ -6,7 +6,7 @@ A kernel whose values or gradients are wrong gets no time. "ms" is the time of a
 of its kernels alone, replayed from a CUDA graph: the difference is what the host takes to launch them. "host_ms" is how
 long the host was busy or waiting in the call, the GPU being idle when it began. "first_seconds" are those until the
 first call was done, compiling included. Rows of the host say where its time goes in the first two cases. The last row
-trains on sequences whose longest length changes at every step. Less than a minute, with nothing compiled before.
+trains on sequences whose longest length changes at every step. About a minute, with nothing compiled before.
 """
 
 import argparse
@@ -37,7 +37,7 @@ ROWS: list[dict] = []
 
 
 def milliseconds(work: Callable[[], object], repeats: int = 20, warmup: int = 3) -> float:
-    """Median of ``repeats`` calls, or of as many as fit in ``WARM_SECONDS``, after as long a warm-up.
+    """Median of at least ``repeats`` calls, and of as many as fit in WARM_SECONDS, after as long a warm-up.
 
     A GPU that has been idle, as while kernels are compiled, needs some time at work to run at its speed; and the host's
     part of a short call differs twofold from one to the next.

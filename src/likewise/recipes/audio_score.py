@@ -17,9 +17,9 @@ The protocol. Everything is chosen by the mean TimeErr of the validation slices,
 the end of a run: GDTW's regularisation, of the features as they are; the epoch of the learned ones, and when to stop
 (six epochs without a better one, at most 20, for every method alike); and the regularisation once more, of the learned
 ones at that epoch, which the paper leaves as it was. Either time the least is taken whose error is within 2 % of the
-best: too stiff a warp makes single slices slip by seconds, and few validation slices show where that begins. For the
-same reason decdtw learns at half the regularisation of the features as they are. With --validate the test slices are
-not read: a third of the training scores is left out, and scored in their place.
+best: too stiff a warp makes single slices slip by seconds, and few validation slices show where that begins. decdtw
+learns at half the regularisation of the features as they are; with all of it, scores left out came out alike. With
+--validate the test slices are not read: a third of the training scores is left out, and scored in their place.
 
 These choices were made on the validation slices and on the scores that --validate leaves out, but after test scores of
 seeds 0 to 3 with earlier settings had been seen: seeds from 4 on are to be used, and the test slices are not quite new.

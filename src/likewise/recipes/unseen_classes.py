@@ -24,7 +24,7 @@ rows ended between 93 and 97 %, and the noise of one epoch there, 0.6 points, wa
 to 0.9). In halves all 3,493 images count, in tasks as hard as those of the test.
 
 On a GPU with 16 cores; lines that are in --out are not run again, and a call that is stopped goes on. With ten workers
-that share the GPU by NVIDIA's MPS, and other work beside them, Flowers-102 with both sweeps took 11 minutes:
+that share the GPU by NVIDIA's MPS, and other work beside them, Flowers-102 with both sweeps took 12 minutes:
 
     D="--data-dir $LIKEWISE_DATA --out $OUT/unseen_classes.jsonl"; R="python -m likewise.recipes.unseen_classes $D"
     nvidia-cuda-mps-control -d
@@ -32,7 +32,7 @@ that share the GPU by NVIDIA's MPS, and other work beside them, Flowers-102 with
     $R --data flowers102 --loss triplet --add gdfl+soft_adv --sweep lambda --validate --seeds 1 --workers 7
     $R --data flowers102 --loss am_softmax --add jrd --sweep alpha --validate --seeds 1 --workers 7
     $R --data sad --table --tune --untrained --workers 14
-    $R --data utd_mhad --table --tune --untrained --workers 1      # 25 minutes of one CPU core will do
+    $R --data utd_mhad --table --tune --untrained --workers 1      # half an hour of one CPU core will do
 
 The backbone's learning rate was chosen with the losses alone: 1e-4 is better than 3e-5 and 1e-5 for each of the three.
 """
