@@ -14,7 +14,7 @@ from likewise.testing import assert_close
 from tests.ops.test_gdtw import FAMILIES, arguments, assert_feasible, batch_of, pair_of, random_pair, spread
 
 gpu = pytest.importorskip("likewise.ops.gdtw.gpu", reason="needs Triton")
-common, tape = (pytest.importorskip(f"likewise.ops.gpu.{name}") for name in ("common", "tape"))
+common, driver, tape = (pytest.importorskip(f"likewise.ops.gpu.{name}") for name in ("common", "driver", "tape"))
 
 SMALL = {"n": 6, "m": 4}
 
@@ -371,8 +371,8 @@ def test_a_call_like_one_before_only_repeats_its_launches(monkeypatch):
     for module, name in ((common, "_ready"), (common, "_compiled"), (tape, "_tapes")):
         monkeypatch.setattr(module, name, {})
     address = ctypes.cast(launch_kernel, ctypes.c_void_p).value
-    monkeypatch.setattr(tape, "driver", lambda: (address, 0))
-    monkeypatch.setattr(tape, "current_stream", lambda device: STREAM)
+    monkeypatch.setattr(driver, "functions", lambda: (address, 0))
+    monkeypatch.setattr(driver, "current_stream", lambda device: STREAM)
     monkeypatch.setattr(gpu, "launch", lambda *of, **named: launches.append(of[0]) or common.launch(*of, **named))
     for name in KERNELS:
         kernel = getattr(gpu, name)

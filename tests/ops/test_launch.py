@@ -18,7 +18,7 @@ from likewise.testing import assert_close
 pytest.importorskip("triton")
 import triton
 
-from likewise.ops.gpu import common, costs, diagonals, gradients, inputs, tape
+from likewise.ops.gpu import common, costs, diagonals, driver, gradients, inputs, tape
 from likewise.ops.soft_dtw import gpu as soft_dtw
 
 ON_GPU = torch.cuda.is_available() and os.environ["TRITON_INTERPRET"] == "0"
@@ -117,8 +117,8 @@ def fresh(monkeypatch):
     for module, name in ((common, "_ready"), (common, "_compiled"), (tape, "_tapes")):
         monkeypatch.setattr(module, name, {})
     address = ctypes.cast(launch_kernel, ctypes.c_void_p).value
-    monkeypatch.setattr(tape, "driver", lambda: (address, 0))
-    monkeypatch.setattr(tape, "current_stream", lambda device: STREAM)
+    monkeypatch.setattr(driver, "functions", lambda: (address, 0))
+    monkeypatch.setattr(driver, "current_stream", lambda device: STREAM)
 
 
 def test_lengths_that_change_do_not_compile_anew():
@@ -129,6 +129,25 @@ def test_lengths_that_change_do_not_compile_anew():
     assert [numbers for numbers, *_ in kernel.compiled_for] == [1, 2, 16]  # one, any, a multiple of 16
     assert [numbers for _, numbers, _ in kernel.calls] == [(steps, steps) for steps in lengths]
     assert {(grid, constants) for grid, _, constants in kernel.calls} == {((3, 2, 1), (32,))}
+
+
+def test_a_call_like_one_before_goes_to_the_driver(monkeypatch):
+    kernel = FakeKernel(None, ["x", "y", "steps", "BLOCK"])
+    by_driver = []
+    launched = FakeCompiled.launched
+    monkeypatch.setattr(FakeCompiled, "launched", lambda self, *a: by_driver.append(1) or launched(self, *a))
+    same = torch.zeros(4)
+    for x, y in ((same, same), (torch.zeros(4), torch.zeros(4)), (torch.zeros(4), same)):  # one tensor twice at first
+        common.launch(kernel, (3,), (x, y), (5,), 4, BLOCK=32)
+    assert (len(kernel.calls), len(by_driver)) == (3, 2)
+    assert set(kernel.calls) == {((3, 1, 1), (5,), (32,))}
+    monkeypatch.setattr(driver, "current_stream", lambda device: REFUSED)  # no context in this thread: Triton's turn
+    common.launch(kernel, (3,), (same, same), (5,), 4, BLOCK=32)
+    assert (len(kernel.calls), len(by_driver)) == (4, 2)
+    monkeypatch.setattr(driver, "functions", lambda: None)  # another maker's GPU
+    for _ in range(2):
+        common.launch(kernel, (4,), (same, same), (5,), 4, BLOCK=32)
+    assert (len(kernel.calls), len(by_driver)) == (6, 2)
 
 
 @pytest.mark.parametrize(
@@ -264,11 +283,11 @@ def test_weights_reach_both_gradients(by_address):
 def test_a_driver_that_refuses_leaves_it_to_triton(by_address, monkeypatch):
     x, y, rest = torch.randn(2, 5, 2), torch.randn(2, 5, 2), (1.0, False, *Rules().plain())
     first = soft_dtw.value_with_grad(x, y, None, None, *rest)
-    monkeypatch.setattr(tape, "current_stream", lambda device: REFUSED)  # no context in this thread
+    monkeypatch.setattr(driver, "current_stream", lambda device: REFUSED)  # no context in this thread
     for found, expected in zip(soft_dtw.value_with_grad(x, y, None, None, *rest), first, strict=True):
         assert torch.equal(found, expected)
     monkeypatch.setattr(tape, "_tapes", {})
-    monkeypatch.setattr(tape, "driver", lambda: None)  # another maker's GPU
+    monkeypatch.setattr(driver, "functions", lambda: None)  # another maker's GPU
     soft_dtw.value_with_grad(x, y, None, None, *rest)
     assert not tape._tapes
 

@@ -52,6 +52,7 @@ std::vector<std::string> instruction_sets() {
 
 NB_MODULE(_native, module) {
     using Release = nb::call_guard<nb::gil_scoped_release>;
+    nb::set_leak_warnings(false);  // tables of launches live as long as the interpreter does
 
     nb::class_<Problem>(module, "Problem")
         .def("__init__",

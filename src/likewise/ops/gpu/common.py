@@ -10,6 +10,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from likewise import _native
+from likewise.ops.gpu import driver
+
 UNREACHABLE = tl.constexpr(1e30)
 
 
@@ -81,8 +84,8 @@ class Recorder(threading.local):
 
 recorder = Recorder()
 
-# By every number and type: what runs it, the kernel, its grid, and its arguments behind the tensors.
-_ready: dict[tuple[Any, ...], tuple[Any, Any, tuple[int, int, int], tuple[Any, ...]]] = {}
+# By every number and type: the driver's launch, Triton's, the kernel, its grid, and its arguments behind the tensors.
+_ready: dict[tuple[Any, ...], tuple[_native.Tape | None, Any, Any, tuple[int, int, int], tuple[Any, ...]]] = {}
 _compiled: dict[tuple[Any, ...], Any] = {}  # by what Triton may specialise a kernel for
 
 
@@ -93,8 +96,8 @@ def launch(
     """Run kernel[grid](*tensors, *numbers, **constants).
 
     Triton's own launcher inspects every argument at every call, which takes longer than a short kernel. Here a call
-    like one before costs a look into a table. Kernels are compiled once for each class of numbers that Triton tells
-    apart, see ``_kind``: lengths that change from call to call do not compile anew.
+    like one before costs a look into a table, and goes to the CUDA driver. Kernels are compiled once for each class of
+    numbers that Triton tells apart, see ``_kind``: lengths that change from call to call do not compile anew.
     """
     pointers = [tensor.data_ptr() for tensor in tensors]
     types = [tensor.dtype for tensor in tensors]
@@ -120,12 +123,26 @@ def launch(
             options = _options(num_warps)
             _compiled[which] = kernel.warmup(*tensors, *numbers, grid=grid, **options, **constants)
         # It takes all arguments by position: it skips constants, and numbers that Triton made one because they are 1.
-        compiled, (x, y, z) = _compiled[which], (*grid, 1, 1)[:3]
-        ready = _ready[key] = compiled[x, y, z], compiled, (x, y, z), (*numbers, *named)
-    run, compiled, whole_grid, rest = ready
-    run(*pointers, *rest)
+        compiled, (x, y, z), rest = _compiled[which], (*grid, 1, 1)[:3], (*numbers, *named)
+        run, whole_grid = compiled[x, y, z], (x, y, z)
+        run(*pointers, *rest)  # which loads the kernel
+        _ready[key] = _direct(compiled, whole_grid, len(tensors), rest), run, compiled, whole_grid, rest
+    else:
+        direct, run, compiled, whole_grid, rest = ready
+        if direct is None or not direct.run(driver.current_stream(device), 0, pointers):
+            run(*pointers, *rest)
     if recorder.calls is not None:
         recorder.calls.append((compiled, whole_grid, tensors, rest))
+
+
+def _direct(compiled: Any, grid: tuple[int, int, int], tensors: int, rest: tuple[Any, ...]) -> _native.Tape | None:
+    """The launch by the driver, given the addresses of so many tensors; None where only Triton can launch."""
+    functions = driver.functions()
+    if functions is None or not driver.is_plain(compiled):
+        return None
+    launches = _native.Tape(*functions)
+    driver.add(launches, compiled, grid, [*((slot, 0) for slot in range(tensors)), *((-1, number) for number in rest)])
+    return launches
 
 
 def _options(num_warps: int) -> dict[str, int]:
