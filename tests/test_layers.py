@@ -20,7 +20,7 @@ MAY_IMPORT = {
     "data": {"_check"},
     "ops": {"_check"},
     "losses": {"_check"},
-    "regularizers": {"_check"},
+    "regularizers": {"_check", "ops"},
     "dynamics": {"_check"},
     "evaluation": {"_check"},
     "distances": BELOW_DISTANCES,
@@ -40,7 +40,9 @@ MAY_IMPORT = {
 }
 ENTRANCES = {"recipes", "web", "cli", "cli_files", "cli_environment", "__main__"}
 # What parts that see matrices and tensors may import beside torch.
-STANDARD = {"collections", "concurrent", "copy", "dataclasses", "enum", "functools", "itertools", "math", "typing"}
+STANDARD = {
+    "collections", "concurrent", "contextlib", "copy", "dataclasses", "enum", "functools", "itertools", "math", "typing"
+}  # fmt: skip
 ONLY_TENSORS = {"losses", "regularizers", "dynamics", "evaluation"}
 PEERS = {"aeon", "tslearn", "dtaidistance", "tsdistances", "pysdtw", "dtw", "gdtw", "ot"}
 

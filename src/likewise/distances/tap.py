@@ -1,7 +1,6 @@
 """TAP: a distance whose alignment is predicted by a small network."""
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from likewise import _check
 from likewise.distances.alignment import PlanAlignment
 from likewise.distances.distance import Distance, Sequences, describe, full_lengths
+from likewise.ops.dispatch import HAS_TRITON
 from likewise.ops.dtw import dtw_cost_path
 from likewise.ops.ground import at_least_float32, zero_padding
 from likewise.ops.pair_convolution import Cells, convolve
@@ -228,7 +228,7 @@ class TAP(PairNetwork):
         return own and not torch.is_grad_enabled()
 
     def _convolved(self, D: Tensor, time: Tensor, inside: Tensor | None) -> Tensor:
-        if D.is_cuda and D.dtype != torch.float64 and self.width <= WIDEST and find_spec("triton") is not None:
+        if D.is_cuda and D.dtype != torch.float64 and self.width <= WIDEST and HAS_TRITON:
             return self._packed(D, time, inside)
         mask = None if inside is None else inside[:, None].to(D.dtype)
         h = torch.stack([D, time], 1).contiguous(memory_format=torch.channels_last)  # (B, 2, Tx, Ty)

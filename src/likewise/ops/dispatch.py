@@ -7,11 +7,14 @@ with ``torch.library.define`` rather than ``custom_op``, which does the same but
 import functools
 import importlib
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 from torch._C._functorch import peek_interpreter_stack
+
+HAS_TRITON = find_spec("triton") is not None
 
 _library = torch.library.Library("likewise", "FRAGMENT")
 
@@ -130,10 +133,15 @@ def _with_derivative(run: torch._ops.OpOverload, derivative: type[torch.autograd
 
 def _run_triton(op: str, kernel: str, arguments: tuple[Any, ...]) -> Any:
     try:
-        run = triton_function(kernel)
+        triton_function(kernel)
     except ImportError as error:
         _no_kernel(op, arguments, f"could not be imported ({error})")
-    device = _device(arguments)
+    return run_triton(kernel, _device(arguments), *arguments)
+
+
+def run_triton(kernel: str, device: torch.device, *arguments: Any) -> Any:
+    """What likewise.ops.op.gpu.function, of "op.function", returns; meanwhile the device is the current one."""
+    run = triton_function(kernel)
     if device.index == torch.cuda.current_device():
         return run(*arguments)
     with torch.cuda.device(device):

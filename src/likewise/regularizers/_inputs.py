@@ -24,6 +24,8 @@ def read_features(op: str, features: object) -> list[Tensor]:
         found.append(layer)
         if len(layer) != len(found[0]):
             _check.refuse(op, f"features[{i}] has {len(layer)} rows, features[0] has {len(found[0])}")
+    if all(layer.dtype == torch.float32 for layer in found):
+        return found
     kind = functools.reduce(torch.promote_types, {layer.dtype for layer in found}, torch.float32)
     return [layer.to(kind) for layer in found]
 

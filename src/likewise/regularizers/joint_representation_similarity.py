@@ -1,13 +1,15 @@
 """How alike the classes of a batch are, in the features of several layers at once."""
 
+import functools
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from likewise import _check
+from likewise.ops.joint_gaussians import Mixture, joint_gaussians
+from likewise.ops.joint_gaussians.reference import between_classes
 from likewise.regularizers._inputs import full_precision, read_features, read_labels
-from likewise.regularizers._joint_gaussians import are_gaussians, joint_gaussians
 from likewise.regularizers.kernels import GaussianMixture
 
 Kernel = Callable[[Tensor], Tensor]
@@ -49,12 +51,14 @@ class JointRepresentationSimilarity(nn.Module):
     def forward(self, features: Tensor | Sequence[Tensor], labels: object) -> Tensor:
         """The similarity, a scalar, of features (B, C_l) of items of classes labels (B,)."""
         layers = self.read(features)
-        weights = self.weights(read_labels(self.name, labels, layers[0]), layers[0].dtype)
-        kernels = self._for(len(layers))
+        classes = read_labels(self.name, labels, layers[0])
+        mixtures = _mixtures(self._for(len(layers)))
         with full_precision(layers[0]):
-            if are_gaussians(kernels):
-                return joint_gaussians(layers, kernels, weights)
-            return (self.joint(layers) * weights).sum()
+            if mixtures is None:
+                return (self.joint(layers) * self.weights(classes, layers[0].dtype)).sum()
+            if type(self).weights is JointRepresentationSimilarity.weights:
+                return joint_gaussians(layers, mixtures, classes)
+            return joint_gaussians(layers, mixtures, self.weights(classes, layers[0].dtype))
 
     def read(self, features: Tensor | Sequence[Tensor]) -> list[Tensor]:
         """The layers (B, C_l) whose kernels are multiplied."""
@@ -62,8 +66,7 @@ class JointRepresentationSimilarity(nn.Module):
 
     def weights(self, labels: Tensor, dtype: torch.dtype) -> Tensor:
         """What each cell (B, B) of the joint kernel counts: the same for all ordered pairs of different classes."""
-        different = labels[:, None] != labels
-        return different / different.sum(dtype=dtype).clamp(min=1)
+        return between_classes(labels, dtype)
 
     def joint(self, layers: Sequence[Tensor]) -> Tensor:
         """The product (B, B) of the layers' kernels."""
@@ -87,7 +90,7 @@ class JointRepresentationSimilarity(nn.Module):
 
     def _for(self, layers: int) -> Sequence[Kernel]:
         if self.kernels is None:
-            return [GaussianMixture(1 if layers == 3 and i == 2 else 3) for i in range(layers)]
+            return _default(layers)
         given = self._given()
         if not isinstance(self.kernels, Sequence):
             return [given[0]] * layers
@@ -177,4 +180,17 @@ class IntraClassPenalty(nn.Module):
         mates = pairs.sum(1, keepdim=True, dtype=layers[0].dtype)  # n - 1
         weights = pairs / -(mates * (mates + 1)).clamp(min=1)  # n (n - 1) ordered pairs
         with full_precision(layers[0]):
-            return joint_gaussians(layers, [GaussianMixture(1, bandwidth=2.0)], weights)
+            return joint_gaussians(layers, [Mixture((1.0,), 2.0)], weights)
+
+
+@functools.cache
+def _default(layers: int) -> Sequence[GaussianMixture]:
+    """The paper's kernels: three Gaussians, and one for the last of three layers."""
+    return tuple(GaussianMixture(1 if layers == 3 and i == 2 else 3) for i in range(layers))
+
+
+def _mixtures(kernels: Sequence[Kernel]) -> list[Mixture] | None:
+    """The mixtures, if all kernels are such, and of one count or of one Gaussian: what ``joint_gaussians`` takes."""
+    found = [kernel.mixture for kernel in kernels if type(kernel) is GaussianMixture]  # type: ignore[attr-defined]
+    counts = {len(mixture.factors) for mixture in found} - {1}
+    return found if len(found) == len(kernels) and len(counts) <= 1 else None

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from likewise import _check
+from likewise.ops.joint_gaussians import Mixture
+from likewise.ops.joint_gaussians.reference import least_difference, mean_off_diagonal
 from likewise.regularizers._inputs import squared_distances
 
 
@@ -29,18 +31,15 @@ class GaussianMixture(nn.Module):
         self.count = _check.whole("GaussianMixture", "count", count, most=64)
         self.bandwidth = None if bandwidth is None else _check.positive("GaussianMixture", "bandwidth", bandwidth)
 
-    @property
-    def factors(self) -> list[float]:
-        """The bandwidths, in units of b."""
-        return [2.0 ** (i - self.count // 2) for i in range(self.count)]
+        self.mixture = Mixture(tuple(2.0 ** (i - self.count // 2) for i in range(self.count)), self.bandwidth)
 
     def forward(self, x: Tensor) -> Tensor:
         """The kernel (B, B) of features x (B, C)."""
         apart = squared_distances(x)
-        middle = self.bandwidth
+        factors, middle = self.mixture
         if middle is None:
             middle = mean_off_diagonal(apart, x.detach().square().sum(1).mean() * least_difference(x) ** 2)
-        kernels = [(apart / (-middle * factor)).exp() for factor in self.factors]
+        kernels = [(apart / (-middle * factor)).exp() for factor in factors]
         return kernels[0] if self.count == 1 else torch.stack(kernels).mean(0)
 
 
@@ -110,19 +109,3 @@ class MomentGenerating(nn.Module):
         """The kernel (B, B) of features x (B, C)."""
         x = nn.functional.normalize(x, dim=1) if self.normalize else x
         return (x @ x.T).exp()
-
-
-def mean_off_diagonal(apart: Tensor, least: Tensor) -> Tensor:
-    """The mean of apart (..., B, B), 0 on the diagonal, over different items, or what is ``least`` (...).
-
-    It has no gradient and is never 0.
-    """
-    count = apart.shape[-1]
-    kind = torch.finfo(apart.dtype)
-    mean = apart.detach().sum((-2, -1)) / max(1, count * (count - 1))
-    return mean.maximum(least).clamp(min=kind.tiny / kind.eps)  # smaller ones have no digits, and no inverse
-
-
-def least_difference(x: Tensor) -> float:
-    """How far two numbers may be apart, relative to their size, and still be one number with six bits of rounding."""
-    return 64 * torch.finfo(x.dtype).eps

@@ -11,7 +11,6 @@ Reference: Cuturi & Blondel (2017), arXiv:1703.01541; second derivative: Mensch 
 Every gamma > 0 works: the kernels neither overflow nor underflow.
 """
 
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from likewise import _check
 from likewise.ops import cpu
-from likewise.ops.dispatch import are_plain, operator, triton_function
+from likewise.ops.dispatch import HAS_TRITON, are_plain, operator, triton_function
 from likewise.ops.ground import GroundCost, at_least_float32, evaluate, frames, is_fused, resolve, scaled, zero_padding
 from likewise.ops.ground import euclidean as euclidean_cost
 from likewise.ops.ground import sqeuclidean as squared_cost
@@ -29,7 +28,6 @@ __all__ = ["soft_dtw", "soft_dtw_cost", "soft_dtw_matrix", "soft_dtw_plan"]
 
 Lengths = Tensor | None
 
-HAS_TRITON = find_spec("triton") is not None
 SHARES_AT_ONCE = 1 << 25  # bytes a thread: beyond, one pair at a time is faster than a lane for each
 
 

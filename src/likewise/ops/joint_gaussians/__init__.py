@@ -1,0 +1,55 @@
+"""The joint kernel of several layers, each a mixture of Gaussians: its weighted sum as one operation."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from likewise.ops.dispatch import HAS_TRITON, are_plain, run_triton
+from likewise.ops.joint_gaussians import reference
+from likewise.ops.joint_gaussians.mixture import Mixture
+
+__all__ = ["Mixture", "joint_gaussians"]
+
+
+def joint_gaussians(layers: Sequence[Tensor], mixtures: Sequence[Mixture], weights: Tensor) -> Tensor:
+    """The sum over pairs of w_ij prod_l k_l(x_li, x_lj), a scalar, for layers (B, C_l) and weights (B, B), symmetric.
+
+    Instead of weights, labels (B,) may be given: pairs of different ones count alike, 1 in all, and others nothing.
+    k_l is the mean over the bandwidths s of exp(-||x_li - x_lj||^2 / s). Mixtures have as many bandwidths as the
+    others, or one. Gradients go to the layers, not through bandwidths, and can be differentiated once more.
+    Memory: O(L B^2). Nothing here waits for a GPU.
+
+    Example:
+        >>> x = torch.tensor([[0.0], [1.0]])
+        >>> joint_gaussians([x, x], [Mixture((1.0,), 2.0)] * 2, torch.tensor([[0.0, 0.5], [0.5, 0.0]]))
+        tensor(0.3679)
+    """
+    return _JointGaussians.apply(tuple(mixtures), weights, *layers)  # type: ignore[return-value]
+
+
+class _JointGaussians(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, mixtures: tuple[Mixture, ...], weights: Tensor, *layers: Tensor) -> Tensor:  # type: ignore[override]
+        ctx.mixtures = mixtures
+        # Five launches instead of 60: a small network's step on a GPU lasts as long as its launches take.
+        ctx.fused = HAS_TRITON and weights.numel() > 0 and are_plain((*layers, weights))
+        if ctx.fused:
+            value, *kept = run_triton("joint_gaussians.value", weights.device, layers, mixtures, weights)
+        else:
+            value, kept = reference.value_and_slopes(mixtures, weights, layers)
+        ctx.save_for_backward(weights, *layers, *kept)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, by_value: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        count = len(ctx.mixtures)
+        weights, layers, kept = ctx.saved_tensors[0], ctx.saved_tensors[1 : 1 + count], ctx.saved_tensors[1 + count :]
+        if torch.is_grad_enabled():  # to be differentiated once more, from what was given
+            _, kept = reference.value_and_slopes(ctx.mixtures, weights, layers)
+        elif ctx.fused:
+            grads = run_triton("joint_gaussians.gradients", weights.device, by_value, layers, *kept)
+            return None, None, *grads
+        scale = -4 * by_value
+        return None, None, *(scale * slope for slope in kept)
