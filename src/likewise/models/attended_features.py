@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from likewise import _check
 from likewise.data.batch import Batch
-from likewise.models.attention import Additive, Attention
+from likewise.models.attention import Additive, Attention, attend_all
 from likewise.models.layers import FeatureMap, as_map, captured, find_layers, read_items
 
 PROBE_SIZE, PROBE_STEPS = 64, 16  # of an image and of a sequence that are tried to learn how many features layers have
@@ -116,11 +116,9 @@ class AttendedFeatures(nn.Module):
         maps, u = self._maps(x)
         if len(maps) < len(set(self.layers)):  # a backbone may have nothing to do for an empty batch
             return u.new_empty(0, self.out), {}, {}
-        parts, weights = [], {}
-        for name, attention in zip(self.layers, self.attentions, strict=True):
-            summary, weights[name] = attention(maps[name], u)
-            parts.append(summary)
-        return torch.cat([*parts, u] if self.with_last else parts, 1), maps, weights
+        features, weights = attend_all(list(self.attentions), [maps[name] for name in self.layers], u)  # type: ignore[arg-type]
+        features = torch.cat([features, u], 1) if self.with_last else features
+        return features, maps, dict(zip(self.layers, weights, strict=True))
 
     def _maps(self, x: object) -> tuple[dict[str, FeatureMap], Tensor]:
         """The maps of the layers, and u (B, width)."""

@@ -1,13 +1,16 @@
 """Attention of the positions of a feature map to one vector."""
 
 import math
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from likewise import _check
 from likewise.models.layers import FeatureMap
+from likewise.ops.additive_attention import Layer, additive_attention
+from likewise.ops.additive_attention.reference import over_real, without_padding
 
 
 class Attention(nn.Module):
@@ -44,13 +47,13 @@ class Attention(nn.Module):
 
     def weights(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         """Weights of the same shape: 0 in the padding, 1 in all over the real positions."""
-        return _over_real(scores, mask).softmax(-1)
+        return over_real(scores, mask).softmax(-1)
 
     def forward(self, found: FeatureMap, u: Tensor) -> tuple[Tensor, Tensor]:
         """The summary (B, C), and the weights (B, 1, P) or (B, C, P)."""
         if self.channels is None:
             _check.refuse(type(self).__name__, "has no weights yet; call sized(channels, width)")
-        values = _without_padding(found)
+        values = without_padding(found.values, found.mask)
         weights = self.weights(self.scores(values, u), found.mask)
         if weights.shape[1] == 1:
             return torch.bmm(weights, values.mT).squeeze(1), weights
@@ -127,11 +130,18 @@ class Additive(Attention):
 
     def forward(self, found: FeatureMap, u: Tensor) -> tuple[Tensor, Tensor]:
         """The summary (B, C), and the weights (B, 1, P)."""
-        plain = type(self) is Additive and self.channels is not None and self.tanh
-        if not plain or _mixed_precision(u) or len(self.inward) > found.values.shape[2]:
-            return super().forward(found, u)  # also with more features than positions: see _project
-        wanted = u if self.across is None else u @ self.across.T
-        return _Attend.apply(found.values, found.mask, self.inward, wanted, self.outward)  # type: ignore[return-value]
+        if not self.is_one_operation(u):
+            return super().forward(found, u)
+        summary, (weights,) = additive_attention(u, [self.layer(found)])
+        return summary, weights
+
+    def is_one_operation(self, u: Tensor) -> bool:
+        """Whether ``additive_attention`` does it all."""
+        return type(self) is Additive and self.channels is not None and self.tanh and not _mixed_precision(u)
+
+    def layer(self, found: FeatureMap) -> Layer:
+        """A map and the weights, as ``additive_attention`` takes them."""
+        return Layer(found.values, found.mask, self.inward, self.across, self.outward)
 
 
 class MultiDimensional(Additive):
@@ -173,74 +183,29 @@ class MultiDimensional(Additive):
         return weights if mask is None else weights.masked_fill(~mask[:, None], 0)
 
 
-class _Attend(torch.autograd.Function):
-    """Additive attention as one operation, whose derivative writes the map's gradient once.
+def attend_all(
+    attentions: Sequence[Attention], maps: Sequence[FeatureMap], u: Tensor
+) -> tuple[Tensor, Sequence[Tensor]]:
+    """The summaries of all maps, side by side (B, C_1 + ... + C_m), and the weights of each.
 
-    By parts, a small TCN's step spent more time on six tensors of the map's size, most of it to fetch their memory,
-    than on the products: this needs two.
+    Example:
+        >>> maps = [FeatureMap(torch.randn(2, channels, 5), None, (5,)) for channels in (3, 4)]
+        >>> attentions = [Multiplicative().sized(channels, 6) for channels in (3, 4)]
+        >>> attend_all(attentions, maps, torch.randn(2, 6))[0].shape
+        torch.Size([2, 7])
     """
-
-    @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, values: Tensor, mask: Tensor | None, inward: Tensor, wanted: Tensor, outward: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        kept = _weigh(values, mask, inward, wanted, outward)
-        ctx.save_for_backward(values, mask, inward, wanted, outward, *kept)
-        ctx.set_materialize_grads(False)
-        clean, _, weights = kept
-        return torch.bmm(weights, clean.mT).squeeze(1), weights
-
-    @staticmethod
-    def backward(  # type: ignore[override]
-        ctx: Any, by_summary: Tensor | None, by_weights: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        *given, clean, hidden, weights = ctx.saved_tensors
-        if torch.is_grad_enabled():  # to be differentiated once more, from what was given
-            clean, hidden, weights = _weigh(*given)
-        _, _, inward, _, outward = given
-        by_summary = torch.zeros_like(clean[..., 0]) if by_summary is None else by_summary
-        slope = torch.bmm(by_summary[:, None], clean)  # (B, 1, P)
-        slope = slope if by_weights is None else slope + by_weights
-        slope = torch.ops.aten._softmax_backward_data(slope, weights, -1, weights.dtype)  # by the scores
-        before = torch.ops.aten.tanh_backward(outward.T * slope, hidden)  # (B, R, P)
-        by_values = None
-        if ctx.needs_input_grad[0]:
-            by_values = (by_summary[..., None] * weights).baddbmm_(inward.T.expand(len(clean), -1, -1), before)
-        by_inward, by_outward = torch.bmm(before, clean.mT).sum(0), torch.bmm(slope, hidden.mT).sum(0)
-        return by_values, None, by_inward, before.sum(-1), by_outward
-
-
-def _weigh(
-    values: Tensor, mask: Tensor | None, inward: Tensor, wanted: Tensor, outward: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Values without padding (B, C, P), tanh(W1 q + wanted) (B, R, P), and the weights (B, 1, P)."""
-    clean = _without_padding(FeatureMap(values, mask, ()))
-    hidden = torch.baddbmm(wanted[..., None], inward.expand(len(clean), -1, -1), clean).tanh_()
-    scores = torch.bmm(outward.expand(len(clean), -1, -1), hidden)
-    return clean, hidden, _over_real(scores, mask).softmax(-1)
+    pairs = list(zip(attentions, maps, strict=True))
+    additive = [(each, found) for each, found in pairs if isinstance(each, Additive) and each.is_one_operation(u)]
+    if len(additive) == len(pairs):
+        return additive_attention(u, [each.layer(found) for each, found in additive])
+    summaries, weights = zip(*(each(found, u) for each, found in pairs), strict=True)
+    return torch.cat(summaries, 1), weights
 
 
 def _mixed_precision(x: Tensor) -> bool:
     """Whether products of x are in half precision just now; not every device knows of that."""
     kind = x.device.type
     return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-
-
-def _without_padding(found: FeatureMap) -> Tensor:
-    """The map's values (B, C, P), with zeros in the padding where what it holds could spoil a sum by weights of 0."""
-    values, mask = found.values, found.mask
-    if mask is None:
-        return values
-    # Weights of 0 need no zeros beside them where all squares are finite. A CPU knows that before it could have copied
-    # the map; a GPU would have to wait for the answer.
-    if values.device.type == "cpu" and math.isfinite(torch.linalg.vector_norm(values.detach()).item()):
-        return values
-    return torch.where(mask[:, None], values, values.new_zeros(()))  # twice as fast as with 0
-
-
-def _over_real(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Scores (B, 1 or C, P) with -inf in the padding."""
-    return scores if mask is None else torch.where(mask[:, None], scores, -torch.inf)
 
 
 def _project(weight: Tensor, positions: Tensor) -> Tensor:

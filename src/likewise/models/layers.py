@@ -21,8 +21,8 @@ NAMED = 8  # of the modules in an error
 class FeatureMap:
     """Features (B, C) at each of P positions: the pixels of a map, the steps of a sequence; one for plain vectors.
 
-    values: (B, C, P), 0 in the padding. mask: (B, P), True where a position is real; None where all are.
-    shape: (H, W) or (T,), how the positions lie; () for plain vectors.
+    features: (B, C, P), 0 in the padding; (B, C) for plain vectors. mask: (B, P), True where a position is real; None
+    where all are. shape: (H, W) or (T,), how the positions lie; () for plain vectors.
 
     Example:
         >>> found = as_map("example", "x", Batch(torch.tensor([[[1.0], [3.0]], [[5.0], [9.0]]]), [2, 1]))
@@ -32,21 +32,28 @@ class FeatureMap:
                 [5.]]))
     """
 
-    values: Tensor
+    features: Tensor
     mask: Tensor | None
     shape: tuple[int, ...]
+
+    @property
+    def values(self) -> Tensor:
+        """(B, C, P), whatever there is."""
+        return self.features if self.shape else self.features[..., None]
 
     def mean(self) -> Tensor:
         """(B, C), the mean over the real positions."""
         if not self.shape:
-            return self.values.squeeze(-1)
+            return self.features
         if self.mask is None:
-            return self.values.mean(-1)
-        return self.values.sum(-1) / self.mask.sum(-1, keepdim=True)
+            return self.features.mean(-1)
+        return self.features.sum(-1) / self.mask.sum(-1, keepdim=True)
 
     def max(self) -> Tensor:
         """(B, C), the largest over the real positions."""
-        values = self.values if self.mask is None else self.values.masked_fill(~self.mask[:, None], -torch.inf)
+        if not self.shape:
+            return self.features
+        values = self.features if self.mask is None else self.features.masked_fill(~self.mask[:, None], -torch.inf)
         return values.amax(-1)
 
 
@@ -125,8 +132,8 @@ def as_map(
     if output.ndim == 4:
         return FeatureMap(output.flatten(2), None, tuple(output.shape[2:]))
     if output.ndim == 2:
-        if lengths is None or not len(lengths) or len(output) != int(lengths.sum()):
-            return FeatureMap(output[..., None], None, ())
+        if lengths is None or len(output) == len(lengths) or len(output) != int(lengths.sum()):
+            return FeatureMap(output, None, ())
         output = torch.nn.utils.rnn.pad_sequence(list(output.split(lengths.tolist())), batch_first=True)  # (B, T, C)
         layer = None
     values = output if isinstance(layer, CHANNELS_FIRST) else output.mT  # (B, C, T)
@@ -143,8 +150,9 @@ def as_map(
 def _mask(op: str, name: str, values: Tensor, lengths: Tensor) -> Tensor | None:
     """(B, T), True where a step of values (B, C, T) is real; None where all are."""
     steps = values.shape[2]
-    shortest, longest = (int(each) for each in lengths.aminmax()) if len(lengths) else (0, 0)
-    if len(lengths) != len(values) or longest > steps:
+    known = lengths.tolist()
+    shortest, longest = min(known, default=0), max(known, default=0)
+    if len(known) != len(values) or longest > steps:
         _check.refuse(op, f"{name} gives {steps} steps, which does not go with lengths up to {longest}")
     if shortest == steps:
         return None

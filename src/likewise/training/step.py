@@ -119,7 +119,7 @@ def take_step(
             D = torch.where(diagonal, both[:, None], D)
         D = ranks.gather(D, count)
         D = D.float() if D.dtype in (torch.float16, torch.bfloat16) else D
-    labels = labels.to(features.device)
+    labels = labels.to(features.device, non_blocking=features.device.type == "cuda")
     return Step(metric, batch, labels, features, D, augmented, other, epoch, total, maps, ranks)
 
 
@@ -133,8 +133,8 @@ def _maps(
         if name not in outputs:
             _check.refuse("fit", f"the layer {name!r} was not used when the batch was encoded")
         known = as_map("fit", f"the layer {name!r}", outputs[name], lengths, layer=module)
-        half = known.values.dtype in (torch.float16, torch.bfloat16)
-        found[name] = replace(known, values=known.values.float()) if half else known
+        half = known.features.dtype in (torch.float16, torch.bfloat16)
+        found[name] = replace(known, features=known.features.float()) if half else known
     return found
 
 

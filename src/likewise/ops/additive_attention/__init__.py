@@ -1,0 +1,94 @@
+"""Additive attention of the positions of maps to one vector, as one operation for all maps."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from likewise.ops.additive_attention import reference
+from likewise.ops.additive_attention.layer import Layer
+from likewise.ops.dispatch import HAS_TRITON, are_plain, run_triton
+
+__all__ = ["Layer", "additive_attention"]
+
+MOST_WEIGHTS = 4096  # of W1, and of W2, that the fused kernel holds in registers
+WIDEST = 256
+
+
+def additive_attention(u: Tensor, layers: Sequence[Layer]) -> tuple[Tensor, list[Tensor]]:
+    """Features (B, C_1 + ... + C_m), the sums over j of a_j q_j of each layer, and the weights a (B, 1, P) of each.
+
+    The weights are the softmax over j of w . tanh(W1 q_j + W2 u); padding has none. u: (B, W).
+    Differentiable twice. Memory, beside the maps' gradients: for each layer one tensor of the map's size and one
+    (B, R, P); neither on a GPU in float32, where there are few weights.
+
+    Example:
+        >>> q, one = torch.tensor([[[0.0, 100.0, 7.0]]]), torch.ones(1, 1)
+        >>> layer = Layer(q, torch.tensor([[True, True, False]]), one, None, 200 * one)
+        >>> additive_attention(0 * one, [layer])
+        (tensor([[100.]]), [tensor([[[0., 1., 0.]]])])
+    """
+    features, *weights = _Attend.apply(u, *(tensor for layer in layers for tensor in layer))  # type: ignore[misc]
+    return features, weights
+
+
+class _Attend(torch.autograd.Function):
+    """The derivative writes each map's gradient once.
+
+    By parts, a small TCN's step spent more time on six tensors of the map's size, most of it to fetch their memory,
+    than on the products: this needs two. On a GPU, where such a step lasts as long as its launches take, it is one
+    launch a layer, and one and a sum for the derivative.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, *flat: Tensor | None) -> tuple[Tensor, ...]:  # type: ignore[override]
+        layers = _layers(flat)
+        ctx.set_materialize_grads(False)
+        ctx.fused = _is_fused(u, layers)
+        if ctx.fused:
+            features, *weights = run_triton("additive_attention.attend", u.device, u, layers)
+            kept = weights
+        else:
+            found = [reference.weigh(u, layer) for layer in layers]
+            features = torch.cat([torch.bmm(weights, clean.mT).squeeze(1) for clean, _, weights in found], 1)
+            weights = [each[2] for each in found]
+            kept = [tensor for each in found for tensor in each]
+        ctx.save_for_backward(u, *flat, *kept)
+        return features, *weights
+
+    @staticmethod
+    def backward(ctx: Any, by_features: Tensor | None, *by_weights: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        count = len(by_weights)
+        u, flat, kept = ctx.saved_tensors[0], ctx.saved_tensors[1 : 1 + 5 * count], ctx.saved_tensors[1 + 5 * count :]
+        layers = _layers(flat)
+        again = torch.is_grad_enabled()  # to be differentiated once more, from what was given
+        if ctx.fused and not again and by_features is not None and all(each is None for each in by_weights):
+            return run_triton("additive_attention.gradients", u.device, by_features, u, layers, *kept)
+        channels = [layer.values.shape[1] for layer in layers]
+        by_summaries = u.new_zeros(len(u), sum(channels)) if by_features is None else by_features
+        by_u, slopes = torch.zeros_like(u), []
+        for i, (layer, by_summary) in enumerate(zip(layers, by_summaries.split(channels, 1), strict=True)):
+            found = reference.weigh(u, layer) if ctx.fused or again else kept[3 * i : 3 * i + 3]
+            with_values = ctx.needs_input_grad[1 + 5 * i]
+            here, *others = reference.gradients(u, layer, found, by_summary, by_weights[i], with_values)
+            by_u = by_u + here
+            slopes += others
+        return by_u, *slopes
+
+
+def _layers(flat: Sequence[Tensor | None]) -> list[Layer]:
+    return [Layer(*flat[i : i + 5]) for i in range(0, len(flat), 5)]  # type: ignore[arg-type]
+
+
+def _is_fused(u: Tensor, layers: Sequence[Layer]) -> bool:
+    """Whether the Triton kernels run: where launches take longer than the work, and weights fit into registers."""
+    if not HAS_TRITON or not u.is_cuda or u.dtype != torch.float32:
+        return False
+    for layer in layers:
+        widest = max(layer.inward.shape[1], u.shape[1])
+        if widest > WIDEST or len(layer.inward) * widest > MOST_WEIGHTS:
+            return False
+        if layer.values.dtype != torch.float32 or layer.values.numel() == 0 or not are_plain(layer):
+            return False
+    return are_plain((u,))
