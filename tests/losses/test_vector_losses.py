@@ -1,3 +1,4 @@
+import copy
 import math
 
 import pytest
@@ -139,6 +140,39 @@ def test_cosines_carry_gradients_to_the_centres():
     loss.cosines(x).square().sum().backward()
     assert loss.centers.grad is not None
     assert [name for name, _ in loss.named_parameters()] == ["loss.W"]
+
+
+def test_shared_cosines_are_computed_once():
+    x, labels = vectors()
+    x.requires_grad_()
+    loss = AMSoftmax(4, 5).double()
+    apart = loss(x, labels), loss.cosines(x).square().sum()
+    expected = torch.autograd.grad(sum(apart), [x, loss.centers])
+    calls = []
+    loss.loss.distance.register_forward_hook(lambda *_: calls.append(1))
+    for first in (loss.cosines, lambda x: loss(x, labels)):
+        calls.clear()
+        with loss.sharing():
+            first(x)
+            value, cosines = loss(x, labels), loss.cosines(x)
+            assert len(calls) == 1
+            loss.cosines(x.clone())
+            assert len(calls) == 2, "other vectors"
+        torch.testing.assert_close((value, cosines.square().sum()), apart)
+        torch.testing.assert_close(torch.autograd.grad(value + cosines.square().sum(), [x, loss.centers]), expected)
+    calls.clear()
+    loss.cosines(x), loss.cosines(x)
+    assert len(calls) == 2, "outside of the block"
+    assert copy.deepcopy(loss)(x, labels) == loss(x, labels)
+
+
+def test_cosines_of_other_types():
+    x, _ = vectors()
+    loss = AMSoftmax(4, 5)
+    assert loss.cosines(x).dtype == torch.float64
+    assert loss.cosines(x.half()).dtype == torch.float32
+    with pytest.raises(ValueError, match="AMSoftmax: expected x with 5 features, got 3"):
+        loss.cosines(x[:, :3])
 
 
 # ---- Angular

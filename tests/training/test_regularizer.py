@@ -74,3 +74,13 @@ def test_refusals():
     with pytest.raises(ValueError, match=r"Embedder has no layer 'backbon'; near it are backbone"):
         fit(embedder(), *problem(), Triplet(), terms=[Regularizer(EnergyConfusion(), of="backbon")], **QUIET)
     assert "weight=0.5" in repr(Regularizer(EnergyConfusion(), 0.5))
+
+
+def test_the_loss_and_its_regulariser_share_cosines():
+    metric, loss = Metric(Embedder(GRUEncoder(2, 8), 4), lw.Euclidean()), AMSoftmax(3, 4)
+    jrd = Regularizer(JointRepresentationSimilarity(), 0.5, of=["backbone", None, loss.cosines])
+    calls = []
+    loss.loss.distance.register_forward_hook(lambda *_: calls.append(1))
+    x, y = torch.randn(12, 5, 2), torch.arange(12) % 3
+    fit(metric, x, y, loss, terms=[jrd], epochs=3, batch_size=12, verbose=False)
+    assert len(calls) == 3, "once a step"

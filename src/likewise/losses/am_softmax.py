@@ -1,6 +1,8 @@
 """AM-softmax: a classifier of directions with a margin, by pytorch-metric-learning's CosFaceLoss."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from torch import Tensor, nn
 
@@ -33,6 +35,7 @@ class AMSoftmax(VectorLoss):
         self.margin = _check.number(self.name, "margin", margin)
         self.scale = _check.positive(self.name, "scale", scale)
         self.loss = cos_face(self.classes, self.channels, self.margin, self.scale)
+        self._shared: list[tuple[Tensor, Tensor]] | None = None
         # Short centres turn faster at the same learning rate: this start is part of the recipe.
         nn.init.kaiming_uniform_(self.centers, a=math.sqrt(5))
 
@@ -43,19 +46,42 @@ class AMSoftmax(VectorLoss):
 
     def cosines(self, x: Tensor) -> Tensor:
         """Cosines (N, classes) of vectors x (N, channels) to the centres, with gradients to both."""
-        x = self.vectors(x)
-        if x.shape[1] != self.channels:
-            _check.refuse(self.name, f"expected x with {self.channels} features, got {x.shape[1]}")
-        with full_precision(x):
-            return self.loss.get_cosine(x)  # type: ignore[operator]
+        for known, found in self._shared or ():
+            if known is x:
+                return found
+        vectors = self.vectors(x, finite=False)
+        self._check_width(vectors)
+        with full_precision(vectors):
+            found = self.loss.distance(vectors, self.centers.T.to(vectors))  # type: ignore[operator]
+        if self._shared is not None:
+            self._shared.append((x, found))
+        return found
+
+    @contextmanager
+    def sharing(self) -> Iterator[None]:
+        """A block in which cosines of the same vectors are computed once, for the loss and a regulariser of them."""
+        self._shared = []
+        try:
+            yield
+        finally:
+            self._shared = None
 
     def value(self, x: Tensor, labels: Tensor) -> Tensor:
         """The mean cross entropy."""
         self.check_classes(labels, self.classes)
-        if x.shape[1] != self.channels:
-            _check.refuse(self.name, f"expected x with {self.channels} features, got {x.shape[1]}")
-        return self.loss(x, labels)
+        self._check_width(x)
+        cosines = self.cosines(x)
+        # They may be shared: CosFaceLoss is not to compute its own.
+        self.loss.get_cosine = lambda _: cosines  # type: ignore[assignment]
+        try:
+            return self.loss(x, labels)
+        finally:
+            del self.loss.get_cosine
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""
         return f"{self.classes}, {self.channels}, margin={self.margin}, scale={self.scale}"
+
+    def _check_width(self, x: Tensor) -> None:
+        if x.shape[1] != self.channels:
+            _check.refuse(self.name, f"expected x with {self.channels} features, got {x.shape[1]}")

@@ -1,5 +1,6 @@
 """VectorLoss: a loss of vectors, for what no matrix of distances between items can hold."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -41,8 +42,15 @@ class VectorLoss(nn.Module):
         with full_precision(x):
             return self.value(x, codes) if len(x) else x.sum()
 
-    def vectors(self, x: object) -> Tensor:
-        """Vectors (N, C) in float32 or better, checked."""
+    def sharing(self) -> AbstractContextManager[None]:
+        """A block in which what the loss and terms beside it need of the same vectors is computed once.
+
+        ``fit`` opens one for every step; weights must not change inside. By default there is nothing to share.
+        """
+        return nullcontext()
+
+    def vectors(self, x: object, *, finite: bool = True) -> Tensor:
+        """Vectors (N, C) in float32 or better, checked; to know whether they are finite, a GPU must be waited for."""
         if not isinstance(x, Tensor):
             kind = type(x).__name__
             raise TypeError(
@@ -52,7 +60,7 @@ class VectorLoss(nn.Module):
         _check.is_tensor(self.name, "x", x)
         if x.ndim != 2:
             _check.refuse(self.name, f"expected x of shape (N, C), got {tuple(x.shape)}")
-        if not torch.compiler.is_compiling() and not x.isfinite().all():
+        if finite and not torch.compiler.is_compiling() and not x.isfinite().all():
             row, column = (~x.isfinite()).nonzero()[0].tolist()
             _check.refuse(self.name, f"x[{row}, {column}] is {x[row, column].item()}; features must be finite")
         return x.to(torch.promote_types(x.dtype, torch.float32))

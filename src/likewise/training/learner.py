@@ -212,13 +212,20 @@ class Learner(LightningModule):
             place = f"epoch {self.done.epoch + 1}, step {self.done.step + 1}, items {chosen.index[:4].tolist()}..."
             raise ValueError(f"fit: in {place}: {error}") from error
 
-    def _value(self, step: Step) -> Tensor:
-        parts = [term(step) for term in self.terms]
+    def _parts(self, step: Step) -> list[Tensor]:
+        """The terms, and the loss if there is one."""
         if isinstance(self.loss, VectorLoss):
-            parts.append(self.loss(step.features, step.labels))  # type: ignore[arg-type]
-        elif self.loss is not None:
-            more = () if step.augmented is None else (step.labels,)
-            parts.append(self.loss(step.D, step.labels, *more))
+            with self.loss.sharing():
+                terms = [term(step) for term in self.terms]
+                return [*terms, self.loss(step.features, step.labels)]  # type: ignore[arg-type]
+        terms = [term(step) for term in self.terms]
+        if self.loss is None:
+            return terms
+        more = () if step.augmented is None else (step.labels,)
+        return [*terms, self.loss(step.D, step.labels, *more)]
+
+    def _value(self, step: Step) -> Tensor:
+        parts = self._parts(step)
         total = parts[0]
         for part in parts[1:]:
             total = total + part

@@ -61,7 +61,8 @@ class Regularizer(nn.Module):
     def forward(self, step: Step) -> Tensor:
         """The term, a scalar."""
         found = [self._features(step, source) for source in self._sources()]
-        return self.weight * self.function(found if isinstance(self.of, list) else found[0], step.labels)
+        value = self.function(found if isinstance(self.of, list) else found[0], step.labels)
+        return value if self.weight == 1 else self.weight * value
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""
