@@ -39,13 +39,18 @@ def check(what: str, found: Any, expected: Any, tolerance: float) -> None:
 def interleave(runs: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
     """Median seconds of each. All are run in turn, so that a busy machine disturbs them alike.
 
-    A turn lasts at least a twentieth of a second: what is quick runs several times, like ``timeit``.
+    A turn lasts at least a twentieth of a second: what is quick runs several times, like ``timeit``, and once before,
+    to find its code and data in the caches as it would if it ran alone.
     """
     calls = {name: max(1, math.ceil(0.05 / _seconds(run, 1))) for name, run in runs.items()}
     times: dict[str, list[float]] = {name: [] for name in runs}
+    order = list(runs)
     for _ in range(repeats):
-        for name, run in runs.items():
-            times[name].append(_seconds(run, calls[name]))
+        for name in order:
+            if calls[name] > 1:
+                runs[name]()
+            times[name].append(_seconds(runs[name], calls[name]))
+        order = [*order[1:], order[0]]  # nobody always comes after the same one
     return {name: statistics.median(found) for name, found in times.items()}
 
 

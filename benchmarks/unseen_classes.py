@@ -106,7 +106,7 @@ def training_step(
     names = sorted({name for term in terms for name in term.layers})  # type: ignore[union-attr]
 
     def run() -> None:
-        with torch.autocast(device, torch.bfloat16, enabled=half):
+        with torch.autocast(device, torch.bfloat16, enabled=half), loss.sharing():
             step = take_step(metric, items, labels, matrix=False, layers=names)
             total = loss(step.features, step.labels)
             for term in terms:
