@@ -36,13 +36,13 @@ def check(what: str, found: Any, expected: Any, tolerance: float) -> None:
         raise WrongResult(f"{what}: relative error {error:.1e}, allowed {tolerance:.0e}")
 
 
-def interleave(runs: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+def interleave(runs: dict[str, Callable[[], Any]], repeats: int, turn: float = 0.05) -> dict[str, float]:
     """Median seconds of each. All are run in turn, so that a busy machine disturbs them alike.
 
-    A turn lasts at least a twentieth of a second: what is quick runs several times, like ``timeit``, and once before,
-    to find its code and data in the caches as it would if it ran alone.
+    A turn lasts at least so many seconds: what is quick runs several times, like ``timeit``, and once before, to find
+    its code and data in the caches as it would if it ran alone.
     """
-    calls = {name: max(1, math.ceil(0.05 / _seconds(run, 1))) for name, run in runs.items()}
+    calls = {name: max(1, math.ceil(turn / _seconds(run, 1))) for name, run in runs.items()}
     times: dict[str, list[float]] = {name: [] for name in runs}
     order = list(runs)
     for _ in range(repeats):

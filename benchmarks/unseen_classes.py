@@ -33,6 +33,7 @@ from likewise.training.regularizer import Regularizer
 from likewise.training.step import take_step
 
 BATCH, CLASSES, SIZE, STEPS, CHANNELS = 100, 51, 96, 128, 9
+TURN = 0.3  # seconds of one kind of step before the next has its turn: training runs one kind only
 BARS = {"similarity": 0.10, "attended": 0.15}  # the most of a step that each may add
 
 
@@ -138,7 +139,7 @@ def main() -> None:
         runs = {name: training_step(kind, options.device, **case) for name, case in cases.items()}
         for run in runs.values():
             run()
-        seconds = interleave(runs, options.repeats)
+        seconds = interleave(runs, options.repeats, turn=TURN)
         for name, found in seconds.items():
             more = found / seconds["plain"] - 1
             bar = BARS.get(name)

@@ -83,6 +83,7 @@ class VectorLoss(nn.Module):
         return tensor.detach().to(x.device, torch.int64)
 
 
-def full_precision(x: Tensor) -> torch.autocast:
+def full_precision(x: Tensor) -> AbstractContextManager[object]:
     """A context in which autocast leaves products of x as precise as x is."""
-    return torch.autocast(x.device.type, enabled=False)
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ def read_features(op: str, features: object) -> list[Tensor]:
             mend = "; average over its positions first" if layer.ndim > 2 else ""
             _check.refuse(op, f"expected features[{i}] of shape (B, C), got {tuple(layer.shape)}{mend}")
         found.append(layer)
-        if len(layer) != len(found[0]):
+        if layer.shape[0] != found[0].shape[0]:
             _check.refuse(op, f"features[{i}] has {len(layer)} rows, features[0] has {len(found[0])}")
     if all(layer.dtype == torch.float32 for layer in found):
         return found
@@ -42,9 +43,10 @@ def read_labels(op: str, labels: Any, features: Tensor) -> Tensor:
     return tensor.to(features.device, torch.int64, non_blocking=features.is_cuda)
 
 
-def full_precision(x: Tensor) -> torch.autocast:
+def full_precision(x: Tensor) -> AbstractContextManager[object]:
     """A context in which autocast leaves products of x as precise as x is: differences of them are what counts."""
-    return torch.autocast(x.device.type, enabled=False)
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def mean_of_pairs(values: Tensor, keep: Tensor) -> Tensor:
