@@ -1,6 +1,5 @@
 """How alike the classes of a batch are, in the features of several layers at once."""
 
-import functools
 from collections.abc import Callable, Sequence
 
 import torch
@@ -13,6 +12,7 @@ from likewise.regularizers._inputs import full_precision, read_features, read_la
 from likewise.regularizers.kernels import GaussianMixture
 
 Kernel = Callable[[Tensor], Tensor]
+THREE, ONE = GaussianMixture(3), GaussianMixture(1)  # the paper's
 
 
 class JointRepresentationSimilarity(nn.Module):
@@ -90,7 +90,7 @@ class JointRepresentationSimilarity(nn.Module):
 
     def _for(self, layers: int) -> Sequence[Kernel]:
         if self.kernels is None:
-            return _default(layers)
+            return [ONE if layers == 3 and i == 2 else THREE for i in range(layers)]
         given = self._given()
         if not isinstance(self.kernels, Sequence):
             return [given[0]] * layers
@@ -181,12 +181,6 @@ class IntraClassPenalty(nn.Module):
         weights = pairs / -(mates * (mates + 1)).clamp(min=1)  # n (n - 1) ordered pairs
         with full_precision(layers[0]):
             return joint_gaussians(layers, [Mixture((1.0,), 2.0)], weights)
-
-
-@functools.cache
-def _default(layers: int) -> Sequence[GaussianMixture]:
-    """The paper's kernels: three Gaussians, and one for the last of three layers."""
-    return tuple(GaussianMixture(1 if layers == 3 and i == 2 else 3) for i in range(layers))
 
 
 def _mixtures(kernels: Sequence[Kernel]) -> list[Mixture] | None:

@@ -30,7 +30,6 @@ class GaussianMixture(nn.Module):
         super().__init__()
         self.count = _check.whole("GaussianMixture", "count", count, most=64)
         self.bandwidth = None if bandwidth is None else _check.positive("GaussianMixture", "bandwidth", bandwidth)
-
         self.mixture = Mixture(tuple(2.0 ** (i - self.count // 2) for i in range(self.count)), self.bandwidth)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ def joint_gaussians(layers: Sequence[Tensor], mixtures: Sequence[Mixture], weigh
     Instead of weights, labels (B,) may be given: pairs of different ones count alike, 1 in all, and others nothing.
     k_l is the mean over the bandwidths s of exp(-||x_li - x_lj||^2 / s). Mixtures have as many bandwidths as the
     others, or one. Gradients go to the layers, not through bandwidths, and can be differentiated once more.
-    Memory: O(L B^2). Nothing here waits for a GPU.
+    Memory: O(L B^2). Nothing here waits for a GPU, but for the first call with so many features.
 
     Example:
         >>> x = torch.tensor([[0.0], [1.0]])
