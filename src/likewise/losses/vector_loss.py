@@ -86,4 +86,5 @@ class VectorLoss(nn.Module):
 def full_precision(x: Tensor) -> AbstractContextManager[object]:
     """A context in which autocast leaves products of x as precise as x is."""
     kind = x.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+    mixed = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)  # not every device knows of it
+    return torch.autocast(kind, enabled=False) if mixed else nullcontext()

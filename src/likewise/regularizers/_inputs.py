@@ -46,7 +46,8 @@ def read_labels(op: str, labels: Any, features: Tensor) -> Tensor:
 def full_precision(x: Tensor) -> AbstractContextManager[object]:
     """A context in which autocast leaves products of x as precise as x is: differences of them are what counts."""
     kind = x.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+    mixed = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)  # not every device knows of it
+    return torch.autocast(kind, enabled=False) if mixed else nullcontext()
 
 
 def mean_of_pairs(values: Tensor, keep: Tensor) -> Tensor:
