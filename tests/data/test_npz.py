@@ -292,6 +292,8 @@ def test_truncated_or_damaged(path):
     assert refused(path).startswith("gait.npz: not an .npz file, or a damaged one: ")
     path.write_bytes(content[:4000] + b"\1" + content[4001:])
     assert refused(path) == "gait.npz: X.npy: damaged near byte 128: Bad CRC-32 for file 'X.npy'"
+    path.write_bytes(content[:27] + b"\1" + content[28:])  # a name of 261 bytes, which zipfile quotes
+    assert len(refused(path)) < 300
     directory = content.index(b"PK\1\2")
     claims = struct.pack("<LL", 1 << 31, 1 << 31)
     path.write_bytes(content[: directory + 20] + claims + content[directory + 28 :])

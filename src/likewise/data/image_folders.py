@@ -12,7 +12,7 @@ import numpy as np
 
 from likewise import _check
 from likewise.data.images import ImageSet, Listing, Options, read_images
-from likewise.data.text import Line, file_size, parse_integer, quote, read_lines, word_offset
+from likewise.data.text import Line, brief, file_size, parse_integer, quote, read_lines, word_offset
 
 MOST_BYTES = 64 << 20  # of a MATLAB file
 
@@ -235,7 +235,7 @@ def _matlab(path: Path, *names: str) -> dict[str, np.ndarray]:
     try:
         found = loadmat(os.fspath(path), squeeze_me=True, variable_names=names)
     except Exception as error:  # SciPy states no bound on what malformed bytes may raise
-        raise ValueError(f"{path}: not a MATLAB file, or a damaged one: {error}") from error
+        raise ValueError(f"{path}: not a MATLAB file, or a damaged one: {brief(error)}") from error
     for name in names:
         if name not in found:
             _check.refuse(str(path), f"there is no array {name}")
@@ -247,7 +247,7 @@ def _codes(path: Path, codes: np.ndarray, classes: int) -> tuple[int, ...]:
     try:
         numbers = codes.astype(np.int64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: classes are no whole numbers: {error}") from error
+        raise ValueError(f"{path}: classes are no whole numbers: {brief(error)}") from error
     wrong = (numbers < 1) | (numbers > classes)
     if wrong.any():
         item = int(wrong.argmax())

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from likewise import _check
+from likewise.data.text import brief
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF")  # others, which may start programs, are not opened
 CONVERTED = ("1", "L", "P", "RGB", "YCbCr", "CMYK")  # modes of 8 bits or less a channel, without transparency
@@ -201,7 +202,7 @@ def decode(
             image.draft(None, (size, size))  # JPEG decodes to a smaller size at once
             pixels = _resized(Image, _flat(Image, image, channels), size, crop)
     except Exception as error:  # Pillow states no bound on what malformed bytes may raise
-        text = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}, {error}"
+        text = brief(error) if isinstance(error, ValueError) else f"{type(error).__name__}, {brief(error)}"
         raise ValueError(f"{named}: not an image that can be read: {text}") from error
     array = np.array(pixels, dtype=np.uint8).reshape(size, size, channels)
     return torch.from_numpy(np.ascontiguousarray(array.transpose(2, 0, 1)))

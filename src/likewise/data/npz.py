@@ -15,7 +15,7 @@ from likewise import _check
 from likewise.data.batch import Batch
 from likewise.data.dataset import Dataset
 from likewise.data.padding import pad_stacked
-from likewise.data.text import file_size, quote
+from likewise.data.text import brief, file_size, quote
 
 # Key: the kinds of numbers, in NumPy's letters, and the number of dimensions.
 _EXPECTED = {
@@ -124,7 +124,7 @@ def _open_archive(name: str, file: io.FileIO) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)
     except Exception as error:  # zipfile states no bound on what malformed bytes may raise
-        raise ValueError(f"{name}: not an .npz file, or a damaged one: {error}") from error
+        raise ValueError(f"{name}: not an .npz file, or a damaged one: {brief(error)}") from error
 
 
 def _choose_members(name: str, archive: zipfile.ZipFile, split: str | None) -> dict[str, zipfile.ZipInfo]:
@@ -214,7 +214,7 @@ def _read_bytes(where: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, ski
                 data[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
                 done += len(piece)
     except Exception as error:  # zipfile and zlib state no bound on what malformed bytes may raise
-        raise ValueError(f"{where}: damaged near byte {skip + done}: {error}") from error
+        raise ValueError(f"{where}: damaged near byte {skip + done}: {brief(error)}") from error
     if done < size:
         _check.refuse(where, f"ends after {skip + done} of {info.file_size} bytes")
     return data

@@ -71,6 +71,17 @@ def quote(text: bytes) -> str:
     return repr((text[:40] + b"..." * (len(text) > 40)).decode("utf-8", "replace"))
 
 
+def brief(error: Exception) -> str:
+    """At most 200 characters of what an error says: some quote the file, as far as it claims to go.
+
+    Example:
+        >>> brief(ValueError("no such thing")), len(brief(ValueError("a" * 1000)))
+        ('no such thing', 200)
+    """
+    text = str(error)
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
+
 def word_offset(text: bytes, index: int) -> int:
     """Offset of a word among words between blanks; the end of text if it has too few.
 
