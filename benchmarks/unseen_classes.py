@@ -4,7 +4,7 @@
 
 Images: EfficientNet-Lite0 at 96 px, three layers attended. Sequences: a TCN over 128 steps of 9 channels, two layers,
 by 16 hidden features. Attention has 4 % of that step's multiplications; the rest of what it adds is memory: 12 % of one
-core's own time, 11 % by the clock of a quiet machine. On a GPU small steps last as long as their launches take.
+core's own time, 11 to 14 % by the clock. On a GPU small steps last as long as their launches take.
 The step is the whole of one: forward, AM-softmax, backward, Adam. The similarity is checked against plain loops first.
 Rows go to benchmarks/results/unseen_classes.jsonl.
 """
