@@ -88,6 +88,12 @@ def numbers_hidden() -> bool:
     return torch.compiler.is_compiling() or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
+def mixed_precision(x: Tensor) -> bool:
+    """Whether products of x are in half precision just now, by autocast; not every device knows of that."""
+    kind = x.device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+
+
 def lengths_range(op: str, name: str, lengths: Tensor, steps: int) -> None:
     """Check that every length lies in 1..steps. Reads the numbers: skipped where they are hidden."""
     if lengths.is_cuda and numbers_hidden():

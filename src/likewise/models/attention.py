@@ -137,7 +137,7 @@ class Additive(Attention):
 
     def is_one_operation(self, u: Tensor) -> bool:
         """Whether ``additive_attention`` does it all."""
-        return type(self) is Additive and self.channels is not None and self.tanh and not _mixed_precision(u)
+        return type(self) is Additive and self.channels is not None and self.tanh and not _check.mixed_precision(u)
 
     def layer(self, found: FeatureMap) -> Layer:
         """A map and the weights, as ``additive_attention`` takes them."""
@@ -200,12 +200,6 @@ def attend_all(
         return additive_attention(u, [each.layer(found) for each, found in additive])
     summaries, weights = zip(*(each(found, u) for each, found in pairs), strict=True)
     return torch.cat(summaries, 1), weights
-
-
-def _mixed_precision(x: Tensor) -> bool:
-    """Whether products of x are in half precision just now; not every device knows of that."""
-    kind = x.device.type
-    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def _project(weight: Tensor, positions: Tensor) -> Tensor:

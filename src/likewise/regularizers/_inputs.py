@@ -45,9 +45,7 @@ def read_labels(op: str, labels: Any, features: Tensor) -> Tensor:
 
 def full_precision(x: Tensor) -> AbstractContextManager[object]:
     """A context in which autocast leaves products of x as precise as x is: differences of them are what counts."""
-    kind = x.device.type
-    mixed = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)  # not every device knows of it
-    return torch.autocast(kind, enabled=False) if mixed else nullcontext()
+    return torch.autocast(x.device.type, enabled=False) if _check.mixed_precision(x) else nullcontext()
 
 
 def mean_of_pairs(values: Tensor, keep: Tensor) -> Tensor:
