@@ -1,9 +1,9 @@
-"""Learn GDTW's constraints with the features: what "Deep declarative dynamic time warping" leaves for later.
+"""Learn GDTW's constraints with the features: what the paper leaves for later.
 
-    python -m likewise.recipes.learnable_constraints --seeds 3 --plot constraints.png
+    python -m papers.decdtw.run_constraints --seeds 0 1 2 --plot constraints.png
 
-Signals repeat a motif, so that a warp can slip by a whole period; among their channels are ones that say nothing. The
-true warps stay close to the diagonal at first and swing off it later on. Learned, by TimeErr through the warp, are
+Signals repeat a motif, so that a warp can slip by a whole period; some of their channels are noise alone. The true
+warps stay close to the diagonal at first and swing off it later on. Learned, by TimeErr through the warp, are
 
     features      a linear map of the channels,
     lambda        what bends cost, a number,
@@ -12,34 +12,22 @@ true warps stay close to the diagonal at first and swing off it later on. Learne
 alone and together. They begin as what a user would have tried without learning: the channels themselves, and the
 lambda and the constant band, of a grid, that are best on validation pairs. What is not learned stays so. Every variant
 keeps the step that was best on validation pairs, and is scored on test pairs.
-Prints a JSON line for each seed and variant, then a table; draws the learned band beside the warps that it is for.
-
-What it shows (results/learnable_constraints.jsonl, mean TimeErr of three seeds): nothing learned 17.4, lambda and band
-16.0, features 10.8, features and lambda 10.7, features and band 9.1, all 9.2. The band helps in every seed, and comes
-to enclose the true warps; lambda, once chosen on a grid, has nothing to gain. Where the true warps are smooth enough
-for a stiff lambda, a band has nothing to add either; nor has it on the audio slices of
-``likewise.recipes.audio_score``, whose true warps leave the diagonal by up to 0.4 of the duration: bands of 0.2 and
-less harm there.
 """
 
-import copy
 import itertools
 import math
-import statistics
-import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
 
 import torch
-import typer
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor, nn
 
 import likewise as lw
-from likewise.recipes.common import emit
+from likewise.training.options import Optimization
+from likewise.training.step import Step
+from likewise.training.validation import Validation
+from papers.common import Run, emit, from_command_line
 
 STEPS = 48  # frames of a signal
 CHANNELS, INFORMATIVE = 6, 2
@@ -101,35 +89,42 @@ class Aligner(nn.Module):
         return lw.GDTW(self.reg, band=self.band).warp(self.features(pairs.x), self.features(pairs.y))
 
 
-def main(
-    seeds: Annotated[int, typer.Option(help="How many runs of each variant, from seed 0.")] = 3,
-    steps: Annotated[int, typer.Option(help="Steps of learning.")] = 150,
-    pairs: Annotated[int, typer.Option(help="How many to learn from; as many validate, and twice as many test.")] = 100,
-    batch_size: int = 20,
-    lr: float = 0.02,
-    out: Annotated[Path | None, typer.Option(help="Append the JSON lines to this file.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw the learned band.")] = None,
-) -> None:
+@dataclass(frozen=True)
+class Settings:
+    """How long every variant learns, and from how many pairs."""
+
+    steps: int = 150
+    pairs: int = 100  # to learn from; as many validate, and twice as many test
+    batch_size: int = 20
+    lr: float = 0.02
+
+
+@dataclass(frozen=True)
+class Figure(Run):
+    """Which seeds run, and what is drawn."""
+
+    plot: Path | None = None  # draw the learned band beside the true warps
+
+
+def main(run: Figure, settings: Settings) -> None:
     """Learn features, lambda and a band, alone and together."""
-    lines = []
-    for seed in range(seeds):
+    for seed in run.seeds:
         generator = torch.Generator().manual_seed(seed)
-        train, val, test = (make_pairs(count, generator) for count in (pairs, pairs, 2 * pairs))
+        train, val, test = (make_pairs(settings.pairs * times, generator) for times in (1, 1, 2))
         reg, band = min(itertools.product(REGS, BANDS), key=lambda grid: time_err(Aligner(*grid), val))
         for variant, learned in VARIANTS.items():
             start = time.perf_counter()
-            aligner, curve = learn(Aligner(reg, band, learned), train, val, steps, batch_size, lr, generator)
+            aligner = Aligner(reg, band, learned)
+            val_time_err = learn(aligner, settings, train, val, seed)
             line = {
-                "recipe": "learnable_constraints", "learned": variant, "seed": seed, "steps": steps, "pairs": pairs,
-                "batch_size": batch_size, "lr": lr, "reg_before": reg, "band_before": band, "reg": aligner.reg.item(),
-                "band": [round(width, 4) for width in aligner.band.tolist()], "val_time_err": min(curve),
+                "recipe": "learnable_constraints", "learned": variant, "seed": seed, **asdict(settings),
+                "reg_before": reg, "band_before": band, "reg": aligner.reg.item(),
+                "band": [round(width, 4) for width in aligner.band.tolist()], "val_time_err": val_time_err,
                 "time_err": time_err(aligner, test), "wall_time": time.perf_counter() - start, "device": "cpu",
             }  # fmt: skip
-            lines.append(line)
-            emit(line, out)
-            if plot is not None and variant == "all" and seed == 0:
-                draw(plot, aligner, test)
-    print_table(lines)
+            emit(line, run.out)
+            if run.plot is not None and variant == "all" and seed == run.seeds[0]:
+                draw(run.plot, aligner, test)
 
 
 def make_pairs(count: int, generator: torch.Generator) -> Pairs:
@@ -154,26 +149,29 @@ def make_pairs(count: int, generator: torch.Generator) -> Pairs:
     return Pairs(noisy(motif(times.expand(count, -1))), noisy(motif(truth)), truth, times)
 
 
-def learn(
-    aligner: Aligner, train: Pairs, val: Pairs, steps: int, batch_size: int, lr: float, generator: torch.Generator
-) -> tuple[Aligner, list[float]]:
-    """The aligner after the best of its steps, and its TimeErr on the validation pairs every tenth step."""
-    parameters = [parameter for parameter in aligner.parameters() if parameter.requires_grad]
-    curve, best = [time_err(aligner, val)], copy.deepcopy(aligner)
-    if not parameters:
-        return best, curve
-    optimizer = torch.optim.Adam(parameters, lr)
-    for step in range(1, steps + 1):
-        part = train[torch.randint(len(train.x), (batch_size,), generator=generator)]
-        loss = lw.losses.TimeError()(aligner(part)(part.times), part.truth, part.times)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if step % 10 == 0 or step == steps:
-            curve.append(time_err(aligner, val))
-            if curve[-1] <= min(curve):
-                best = copy.deepcopy(aligner)
-    return best, curve
+def learn(aligner: Aligner, settings: Settings, train: Pairs, val: Pairs, seed: int) -> float:
+    """Train the aligner, and leave it as it was at the best step; its TimeErr on the validation pairs there."""
+    if not any(parameter.requires_grad for parameter in aligner.parameters()):
+        return time_err(aligner, val)
+
+    def loss(step: Step) -> Tensor:
+        part = train[step.index]
+        return lw.losses.TimeError()(aligner(part)(part.times), part.truth, part.times)
+
+    history = lw.fit(
+        lw.Metric(aligner, lw.GDTW()),
+        train.x,
+        step=loss,
+        val=Validation(lambda _: time_err(aligner, val), every_steps=10, lowest=True, before=True),
+        epochs=-(-settings.steps * settings.batch_size // len(train.x)),
+        batch_size=settings.batch_size,
+        lr=settings.lr,
+        optimizer=Optimization(weight_decay=0.0),
+        average=0,
+        seed=seed,
+        verbose=False,
+    )
+    return history.best["score"]
 
 
 @torch.no_grad()
@@ -203,23 +201,5 @@ def draw(path: Path, aligner: Aligner, pairs: Pairs) -> None:
     figure.savefig(path, dpi=120)
 
 
-def print_table(lines: list[dict]) -> None:
-    """Print means over seeds."""
-    table = Table(title="TimeErr on test pairs, thousandths of the duration")
-    for heading in ("learned", "seeds", "TimeErr", "each seed", "lambda", "band"):
-        table.add_column(heading, justify="left" if heading == "learned" else "right")
-    for variant in dict.fromkeys(line["learned"] for line in lines):
-        same = [line for line in lines if line["learned"] == variant]
-        table.add_row(
-            variant,
-            str(len(same)),
-            f"{statistics.mean(line['time_err'] for line in same):.2f}",
-            " ".join(f"{line['time_err']:.1f}" for line in same),
-            f"{statistics.geometric_mean([line['reg'] for line in same]):.3g}",
-            " ".join(f"{statistics.mean(widths):.2f}" for widths in zip(*(line["band"] for line in same), strict=True)),
-        )
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
-
-
 if __name__ == "__main__":
-    typer.run(main)
+    main(*from_command_line(Figure(), Settings()))
