@@ -1,16 +1,18 @@
 """How well clusters of vectors agree with their classes."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from likewise import _check
-from likewise.evaluation.labels import read_labels
+from likewise._labels import number_labels, read_labels
 
 STEPS = 100  # of k-means, at most, from each start
 NUMBERS_A_STRIP = 1 << 22  # distances to centres that are held at once
 
 
-def clustering_agreement(x: Tensor, labels: Tensor, *, starts: int = 10, seed: int = 0) -> float:
+def clustering_agreement(x: Tensor, labels: object, *, starts: int = 10, seed: int = 0) -> float:
     """Normalised mutual information between the labels and a k-means clustering, with as many clusters as classes.
 
     x: (N, C) vectors, compared by Euclidean distance as they are; give unit vectors for a clustering by angle.
@@ -28,11 +30,11 @@ def clustering_agreement(x: Tensor, labels: Tensor, *, starts: int = 10, seed: i
         _check.refuse(op, f"expected x of shape (N, C), not empty, got {tuple(x.shape)}")
     if not x.isfinite().all():
         _check.refuse(op, f"x holds NaN or infinity in row {int((~x.isfinite()).any(1).nonzero()[0])}")
-    classes, codes = read_labels(op, "labels", labels, len(x)).unique(return_inverse=True)
+    classes, (codes,) = number_labels(read_labels(op, "labels", labels, len(x)))
     return normalized_mutual_information(codes, k_means(x.detach(), len(classes), starts=starts, seed=seed))
 
 
-def normalized_mutual_information(labels: Tensor, clusters: Tensor) -> float:
+def normalized_mutual_information(labels: Any, clusters: Any) -> float:
     """2 I(labels, clusters) / (H(labels) + H(clusters)): 1 for equal partitions, 0 for independent ones.
 
     Both (N,). Two partitions of one part each are equal: 1, as in scikit-learn, with its arithmetic mean.
@@ -48,7 +50,7 @@ def normalized_mutual_information(labels: Tensor, clusters: Tensor) -> float:
     if size == 0:
         _check.refuse(op, "expected at least one label")
     given = read_labels(op, "labels", labels, size), read_labels(op, "clusters", clusters, size)
-    pairs = torch.stack([part.unique(return_inverse=True)[1] for part in given])  # (2, N)
+    pairs = torch.stack([torch.from_numpy(number_labels(part)[1][0]) for part in given])  # (2, N)
     first, second = (_entropy(row.bincount()) for row in pairs)
     if first == second == 0:
         return 1.0
