@@ -18,7 +18,8 @@ from likewise.distances.distance import Distance
 from likewise.models.config import build, describe
 from likewise.models.storage import read_json, read_tensors, write_json, write_tensors
 
-# What a Metric takes: a Dataset or an ImageSet, a Batch, a list of sequences, or whatever tensor its encoder takes: (B, T, C), (B, C, H, W).
+# What a Metric takes: a Dataset, a Batch, a list of sequences, or whatever tensor its encoder takes: (B, T, C) or
+# (B, C, H, W).
 Items = object
 Encoded = Batch | Tensor
 
