@@ -8,10 +8,9 @@ from likewise import cli
 from likewise.cli import demo
 
 
-def test_it_recognises_speakers(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(demo, "EPOCHS", 2)
+def test_it_recognises_speakers(tmp_path, capsys):
     out = tmp_path / "some" / "where"
-    demo.demo(out)
+    demo.demo(out, epochs=2)
     *table, last = capsys.readouterr().out.strip().splitlines()
     result = json.loads(last)
     assert result["data"] == "JapaneseVowels"
@@ -32,8 +31,7 @@ def test_it_recognises_speakers(tmp_path, capsys, monkeypatch):
 
 def test_json_is_all_that_is_printed(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "DISTANCES", {"DTW": demo.DISTANCES["DTW"]})
-    monkeypatch.setattr(demo, "EPOCHS", 1)
-    result = CliRunner().invoke(cli.app, ["demo", "--out", str(tmp_path), "--json"])
+    result = CliRunner().invoke(cli.app, ["demo", "--out", str(tmp_path), "--epochs", "1", "--json"])
     assert result.exit_code == 0
     assert list(json.loads(result.stdout)["scores"]) == ["DTW", "TAP, learned"]
     assert (tmp_path / "alignment.png").exists()

@@ -32,11 +32,11 @@ DISTANCES = {
 }
 DRAWN = "DTW"  # the distance whose alignment is drawn
 LEARNED = "TAP, learned"
-EPOCHS = 12  # half a minute on two cores
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="The folder for alignment.png.")] = Path("demo"),
+    epochs: Annotated[int, typer.Option(help="How long to learn; 12 take half a minute on two cores.")] = 12,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object only.")] = False,
 ) -> None:
     """Recognise speakers by several distances, learn a better one, and draw an alignment; the last line is JSON."""
@@ -51,7 +51,7 @@ def demo(
         D = distance.matrix(queries.sequences, references.sequences)  # (370, 270)
         scores[name] = score(D, queries, references) | {"seconds": time.perf_counter() - began}
         matrices[name] = D
-    metric, began = learn(references, out / "metric", verbose=not as_json), time.perf_counter()
+    metric, began = learn(references, epochs, out / "metric", verbose=not as_json), time.perf_counter()
     with torch.no_grad():
         D = metric.matrix(standardized(queries, references), standardized(references, references))
     scores[LEARNED] = score(D, queries, references) | {"seconds": time.perf_counter() - began}
@@ -78,7 +78,7 @@ def score(D: Tensor, queries: lw.Dataset, references: lw.Dataset) -> dict[str, f
     return {"accuracy": scores.accuracy, "map": scores.map}
 
 
-def learn(references: lw.Dataset, folder: Path, *, verbose: bool) -> lw.Metric:
+def learn(references: lw.Dataset, epochs: int, folder: Path, *, verbose: bool) -> lw.Metric:
     """Learn a metric from the references, save it, and return it as it is loaded again."""
     assert references.labels is not None
     torch.manual_seed(0)
@@ -88,7 +88,7 @@ def learn(references: lw.Dataset, folder: Path, *, verbose: bool) -> lw.Metric:
         standardized(references, references),
         references.labels,
         lw.losses.HardMiningMeans(),
-        epochs=EPOCHS,
+        epochs=epochs,
         lr=1e-3,
         sampler=lw.MPerClass(references.labels, 36, per_class=4),
         verbose=verbose,
