@@ -5,10 +5,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from likewise.ops.gpu.common import ceil_div, launch, power_of_2
-from likewise.ops.gpu.diagonals import pair_lengths
-from likewise.ops.gpu.inputs import Inputs
-from likewise.ops.gpu.tape import find, record
+from likewise.ops.engine.diagonals import pair_lengths
+from likewise.ops.engine.inputs import Inputs
+from likewise.ops.launch.arguments import ceil_div, power_of_2
+from likewise.ops.launch.launcher import launch
+from likewise.ops.launch.tape import find, record
 
 
 @triton.jit

@@ -15,9 +15,9 @@ from likewise.testing import TOLERANCE, assert_close, check_op
 from tests.ops.problems import random_problem
 
 pytest.importorskip("triton")
-from likewise.ops import gpu
+from likewise.ops import engine
 from likewise.ops.dtw import gpu as dtw
-from likewise.ops.gpu import diagonals, lanes
+from likewise.ops.engine import diagonals, lanes
 from likewise.ops.soft_dtw import gpu as soft_dtw
 
 DEVICE = "cuda" if torch.cuda.is_available() and os.environ["TRITON_INTERPRET"] == "0" else "cpu"
@@ -105,7 +105,7 @@ def test_lanes(seed, monkeypatch):
     hard, soft = (
         (cpu_dtw._dtw_matrix, cpu_soft_dtw._soft_dtw_matrix) if all_pairs else (cpu_dtw._dtw, cpu_soft_dtw._soft_dtw)
     )
-    given = gpu.Pairs("test", *there(x, y, n, m), rules, soft=False, scale=1.0, root=root, all_pairs=all_pairs)
+    given = engine.Pairs("test", *there(x, y, n, m), rules, soft=False, scale=1.0, root=root, all_pairs=all_pairs)
     expected = hard(x, y, n, m, *symmetric, root, *rules.plain()).flatten()
     close(lanes.run_lanes(given), expected, tolerance.value, "dtw")
     given = replace(given, soft=True, scale=1 / (gamma * math.log(2)))
@@ -139,7 +139,7 @@ def test_work_in_several_chunks(monkeypatch):
     wide = torch.randn(3, 6, 20, dtype=torch.float64), torch.randn(3, 5, 20, dtype=torch.float64)
     monkeypatch.setattr(dtw, "CELLS_AT_ONCE", 70)
     monkeypatch.setattr(soft_dtw, "CELLS_AT_ONCE", 70)
-    monkeypatch.setattr(gpu, "COST_BYTES", 11 * 6 * 8 * 2)
+    monkeypatch.setattr(engine, "COST_BYTES", 11 * 6 * 8 * 2)
     pairs = (x, y, None, None)
     assert torch.equal(dtw.steps(*there(*pairs, False, *rules)).cpu(), cpu_dtw._dtw_steps(*pairs, False, *rules))
     weights = torch.randn(3, 4, dtype=torch.float64)
@@ -243,9 +243,9 @@ def test_repeated_launches_on_another_stream_in_another_thread_and_in_a_graph():
 
 def test_many_pairs_go_to_lanes_and_few_to_diagonals(monkeypatch):
     used = []
-    monkeypatch.setattr(gpu, "run_lanes", lambda pairs: used.append("lanes") or lanes.run_lanes(pairs))
+    monkeypatch.setattr(engine, "run_lanes", lambda pairs: used.append("lanes") or lanes.run_lanes(pairs))
     monkeypatch.setattr(
-        gpu, "run_diagonals", lambda *a, **k: used.append("diagonals") or diagonals.run_diagonals(*a, **k)
+        engine, "run_diagonals", lambda *a, **k: used.append("diagonals") or diagonals.run_diagonals(*a, **k)
     )
     few, many = 3, 4096 if DEVICE == "cuda" else 2 * lanes.LANES
     for count in (few, many):

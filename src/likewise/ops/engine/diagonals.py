@@ -19,18 +19,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from likewise.ops.gpu.common import (
-    UNREACHABLE,
-    ceil_div,
-    float64_bits,
-    float64_from,
-    launch,
-    power_of_2,
-    processors,
-    window_row,
-)
-from likewise.ops.gpu.inputs import Inputs, unlooked
-from likewise.ops.gpu.pairs import Pairs
+from likewise.ops.engine.inputs import Inputs, unlooked
+from likewise.ops.engine.pairs import Pairs
+from likewise.ops.engine.windows import UNREACHABLE, window_row
+from likewise.ops.launch.arguments import ceil_div, float64_bits, float64_from, power_of_2, processors
+from likewise.ops.launch.launcher import launch
 
 STEPS = 8  # antidiagonals taken at a time
 FEW_CHANNELS = 16  # up to here a row's frame stays in registers

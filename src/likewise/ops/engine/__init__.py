@@ -9,11 +9,11 @@ Values are costs r: DTW's R, or soft-DTW's R / (gamma ln 2), so that softmin(a) 
 import torch
 from torch import Tensor
 
-from likewise.ops.gpu.costs import skewed_costs
-from likewise.ops.gpu.diagonals import FEW_CHANNELS, places, run_diagonals
-from likewise.ops.gpu.inputs import look
-from likewise.ops.gpu.lanes import LANES, run_lanes
-from likewise.ops.gpu.pairs import Pairs
+from likewise.ops.engine.costs import skewed_costs
+from likewise.ops.engine.diagonals import FEW_CHANNELS, places, run_diagonals
+from likewise.ops.engine.inputs import look
+from likewise.ops.engine.lanes import LANES, run_lanes
+from likewise.ops.engine.pairs import Pairs
 
 COST_BYTES = 256 << 20  # room for costs that are computed ahead
 

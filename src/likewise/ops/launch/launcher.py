@@ -1,79 +1,14 @@
-"""What the Triton kernels share, and how they are launched."""
+"""One launch of a kernel, by the CUDA driver if one like it has been made before."""
 
-import functools
-import struct
 import threading
 from typing import Any
 
-import torch
 import triton
-import triton.language as tl
 from torch import Tensor
 
 from likewise import _native
-from likewise.ops.gpu import driver
-
-UNREACHABLE = tl.constexpr(1e30)
-
-
-@triton.jit
-def float64_from(bits):
-    """A Python float reaches a kernel as float32; its bits arrive whole."""
-    return bits.to(tl.int64).to(tl.float64, bitcast=True)
-
-
-@triton.jit
-def softmin2(a, b, SOFT: tl.constexpr):
-    least = tl.minimum(a, b)
-    if SOFT:
-        least -= tl.log2(1.0 + tl.exp2(-tl.abs(a - b)))
-    return least
-
-
-@triton.jit
-def softmin3(a, b, c, SOFT: tl.constexpr):
-    least = tl.minimum(tl.minimum(a, b), c)
-    if SOFT:
-        least -= tl.log2(tl.exp2(least - a) + tl.exp2(least - b) + tl.exp2(least - c))
-    return least
-
-
-@triton.jit
-def window_row(WINDOW: tl.constexpr, size, n, m, i):
-    """First and last column of row i, as Window.row says; n and m may differ from lane to lane."""
-    first = n * 0
-    last = m - 1
-    if WINDOW == 1 or WINDOW == 2:
-        radius = size + (n * 0).to(tl.float64)
-        if WINDOW == 2:
-            radius = tl.floor(size * tl.minimum(n, m).to(tl.float64))
-        r = tl.minimum(radius, (n + m).to(tl.float64)).to(tl.int32)
-        first = tl.maximum(first, i - r + tl.minimum(m - n, 0))
-        last = tl.minimum(last, i + r + tl.maximum(m - n, 0))
-    if WINDOW == 3:
-        first, last = parallelogram(size, n, m, i)
-        before, reach = parallelogram(size, n, m, i - 1)
-        first = tl.where(i > 0, tl.minimum(first, reach + 1), 0)
-        last = tl.maximum(first, last)
-    return first, last
-
-
-@triton.jit
-def parallelogram(size, n, m, i):
-    line = (m - 1).to(tl.float64) / tl.maximum(n - 1, 1).to(tl.float64)
-    line = tl.where(n > 1, line, 0.0)
-    from_start = (i + n * 0).to(tl.float64)
-    from_end = (n - 1 - i).to(tl.float64)
-    end = (m - 1).to(tl.float64)
-    first = tl.maximum(line / size * from_start, end - size * line * from_end)
-    last = tl.minimum(size * line * from_start, end - line / size * from_end)
-    last = tl.where(i < n - 1, tl.floor(last + 1e-9).to(tl.int32), m - 1)
-    return tl.ceil(first - 1e-9).to(tl.int32), last
-
-
-def float64_bits(value: float) -> int:
-    """The bits of a float, for ``float64_from``."""
-    return struct.unpack("<q", struct.pack("<d", value))[0]
+from likewise.ops.launch import driver
+from likewise.ops.launch.switch import is_quick
 
 
 class Recorder(threading.local):
@@ -95,20 +30,18 @@ def launch(
 ) -> None:  # fmt: skip
     """Run kernel[grid](*tensors, *numbers, **constants).
 
-    Triton's own launcher inspects every argument at every call, which takes longer than a short kernel. Here a call
-    like one before costs a look into a table, and goes to the CUDA driver. Kernels are compiled once for each class of
-    numbers that Triton tells apart, see ``_kind``: lengths that change from call to call do not compile anew.
+    A call like one before costs a look into a table, and goes to the CUDA driver. Kernels are compiled once for each
+    class of numbers that Triton tells apart, see ``_kind``: lengths that change from call to call do not compile anew.
+    Triton itself launches what is interpreted, tensors off 16 bytes, and everything where ``quick`` is off.
     """
     pointers = [tensor.data_ptr() for tensor in tensors]
     types = [tensor.dtype for tensor in tensors]
     unaligned = 0
     for pointer in pointers:
         unaligned |= pointer & 15
-    interpreted = not isinstance(kernel, triton.runtime.JITFunction)
-    if unaligned or interpreted:
+    if unaligned or not is_quick() or not isinstance(kernel, triton.runtime.JITFunction):
         recorder.calls = None  # it cannot be repeated
-        options = {} if interpreted else _options(num_warps)
-        kernel[grid](*tensors, *numbers, **constants, **options)
+        kernel[grid](*tensors, *numbers, **constants, **_options(num_warps))
         return
     device = tensors[0].get_device()
     key = (id(kernel), grid, numbers, num_warps, device, *types, *constants, *constants.values())
@@ -159,23 +92,3 @@ def _kind(number: int, specialized: bool) -> int:
         return -1
     width = 0 if -(1 << 31) <= number < 1 << 31 else 2 if number < 1 << 63 else 4
     return width + (specialized and number % 16 == 0)
-
-
-@functools.cache
-def _processors(device: int) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count
-
-
-def processors(x: Tensor) -> int:
-    """Multiprocessors of the tensor's device."""
-    return _processors(x.get_device()) if x.is_cuda else 1
-
-
-def ceil_div(a: int, b: int) -> int:
-    """a / b, rounded up. Triton's own, made for kernels, takes a hundred times as long."""
-    return -(-a // b)
-
-
-def power_of_2(least: int) -> int:
-    """The smallest power of two that is at least ``least``, which is positive."""
-    return 1 << (least - 1).bit_length()

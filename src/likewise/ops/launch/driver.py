@@ -5,9 +5,8 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from likewise import _native
+from likewise.ops.private import current_stream as current_stream
 
 
 @functools.cache
@@ -21,11 +20,6 @@ def functions() -> tuple[int, int] | None:
     except (OSError, AttributeError):
         return None
     return (found[0], found[1]) if found[0] and found[1] else None
-
-
-def current_stream(device: int) -> int:
-    """The driver's handle of the stream that PyTorch launches on."""
-    return torch._C._cuda_getCurrentRawStream(device)
 
 
 def is_plain(compiled: Any) -> bool:

@@ -2,8 +2,8 @@
 // antidiagonals before, so consecutive i fill the lanes. Windows are contiguous on every antidiagonal, and a tall
 // alignment can be cut into strips of rows that hand one row of values to the next.
 #pragma once
-#include "problem.h"
-#include "simd.h"
+#include "../problem.h"
+#include "../simd.h"
 
 namespace likewise {
 namespace LIKEWISE_ISA {

@@ -5,17 +5,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from likewise.ops.gpu.common import (
-    UNREACHABLE,
-    float64_bits,
-    float64_from,
-    launch,
-    processors,
-    softmin2,
-    softmin3,
-    window_row,
-)
-from likewise.ops.gpu.pairs import Pairs
+from likewise.ops.engine.pairs import Pairs
+from likewise.ops.engine.windows import UNREACHABLE, softmin2, softmin3, window_row
+from likewise.ops.launch.arguments import float64_bits, float64_from, processors
+from likewise.ops.launch.launcher import launch
 
 LANES = 64  # pairs that one program holds
 

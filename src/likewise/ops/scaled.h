@@ -2,7 +2,7 @@
 #pragma once
 #include <cmath>
 
-#include "../simd.h"
+#include "simd.h"
 
 namespace likewise {
 namespace LIKEWISE_ISA {

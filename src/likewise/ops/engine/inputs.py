@@ -5,7 +5,6 @@ kernel here runs first and answers into memory that the host can read; the host 
 this answer only, not for the alignment.
 """
 
-import ctypes
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,11 +15,12 @@ import triton.language as tl
 from torch import Tensor
 
 from likewise import _check
-from likewise.ops.gpu.common import ceil_div, float64_bits, float64_from, launch, power_of_2, recorder
-from likewise.ops.gpu.pairs import Pairs
+from likewise.ops.engine.pairs import Pairs
+from likewise.ops.launch.answers import Answer, free_answer
+from likewise.ops.launch.arguments import ceil_div, float64_bits, float64_from, power_of_2
+from likewise.ops.launch.launcher import launch, recorder
 
 STEPS = 64  # that a program looks at
-QUERIES = 100  # about as many microseconds: to wait in the driver may take longer than the kernel
 
 
 @triton.jit
@@ -70,60 +70,6 @@ def look_kernel(x, y, x_turned, y_turned, x_lengths, y_lengths, x_checked, y_che
     else:
         look_through(y, y_turned, y_lengths, y_checked, answer, item - x_items, y_steps, C, limit, GIVEN_Y, FULL,
                      TURN_Y, STEPS, CHANNELS)  # fmt: skip
-
-
-class Answer:
-    """Two numbers that a kernel writes and the host reads, once the kernel is done."""
-
-    def __init__(self, device: int) -> None:
-        on_gpu = device >= 0
-        self.numbers = torch.zeros(2, dtype=torch.int32, pin_memory=on_gpu)
-        self.address = self.numbers.data_ptr()
-        self.event = 0  # the driver's handle, which a recorded event has
-        self._event: Any = torch.cuda.Event() if on_gpu else None
-        if on_gpu:
-            self._event.record()
-            self.event = self._event.cuda_event
-        self._both = ctypes.c_int64.from_address(self.address)
-        self._free = _answers.setdefault(device, [])
-
-    def mark(self) -> None:
-        """Say that the kernel has been launched."""
-        if self._event is not None:
-            self._event.record()
-
-    def take(self) -> tuple[bool, bool]:
-        """Wait for the kernel, return what it wrote, and be free for the next."""
-        if self._event is not None:
-            for _ in range(QUERIES):
-                if self._event.query():
-                    break
-            else:
-                self._event.synchronize()
-        if self._both.value:
-            first, second = self.numbers.tolist()
-            self._both.value = 0
-        else:
-            first = second = 0
-        self._free.append(self)
-        return first != 0, second != 0
-
-
-_answers: dict[int, list[Answer]] = {}  # by device, those that are not in use
-_made: list[Answer] = []  # all: a kernel may still write after an error has dropped its answer
-
-
-def free_answer(x: Tensor) -> Answer | None:
-    """An answer for the device of x; None while a CUDA graph is recorded, when there will be nothing to read."""
-    if x.is_cuda and torch.cuda.is_current_stream_capturing():
-        return None
-    device = x.get_device()
-    try:
-        return _answers[device].pop()
-    except (KeyError, IndexError):
-        made = Answer(device)
-        _made.append(made)
-        return made
 
 
 @dataclass

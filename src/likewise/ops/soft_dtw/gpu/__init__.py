@@ -1,4 +1,4 @@
-"""Soft-DTW on a GPU: the kernels in ops/gpu give values and the shares of each cell's predecessors; here these are
+"""Soft-DTW on a GPU: the kernels in ops/engine give values and the shares of each cell's predecessors; here these are
 walked back for the expected alignment E, from which the gradients of the sequences are summed.
 """
 
@@ -9,15 +9,16 @@ import torch
 from torch import Tensor
 
 from likewise.ops.dispatch import are_plain
-from likewise.ops.gpu import Pairs, values
-from likewise.ops.gpu.common import launch
-from likewise.ops.gpu.costs import skewed_costs
-from likewise.ops.gpu.diagonals import FEW_CHANNELS, STEPS, Record, places, row_blocks, run_diagonals, skewed
-from likewise.ops.gpu.gradients import weighted, write_gradients
-from likewise.ops.gpu.inputs import Inputs, free_answer, look, unless_full, unlooked
-from likewise.ops.gpu.tape import Tape, find, record
-from likewise.ops.gpu.walks import back_kernel, tangent_kernel
+from likewise.ops.engine import Pairs, values
+from likewise.ops.engine.costs import skewed_costs
+from likewise.ops.engine.diagonals import FEW_CHANNELS, STEPS, Record, places, row_blocks, run_diagonals, skewed
+from likewise.ops.engine.inputs import Inputs, look, unless_full, unlooked
+from likewise.ops.launch.answers import free_answer
+from likewise.ops.launch.launcher import launch
+from likewise.ops.launch.tape import Tape, find, record
 from likewise.ops.rules import Rules
+from likewise.ops.soft_dtw.gpu.gradients import weighted, write_gradients
+from likewise.ops.soft_dtw.gpu.walks import back_kernel, tangent_kernel
 
 __all__ = [
     "again",

@@ -11,8 +11,9 @@ from typing import Any
 from torch import Tensor
 
 from likewise import _native
-from likewise.ops.gpu import driver
-from likewise.ops.gpu.common import recorder
+from likewise.ops.launch import driver
+from likewise.ops.launch.launcher import recorder
+from likewise.ops.launch.switch import is_quick
 
 Call = tuple[Any, tuple[int, int, int], tuple[Tensor, ...], tuple[Any, ...]]
 
@@ -52,8 +53,8 @@ _tapes: dict[tuple[Any, ...], Tape] = {}
 
 
 def find(key: tuple[Any, ...]) -> Tape | None:
-    """The tape of a call that was recorded."""
-    return _tapes.get(key)
+    """The tape of a call that was recorded; None where ``quick`` is off."""
+    return _tapes.get(key) if is_quick() else None
 
 
 def record(key: tuple[Any, ...], work: Callable[[], tuple[Any, tuple[Tensor, ...] | None]]) -> Any:

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from likewise.ops.gpu.diagonals import SIZES, pair_lengths, report, take_number, wait_for
+from likewise.ops.engine.diagonals import SIZES, pair_lengths, report, take_number, wait_for
 
 
 @triton.jit

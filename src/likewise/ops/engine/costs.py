@@ -4,9 +4,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from likewise.ops.gpu.common import ceil_div, launch
-from likewise.ops.gpu.diagonals import skewed
-from likewise.ops.gpu.inputs import Inputs
+from likewise.ops.engine.diagonals import skewed
+from likewise.ops.engine.inputs import Inputs
+from likewise.ops.launch.arguments import ceil_div
+from likewise.ops.launch.launcher import launch
 
 BLOCK = 32  # side of a program's tile: small, so that several share a processor
 
