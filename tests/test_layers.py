@@ -8,7 +8,7 @@ import pytest
 import likewise
 
 ROOT = Path(likewise.__file__).parent
-ENDS = {"viz", "recipes", "web", "cli", "cli_files", "cli_environment", "testing"}  # the library imports none of these
+ENDS = {"viz", "recipes", "web", "cli", "testing"}  # the library imports none of these
 
 # What each part may import of likewise, besides itself. A part that does not exist yet has its line already.
 BELOW_DISTANCES = {"_check", "_labels", "data", "ops"}
@@ -34,12 +34,10 @@ MAY_IMPORT = {
     # Where a user enters: the command runs recipes, and both draw.
     "recipes": EVERYTHING | {"__init__", "viz"},
     "web": EVERYTHING | {"__init__"},
-    "cli": EVERYTHING | {"__init__", "viz", "recipes", "web", "cli_files", "cli_environment"},
-    "cli_files": {"__init__"},
-    "cli_environment": {"__init__", "ops"},
+    "cli": EVERYTHING | {"__init__", "viz", "recipes", "web"},
     "__main__": {"cli"},
 }
-ENTRANCES = {"recipes", "web", "cli", "cli_files", "cli_environment", "__main__"}
+ENTRANCES = {"recipes", "web", "cli", "__main__"}
 # What parts that see matrices and tensors may import beside torch.
 STANDARD = {
     "collections", "concurrent", "contextlib", "copy", "dataclasses", "enum", "functools", "itertools", "math", "typing"

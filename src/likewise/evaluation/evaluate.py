@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from likewise import _check
 from likewise._labels import is_map_style, labelled, rows_of, same_items
+from likewise._modes import evaluating
+from likewise._progress import track
 from likewise.evaluation import ranking
 from likewise.evaluation.candidates import Candidates, HasMatrix, embedded, ranked_strip
 from likewise.evaluation.classification import mean_f1
@@ -86,25 +88,17 @@ def evaluate(
         chunk = QUERIES_A_READING
     if candidates is not None and not isinstance(candidates, Candidates):
         raise TypeError(f"{op}: expected candidates to be Candidates(metric, keep), got {type(candidates).__name__}")
-    parts_of = [metric] if candidates is None else [metric, candidates.metric]
-    modes = [(m, m.training) for part in parts_of if isinstance(part, nn.Module) for m in part.modules()]
-    try:
-        for module, _ in modes:
-            module.training = False
-        with torch.no_grad():
-            x, y, distance = embedded(metric, items, others, workers)
-            agreement = clustering_agreement(_vectors(op, x), labels.rows) if nmi else None
-            parts: Iterable[slice] = row_slices(len(items), len(others), chunk)
-            if progress:
-                parts = _track(list(parts), f"evaluate: {len(items):,} x {len(others):,}")
-            strip_of = _all_pairs(op, x, y, distance, labels)
-            if candidates is not None:
-                strip_of = _chosen_pairs(op, candidates, items, others, x, y, distance, labels, workers)
-            strips = ((part, strip_of(part)) for part in parts)
-            return _score(labels, strips, ks, agreement)
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    with torch.no_grad(), evaluating(metric, None if candidates is None else candidates.metric):
+        x, y, distance = embedded(metric, items, others, workers)
+        agreement = clustering_agreement(_vectors(op, x), labels.rows) if nmi else None
+        parts: Iterable[slice] = row_slices(len(items), len(others), chunk)
+        if progress:
+            parts = track(list(parts), f"evaluate: {len(items):,} x {len(others):,}")
+        strip_of = _all_pairs(op, x, y, distance, labels)
+        if candidates is not None:
+            strip_of = _chosen_pairs(op, candidates, items, others, x, y, distance, labels, workers)
+        strips = ((part, strip_of(part)) for part in parts)
+        return _score(labels, strips, ks, agreement)
 
 
 def evaluate_matrix(
@@ -213,10 +207,3 @@ def _read_ks(op: str, ks: Sequence[int], labels: Labels) -> tuple[int, ...]:
     if not isinstance(ks, (tuple, list, range)):
         raise TypeError(f"{op}: expected ks to be several numbers such as (1, 5), got {type(ks).__name__}")
     return tuple(sorted({read_k(op, k, labels.candidates) for k in ks}))
-
-
-def _track(steps: Sequence[slice], text: str) -> Iterable[slice]:
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(steps, text, console=Console(stderr=True))

@@ -1,7 +1,6 @@
 """Metric: an encoder and a distance, trained, saved and loaded as one."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,6 +10,8 @@ from torch import Tensor, nn
 
 from likewise import _check
 from likewise._labels import is_map_style, items_of
+from likewise._modes import evaluating
+from likewise._progress import track
 from likewise.data.batch import Batch, as_sequences
 from likewise.data.loading import Loader
 from likewise.distances.alignment import Alignment
@@ -96,11 +97,7 @@ class Metric(Distance):
             x = as_items("Metric.embed", "x", x)
             pieces = (take(x, slice(start, start + chunk)) for start in range(0, max(1, len(x)), chunk))
         if progress:
-            from rich.console import Console
-            from rich.progress import track
-
-            text, console = f"Encoding {len(x):,} items", Console(stderr=True)  # type: ignore[arg-type]
-            pieces = track(pieces, text, max(1, -(-len(x) // chunk)), console=console)  # type: ignore[arg-type]
+            pieces = track(pieces, f"Encoding {len(x):,} items", max(1, -(-len(x) // chunk)))  # type: ignore[arg-type]
         with torch.no_grad(), evaluating(self):
             return self._joined(self._encode(piece) for piece in pieces)
 
@@ -200,18 +197,6 @@ def take(items: Batch | Tensor, index: slice | Tensor) -> Batch | Tensor:
     lengths = items.lengths[index]
     longest = int(lengths.max()) if len(lengths) else items.values.shape[1]
     return Batch(items.values[index, :longest], lengths)
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module in eval mode for a while; each part gets its own mode back."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, training in modes:
-            part.training = training
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
