@@ -100,7 +100,7 @@ class DeepRVSML(TransformerMixin, NeighborClassifier):
         several_classes("DeepRVSML", self.classes_)
         classes, real = len(self.classes_), x.mask
         self.virtual_ = virtual_sequences(classes, self.steps).to(x.values)
-        metric = self._metric(x, aligner)
+        metric = self._network(x, aligner)
         frames = Frames(x.values[real], codes[real.nonzero()[:, 0]], self.batch_size, self.seed)
         optimizer = torch.optim.Adam(metric.parameters(), self.lr)
         plan, losses, costs = uniform_plan(x, self.steps), [], []
@@ -133,7 +133,7 @@ class DeepRVSML(TransformerMixin, NeighborClassifier):
         for name in ("lr", "tol"):
             _check.positive("DeepRVSML", name, getattr(self, name))
 
-    def _metric(self, x: Batch, aligner: Distance) -> Metric:
+    def _network(self, x: Batch, aligner: Distance) -> Metric:
         out = len(self.classes_) * self.steps
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
