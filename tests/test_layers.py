@@ -9,7 +9,7 @@ import likewise
 
 ROOT = Path(likewise.__file__).parent
 # Where a user enters. The library imports none of these, and they import anything but each other and testing.
-ENTRANCES = {"web", "cli", "cli_files", "cli_environment", "recipes", "__main__"}
+ENTRANCES = {"web", "cli", "recipes", "__main__"}
 ENDS = {"viz", "testing"} | ENTRANCES
 
 # What each part may import of likewise, besides itself. A part that does not exist yet has its line already.
@@ -42,10 +42,8 @@ MAY_IMPORT = {
     "testing": BELOW_MODELS | {"losses"},
     "__init__": EVERYTHING | {"viz"},
     "web": EVERYTHING | {"__init__", "viz"},
-    "cli": EVERYTHING | {"__init__", "viz", "web", "recipes", "cli_files", "cli_environment"},
+    "cli": EVERYTHING | {"__init__", "viz", "web", "recipes"},
     "recipes": EVERYTHING | {"__init__", "viz"},
-    "cli_files": {"__init__"},
-    "cli_environment": {"__init__", "ops"},
     "__main__": {"cli"},
 }
 # What parts that see matrices and tensors may import beside torch.

@@ -8,7 +8,7 @@ Example:
     >>> from matplotlib.figure import Figure
     >>> ax = plot_path(DTW().align([[0.0, 1.0, 2.0]], [[0.0, 2.0]]), ax=Figure().subplots())
     >>> ax.get_xlabel()
-    'x'
+    'step of x'
 """
 
 from likewise.viz.attention import plot_attention
