@@ -1,15 +1,16 @@
 """How well clusters of vectors agree with their classes, by scikit-learn."""
 
 import warnings
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from likewise import _check
-from likewise.evaluation.labels import read_labels
+from likewise._labels import number_labels, read_labels
 
 
-def clustering_agreement(x: Tensor, labels: Tensor, *, starts: int = 10, seed: int = 0) -> float:
+def clustering_agreement(x: Tensor, labels: object, *, starts: int = 10, seed: int = 0) -> float:
     """Normalised mutual information between the labels and a k-means clustering, with as many clusters as classes.
 
     x: (N, C) vectors, compared by Euclidean distance; pass unit vectors to cluster by angle.
@@ -26,11 +27,11 @@ def clustering_agreement(x: Tensor, labels: Tensor, *, starts: int = 10, seed: i
     if not x.isfinite().all():
         _check.refuse(op, f"x holds NaN or infinity in row {int((~x.isfinite()).any(1).nonzero()[0])}")
     starts = _check.whole(op, "starts", starts)
-    classes, codes = read_labels(op, "labels", labels, len(x)).unique(return_inverse=True)
+    classes, (codes,) = number_labels(read_labels(op, "labels", labels, len(x)))
     return normalized_mutual_information(codes, _k_means(x, len(classes), starts, seed))
 
 
-def normalized_mutual_information(labels: Tensor, clusters: Tensor) -> float:
+def normalized_mutual_information(labels: Any, clusters: Any) -> float:
     """2 I(labels, clusters) / (H(labels) + H(clusters)): 1 for equal partitions, 0 for independent ones.
 
     Both (N,). Two partitions into a single part each are equal: 1.
@@ -48,7 +49,7 @@ def normalized_mutual_information(labels: Tensor, clusters: Tensor) -> float:
     if size == 0:
         _check.refuse(op, "expected at least one label")
     given = read_labels(op, "labels", labels, size), read_labels(op, "clusters", clusters, size)
-    first, second = (part.unique(return_inverse=True)[1].numpy() for part in given)
+    first, second = (number_labels(part)[1][0] for part in given)
     return min(1.0, max(0.0, float(normalized_mutual_info_score(first, second))))
 
 

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from likewise import _check
+from likewise._labels import is_map_style
 from likewise.data.batch import Batch
 from likewise.distances.distance import Distance
 from likewise.models.metric import as_items
@@ -100,6 +101,8 @@ class MetricLearner(TransformerMixin, NeighborClassifier):
 
     def _read(self, X: Items) -> Batch | Tensor:
         """Arrays of objects are lists, tables are vectors, whole numbers become floats."""
+        if is_map_style(X):
+            return X  # read item by item
         if not isinstance(X, (Batch, Tensor, list, tuple)):
             X = np.asarray(X)
             if X.dtype == object and X.ndim == 1:

@@ -7,12 +7,13 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
+from likewise._labels import items_of
 from likewise.data.batch import Batch, as_sequences
 from likewise.distances.distance import Distance
 from likewise.distances.euclidean import Euclidean
 from likewise.evaluation.candidates import Candidates
 from likewise.models.metric import Metric
-from likewise.sklearn.neighbor_classifier import Items, NeighborClassifier, embedded, items_of, labelled
+from likewise.sklearn.neighbor_classifier import Items, NeighborClassifier, embedded, labelled
 
 FLOATS = [np.float64, np.float32]
 

@@ -5,16 +5,16 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from likewise import _check
+from likewise import _check, _labels
+from likewise._labels import class_names
 from likewise._modes import evaluating
 from likewise.data.batch import Batch, as_sequences
-from likewise.data.dataset import Dataset
-from likewise.data.images import ImageSet
 from likewise.distances.distance import Distance
 from likewise.evaluation import ranking
 from likewise.evaluation.candidates import Candidates, rerank
@@ -86,7 +86,11 @@ class NeighborClassifier(ClassifierMixin, BaseEstimator):
 
     def score(self, X: Items, y: Any = None, sample_weight: Any = None) -> float:
         """Accuracy on items X with their labels y (n,), or on a Dataset or a pair (items, labels)."""
-        return super().score(*labelled(type(self).__name__, X, y), sample_weight)
+        items, labels = labelled(type(self).__name__, X, y)
+        found, true = self.predict(items), np.asarray(labels)
+        if {found.dtype.kind, true.dtype.kind} & {"U"} and {found.dtype.kind, true.dtype.kind} & set("biuf"):
+            found, true = class_names(found), class_names(true)  # 3 and "3" are the same class
+        return float(accuracy_score(true, found, sample_weight=sample_weight))
 
     def _votes(self, X: Items) -> Tensor:
         """The classes of the k nearest training items, (n, k), as indices of classes_."""
@@ -117,7 +121,7 @@ class NeighborClassifier(ClassifierMixin, BaseEstimator):
 
     def _queries(self, metric: Distance, references: Any, X: Items) -> Any:
         """Items X, encoded, to be compared with the references."""
-        return embedded(metric, self._read(items_of(X)))
+        return embedded(metric, self._read(_labels.items_of(X)))
 
     def _read(self, X: Items) -> Any:
         return read_sequences(type(self).__name__, X)
@@ -130,18 +134,11 @@ class NeighborClassifier(ClassifierMixin, BaseEstimator):
 
 def labelled(op: str, X: Items, y: Any) -> tuple[Items, Any]:
     """Items and labels, from X and y, or from a Dataset or a pair (items, labels) in place of both."""
-    if y is None and isinstance(X, tuple) and len(X) == 2:
-        return X
-    if isinstance(X, (Dataset, ImageSet)):
-        X, y = X.items, X.labels if y is None else y
+    if y is None and not hasattr(X, "iloc"):  # a data frame may have a column that is called labels
+        X, y = _labels.labelled(op, "X", X, need_labels=False)
     if y is None:
         _check.refuse(op, "requires y to be passed, but the target y is None; pass labels (N,), or a labelled Dataset")
-    return X, y
-
-
-def items_of(X: Items) -> Items:
-    """The items of a Dataset; anything else as it is."""
-    return X.items if isinstance(X, (Dataset, ImageSet)) else X
+    return _labels.items_of(X), y
 
 
 def read_sequences(op: str, X: Items) -> Batch:
