@@ -113,10 +113,10 @@ def test_scores_are_those_of_the_matrix():
     m = metric()
     history = train(m, val=(q, p), epochs=1)
     D = m.matrix(q, x)
-    assert history.best.accuracy == pytest.approx(lw.nearest_neighbor_accuracy(D, p, y))
-    assert history.best.map == pytest.approx(lw.mean_average_precision(D, p, y), rel=1e-6)
+    assert history.best.accuracy == pytest.approx(lw.evaluation.nearest_neighbor_accuracy(D, p, y))
+    assert history.best.map == pytest.approx(lw.evaluation.mean_average_precision(D, p, y), rel=1e-6)
     other = train(metric(), val=(q, p, x[:9], y[:9]), epochs=1)
-    assert other.best.map == pytest.approx(lw.mean_average_precision(D[:, :9], p, y[:9]), rel=1e-6)
+    assert other.best.map == pytest.approx(lw.evaluation.mean_average_precision(D[:, :9], p, y[:9]), rel=1e-6)
 
 
 def test_rows_in_chunks_and_classes_without_references(monkeypatch):

@@ -19,8 +19,8 @@ from likewise.distances.distance import Distance
 from likewise.models.config import build, describe
 from likewise.models.storage import read_json, read_tensors, write_json, write_tensors
 
-# What a Metric takes: a Dataset, a Batch, a list of sequences, or whatever tensor its encoder takes: (B, T, C) or
-# (B, C, H, W).
+# What a Metric takes: a Dataset or an ImageSet, a Batch, a list of sequences, or a tensor that its encoder takes, such
+# as (B, T, C) or (B, C, H, W).
 Items = object
 Encoded = Batch | Tensor
 
@@ -97,7 +97,8 @@ class Metric(Distance):
             x = as_items("Metric.embed", "x", x)
             pieces = (take(x, slice(start, start + chunk)) for start in range(0, max(1, len(x)), chunk))
         if progress:
-            pieces = track(pieces, f"Encoding {len(x):,} items", max(1, -(-len(x) // chunk)))  # type: ignore[arg-type]
+            count = len(x)  # type: ignore[arg-type]
+            pieces = track(pieces, f"Encoding {count:,} items", max(1, -(-count // chunk)))
         with torch.no_grad(), evaluating(self):
             return self._joined(self._encode(piece) for piece in pieces)
 
