@@ -1,12 +1,12 @@
 """Distance: what every distance can do."""
 
 import math
-from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 
 from likewise import _check
+from likewise._progress import track
 from likewise.data.batch import as_sequences
 from likewise.distances.alignment import Alignment
 
@@ -64,7 +64,7 @@ class Distance(nn.Module):
         if not progress or rows >= len(x):
             return self.all_pairs(x, None if own else y, x_lengths, y_lengths)
         strips = []
-        for first in _track(range(0, len(x), rows), f"{self.name}: {len(x):,} x {len(y):,}"):
+        for first in track(range(0, len(x), rows), f"{self.name}: {len(x):,} x {len(y):,}"):
             part = slice(first, first + rows)
             # A symmetric matrix is computed from the diagonal on, and mirrored below.
             start = first if own and self.symmetric else 0
@@ -107,13 +107,6 @@ def _part(lengths: Tensor | None, index: slice | Tensor) -> Tensor | None:
     if lengths is None:
         return None
     return lengths[index.to(lengths.device) if isinstance(index, Tensor) else index]
-
-
-def _track(steps: Iterable[int], text: str) -> Iterable[int]:
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(steps, text, console=Console(stderr=True))
 
 
 def full_lengths(x: Tensor, lengths: Tensor | None) -> Tensor:

@@ -12,7 +12,7 @@ from likewise.evaluation.ranking import hit_precision
 
 @dataclass(frozen=True)
 class PrecisionRecall:
-    """The mean precision (P,) at each recall (P,) of a set of queries; ``viz.precision_recall`` draws it.
+    """The mean precision (P,) at each recall (P,) of a set of queries; ``viz.plot_precision_recall`` draws it.
 
     Example:
         >>> D = torch.tensor([[0.1, 0.2]])

@@ -1,7 +1,6 @@
 """Metric: an encoder and a distance, trained, saved and loaded as one."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
@@ -10,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from likewise import _check
+from likewise._modes import evaluating
+from likewise._progress import track
 from likewise.data.batch import Batch, as_sequences
 from likewise.distances.alignment import Alignment
 from likewise.distances.distance import Distance
@@ -82,10 +83,7 @@ class Metric(Distance):
         x = as_items("Metric.embed", "x", x)
         starts: Iterable[int] = range(0, max(1, len(x)), _check.whole("Metric.embed", "chunk", chunk))
         if progress:
-            from rich.console import Console
-            from rich.progress import track
-
-            starts = track(starts, f"Encoding {len(x):,} items", console=Console(stderr=True))
+            starts = track(starts, f"Encoding {len(x):,} items")
         with torch.no_grad(), evaluating(self):
             return self._pieces(x, starts, chunk)
 
@@ -182,18 +180,6 @@ def take(items: Batch | Tensor, index: slice | Tensor) -> Batch | Tensor:
     lengths = items.lengths[index]
     longest = int(lengths.max()) if len(lengths) else items.values.shape[1]
     return Batch(items.values[index, :longest], lengths)
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module in eval mode for a while; each part gets its own mode back."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, training in modes:
-            part.training = training
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:

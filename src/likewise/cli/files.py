@@ -1,9 +1,11 @@
-"""Files that the command ``likewise`` reads and writes."""
+"""Files that the subcommands read and write."""
 
 import os
 from pathlib import Path
 
 import numpy as np
+import torch
+import typer
 
 import likewise as lw
 
@@ -19,6 +21,18 @@ def read(path: Path, split: str | None) -> lw.Dataset:
     if len(data) == 0:
         raise ValueError(f"{path}: holds no sequences")
     return data
+
+
+def read_both(a: Path, b: Path | None, split_a: str | None, split_b: str | None) -> tuple[lw.Batch, lw.Batch | None]:
+    """Both files in one type of number; None for the second where it is the first."""
+    if b is None and split_b is not None:
+        raise typer.BadParameter("--split-b needs B")
+    x = read(a, split_a).sequences
+    if b is None or (a, split_a) == (b, split_b):
+        return x, None
+    y = read(b, split_b).sequences
+    dtype = torch.promote_types(x.dtype, y.dtype)
+    return x.to(dtype), y.to(dtype)
 
 
 def select(sequences: lw.Batch, item: int, path: Path) -> lw.Batch:

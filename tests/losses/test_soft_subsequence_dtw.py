@@ -1,4 +1,4 @@
-"""OTAM as a loss, against enumerated paths and against soft-DTW of padded costs."""
+"""Soft subsequence DTW as a loss, against enumerated paths and against soft-DTW of padded costs."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import likewise as lw
-from likewise.losses.otam import OTAM
+from likewise.losses.soft_subsequence_dtw import SoftSubsequenceDTW
 from likewise.ops.soft_dtw import soft_dtw_cost
 from tests.losses.problems import paths
 
@@ -27,22 +27,26 @@ def test_paths_in_loops(gamma):
     expected = [
         by_enumeration(cost[b, : x_lengths[b], : y_lengths[b]], gamma) for b in range(len(cost))
     ]  # fmt: skip
-    assert OTAM(gamma, reduction="sum")(cost, x_lengths, y_lengths).item() == pytest.approx(sum(expected), rel=1e-12)
-    assert OTAM(gamma)(cost.mT.contiguous().mT, x_lengths, y_lengths).item() == pytest.approx(sum(expected) / 5)
+    assert SoftSubsequenceDTW(gamma, reduction="sum")(cost, x_lengths, y_lengths).item() == pytest.approx(
+        sum(expected), rel=1e-12
+    )
+    assert SoftSubsequenceDTW(gamma)(cost.mT.contiguous().mT, x_lengths, y_lengths).item() == pytest.approx(
+        sum(expected) / 5
+    )
 
 
 @pytest.mark.parametrize("gamma", [0.01, 1.0, 30.0])
 def test_soft_dtw_of_costs_between_zeros(gamma):
     cost = 4 * torch.rand(3, 25, 10, generator=torch.Generator().manual_seed(1))
     expected = soft_dtw_cost(torch.nn.functional.pad(cost, (1, 1)), gamma=gamma).mean()
-    assert torch.allclose(OTAM(gamma)(cost), expected, rtol=1e-5, atol=1e-5)
+    assert torch.allclose(SoftSubsequenceDTW(gamma)(cost), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_subsequence_soft_dtw_but_for_its_ways_in_and_out():
     """A stretch within x has two ways in and two out, so that with little gamma both agree up to them."""
     x = torch.eye(6, dtype=torch.float64)[None]
     y = x[:, 2:4]
-    found = OTAM(1e-3)(torch.cdist(x, y).square())
+    found = SoftSubsequenceDTW(1e-3)(torch.cdist(x, y).square())
     expected = lw.SoftDTW(1e-3, subsequence=True)(y, x)
     assert found.item() == pytest.approx(expected.item() - 2e-3 * math.log(2), abs=1e-9)
 
@@ -50,18 +54,18 @@ def test_subsequence_soft_dtw_but_for_its_ways_in_and_out():
 def test_derivatives():
     cost = torch.rand(2, 4, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64).requires_grad_()
     lengths = torch.tensor([4, 2]), torch.tensor([1, 3])
-    assert torch.autograd.gradcheck(lambda cost: OTAM(0.5)(cost, *lengths), cost)
-    assert torch.autograd.gradgradcheck(lambda cost: OTAM(0.5)(cost, *lengths), cost)
+    assert torch.autograd.gradcheck(lambda cost: SoftSubsequenceDTW(0.5)(cost, *lengths), cost)
+    assert torch.autograd.gradgradcheck(lambda cost: SoftSubsequenceDTW(0.5)(cost, *lengths), cost)
 
 
 def test_padding_changes_nothing():
     cost = torch.rand(2, 4, 5)
     x_lengths, y_lengths = torch.tensor([4, 2]), torch.tensor([3, 5])
-    expected = OTAM()(cost, x_lengths, y_lengths)
+    expected = SoftSubsequenceDTW()(cost, x_lengths, y_lengths)
     padding = torch.ones(2, 4, 5, dtype=torch.bool)
     padding[0, :, :3] = padding[1, :2] = False
     cost = cost.masked_fill(padding, torch.nan).requires_grad_()
-    found = OTAM()(cost, x_lengths, y_lengths)
+    found = SoftSubsequenceDTW()(cost, x_lengths, y_lengths)
     found.backward()
     assert torch.equal(found, expected)
     assert cost.grad is not None
@@ -71,23 +75,23 @@ def test_padding_changes_nothing():
 
 def test_no_pairs_and_half_precision():
     cost = torch.zeros(0, 2, 3, requires_grad=True)
-    OTAM()(cost).backward()
-    assert OTAM()(torch.ones(1, 2, 2).half()).dtype == torch.float32
+    SoftSubsequenceDTW()(cost).backward()
+    assert SoftSubsequenceDTW()(torch.ones(1, 2, 2).half()).dtype == torch.float32
 
 
 def test_bad_input_is_refused():
     cost = torch.rand(2, 3, 4)
-    with pytest.raises(ValueError, match="OTAM: gamma must be positive"):
-        OTAM(0)
-    with pytest.raises(ValueError, match=r"OTAM: expected cost of shape \(B, Tx, Ty\), got \(3, 4\)"):
-        OTAM()(cost[0])
+    with pytest.raises(ValueError, match="SoftSubsequenceDTW: gamma must be positive"):
+        SoftSubsequenceDTW(0)
+    with pytest.raises(ValueError, match=r"SoftSubsequenceDTW: expected cost of shape \(B, Tx, Ty\), got \(3, 4\)"):
+        SoftSubsequenceDTW()(cost[0])
     with pytest.raises(
-        ValueError, match=r"OTAM: expected cost with a frame of either sequence or more, got \(2, 0, 4\)"
+        ValueError, match=r"SoftSubsequenceDTW: expected cost with a frame of either sequence or more, got \(2, 0, 4\)"
     ):
-        OTAM()(cost[:, :0])
+        SoftSubsequenceDTW()(cost[:, :0])
     with pytest.raises(ValueError, match=r"x_lengths\[1\] is 4; lengths must be between 1 and 3"):
-        OTAM()(cost, torch.tensor([3, 4]))
+        SoftSubsequenceDTW()(cost, torch.tensor([3, 4]))
 
 
 def test_repr():
-    assert repr(OTAM(0.5)) == "OTAM(reduction=mean, gamma=0.5)"
+    assert repr(SoftSubsequenceDTW(0.5)) == "SoftSubsequenceDTW(reduction=mean, gamma=0.5)"

@@ -1,31 +1,27 @@
-"""Recognise speakers from a spoken vowel by its nearest neighbour, under several distances and a learned one.
+"""``likewise demo``: recognise speakers by their nearest neighbour, under several distances and a learned one.
 
-    python -m likewise.recipes.demo [--out demo] [--json]
-
-JapaneseVowels (UEA archive): nine men say /ae/; an utterance is 7 to 29 frames of 12 cepstral coefficients. The 270 of
-the training set are the references, the 370 of the test set the queries. A metric, TAP between encoded frames, is
-learned from the references, saved, and loaded again. The last line of output is JSON.
+Japanese Vowels: nine men say /ae/; an utterance is 7 to 29 frames of 12 cepstral coefficients. The 270 of the training
+set are the references, the 370 of the test set the queries. A metric, TAP between encoded frames, is learned from the
+references, saved, and loaded again.
 """
 
 import json
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
-from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from torch import Tensor
 
 import likewise as lw
-from likewise import viz
+from likewise.data.japanese_vowels import load_japanese_vowels
 
-DATA = "JapaneseVowels"  # its files come with aeon
+DATA = "JapaneseVowels"
 DISTANCES = {
     "Euclidean": lw.Euclidean(),
     "DTW": lw.DTW(),
@@ -36,16 +32,16 @@ DISTANCES = {
 }
 DRAWN = "DTW"  # the distance whose alignment is drawn
 LEARNED = "TAP, learned"
-EPOCHS = 12  # half a minute on two cores
 
 
-def main(
+def demo(
     out: Annotated[Path, typer.Option(help="The folder for alignment.png.")] = Path("demo"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the JSON line only.")] = False,
+    epochs: Annotated[int, typer.Option(help="How long to learn; 12 take half a minute on two cores.")] = 12,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object only.")] = False,
 ) -> None:
-    """Recognise speakers from a spoken vowel, learn to do it better, and draw an alignment."""
+    """Recognise speakers by several distances, learn a better one, and draw an alignment; the last line is JSON."""
     start = time.perf_counter()
-    references, queries = (lw.read_ts(find_data(part)) for part in ("TRAIN", "TEST"))
+    references, queries = load_japanese_vowels()
     assert queries.labels is not None
     assert references.labels is not None
     scores, matrices = {}, {}
@@ -55,7 +51,7 @@ def main(
         D = distance.matrix(queries.sequences, references.sequences)  # (370, 270)
         scores[name] = score(D, queries, references) | {"seconds": time.perf_counter() - began}
         matrices[name] = D
-    metric, began = learn(references, out / "metric", verbose=not as_json), time.perf_counter()
+    metric, began = learn(references, epochs, out / "metric", verbose=not as_json), time.perf_counter()
     with torch.no_grad():
         D = metric.matrix(standardized(queries, references), standardized(references, references))
     scores[LEARNED] = score(D, queries, references) | {"seconds": time.perf_counter() - began}
@@ -63,7 +59,6 @@ def main(
     if not as_json:
         print_scores(scores, picture)
     result = {
-        "recipe": "demo",
         "data": DATA,
         "references": len(references),
         "queries": len(queries),
@@ -83,7 +78,7 @@ def score(D: Tensor, queries: lw.Dataset, references: lw.Dataset) -> dict[str, f
     return {"accuracy": scores.accuracy, "map": scores.map}
 
 
-def learn(references: lw.Dataset, folder: Path, *, verbose: bool) -> lw.Metric:
+def learn(references: lw.Dataset, epochs: int, folder: Path, *, verbose: bool) -> lw.Metric:
     """Learn a metric from the references, save it, and return it as it is loaded again."""
     assert references.labels is not None
     torch.manual_seed(0)
@@ -93,7 +88,7 @@ def learn(references: lw.Dataset, folder: Path, *, verbose: bool) -> lw.Metric:
         standardized(references, references),
         references.labels,
         lw.losses.HardMiningMeans(),
-        epochs=EPOCHS,
+        epochs=epochs,
         lr=1e-3,
         sampler=lw.MPerClass(references.labels, 36, per_class=4),
         verbose=verbose,
@@ -108,19 +103,12 @@ def standardized(data: lw.Dataset, references: lw.Dataset) -> lw.Batch:
     return lw.Batch((data.sequences.values - frames.mean(0)) / frames.std(0), data.sequences.lengths)
 
 
-def find_data(part: str) -> Path:
-    """The .ts file of TRAIN or TEST, inside aeon, which is found and not imported: that would take seconds."""
-    aeon = find_spec("aeon")
-    if aeon is None or not aeon.submodule_search_locations:
-        raise SystemExit(f"error: {DATA} comes with aeon, which is not installed: pip install aeon")
-    path = Path(aeon.submodule_search_locations[0], "datasets", "data", DATA, f"{DATA}_{part}.ts")
-    if not path.is_file():
-        raise SystemExit(f"error: this aeon comes without {path.name}: pip install --upgrade aeon")
-    return path
-
-
 def draw_alignments(folder: Path, queries: lw.Dataset, references: lw.Dataset, D: Tensor, metric: lw.Metric) -> Path:
     """Draw how DTW and TAP align the recognised query whose nearest reference differs most from it in length."""
+    from matplotlib.figure import Figure
+
+    from likewise import viz
+
     assert queries.labels is not None
     assert references.labels is not None
     nearest = D.argmin(1)
@@ -158,7 +146,3 @@ def print_scores(scores: dict[str, dict[str, float]], picture: Path) -> None:
     console = Console()
     console.print(table)
     console.print(f"An alignment: {picture}", soft_wrap=True)
-
-
-if __name__ == "__main__":
-    typer.run(main)

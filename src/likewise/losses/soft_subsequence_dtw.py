@@ -1,4 +1,4 @@
-"""OTAM: the softened cost of the best alignments that may skip both ends of one sequence."""
+"""SoftSubsequenceDTW: the softened cost of matching all of one sequence with a stretch of another."""
 
 import torch
 from torch import Tensor
@@ -7,28 +7,29 @@ from likewise import _check
 from likewise.losses.path_loss import PathLoss
 
 
-class OTAM(PathLoss):
-    """Soft-DTW of costs with a column of zeros on either side: x's frames before and after a stretch cost nothing.
+class SoftSubsequenceDTW(PathLoss):
+    """Soft-DTW with free ends in x: frames of x before and after the matched stretch cost nothing.
 
-    With c the cost and softmin(a) = -gamma log sum_k exp(-a_k / gamma), i frames of x and j frames of y, from 1:
+    With c the cost and softmin(a) = -gamma log sum_k exp(-a_k / gamma), frame i of x and frame j of y, from 1:
 
         R(i, 0) = 0,  R(i, j) = c(i, j) + softmin(R(i - 1, j - 1), R(i, j - 1), R(i - 1, j)),
         E(i) = softmin(R(i - 1, Ly), R(i, Ly), E(i - 1)); the loss of a pair is E(Lx)
 
-    so that all of y is matched with a stretch of x. It looks at no truth: pairs must belong together.
+    All of y is matched with a stretch of x. The loss uses no ground truth: each pair must show the same thing.
 
-    cost: (B, Tx, Ty), between the frames of x, the reference, and of y, the query, such as their squared distances.
-    x_lengths, y_lengths: (B,), the real frames of each pair. gamma: how soft, in the unit of the cost.
+    cost: (B, Tx, Ty), between the frames of the reference x and of the query y, such as their squared distances.
+    x_lengths, y_lengths: (B,), the number of real frames. gamma: the smoothing, in the unit of the cost.
 
     Computed in float64, column by column; memory O(Tx Ty) for each pair. Differentiable twice.
-    Reference: Xu et al. (2023), arXiv:2303.10778, section 7.2, after Cao et al. (2020), arXiv:1906.11415. Theirs is
-    ``likewise.OTAM``, a distance: it lets x go on by itself in the first and the last column only. As in the published
-    code, a stretch that begins after x's first frame is entered in two ways, and one that ends before its last frame is
-    left in two: each adds -gamma log 2, which ``SoftDTW(gamma, subsequence=True)(y, x)`` does not.
+    Reference: Xu et al. (2023), arXiv:2303.10778, section 7.2, who call it OTAM after Cao et al. (2020),
+    arXiv:1906.11415. The recursion of Cao et al. is the distance ``likewise.OTAM``, where x moves on alone in the first
+    and the last column only. As in the published code, a stretch that begins after the first frame of x is entered in
+    two ways, and one that ends before the last frame is left in two. Each adds -gamma log 2, unlike
+    ``SoftDTW(gamma, subsequence=True)(y, x)``.
 
     Example:
         >>> cost = torch.tensor([[[9.0, 9.0], [0.0, 9.0], [9.0, 0.0], [9.0, 9.0]]])  # frames 2 and 3 of x are y
-        >>> OTAM(gamma=0.01)(cost)  # 0, entered and left in two ways each: -2 gamma log 2
+        >>> SoftSubsequenceDTW(gamma=0.01)(cost)  # 0, entered and left in two ways each: -2 gamma log 2
         tensor(-0.0139)
     """
 

@@ -1,23 +1,19 @@
 import json
-from importlib.util import find_spec
 
 import pytest
 from typer.testing import CliRunner
 
 import likewise as lw
 from likewise import cli
-from likewise.recipes import demo
-
-pytestmark = pytest.mark.skipif(find_spec("aeon") is None, reason="JapaneseVowels comes with aeon")
+from likewise.cli import demo
 
 
-def test_it_recognises_speakers(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(demo, "EPOCHS", 2)
+def test_it_recognises_speakers(tmp_path, capsys):
     out = tmp_path / "some" / "where"
-    demo.main(out)
+    demo.demo(out, epochs=2)
     *table, last = capsys.readouterr().out.strip().splitlines()
     result = json.loads(last)
-    assert (result["recipe"], result["data"]) == ("demo", "JapaneseVowels")
+    assert result["data"] == "JapaneseVowels"
     assert (result["references"], result["queries"]) == (270, 370)
     assert list(result["scores"]) == [*demo.DISTANCES, "TAP, learned"]
     assert result["seconds"] > sum(score["seconds"] for score in result["scores"].values())
@@ -35,15 +31,7 @@ def test_it_recognises_speakers(tmp_path, capsys, monkeypatch):
 
 def test_json_is_all_that_is_printed(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "DISTANCES", {"DTW": demo.DISTANCES["DTW"]})
-    monkeypatch.setattr(demo, "EPOCHS", 1)
-    result = CliRunner().invoke(cli.app, ["demo", "--out", str(tmp_path), "--json"])
+    result = CliRunner().invoke(cli.app, ["demo", "--out", str(tmp_path), "--epochs", "1", "--json"])
     assert result.exit_code == 0
     assert list(json.loads(result.stdout)["scores"]) == ["DTW", "TAP, learned"]
     assert (tmp_path / "alignment.png").exists()
-
-
-def test_without_aeon_it_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit, match=r"^error: JapaneseVowels comes with aeon.*: pip install aeon$"):
-        demo.main(tmp_path)
-    assert list(tmp_path.iterdir()) == []

@@ -5,7 +5,7 @@ import torch
 import likewise as lw
 from likewise.data.episodes import Episodes
 from likewise.evaluation.few_shot import few_shot_accuracy
-from tests.test_cli import answer, refusal, run
+from tests.cli.commands import answer, refusal, run
 
 
 @pytest.fixture
