@@ -11,23 +11,24 @@ ROOT = Path(likewise.__file__).parent
 ENDS = {"viz", "recipes", "web", "cli", "cli_files", "cli_environment", "testing"}  # the library imports none of these
 
 # What each part may import of likewise, besides itself. A part that does not exist yet has its line already.
-BELOW_DISTANCES = {"_check", "data", "ops"}
+BELOW_DISTANCES = {"_check", "_labels", "data", "ops"}
 BELOW_MODELS = BELOW_DISTANCES | {"distances"}
 BELOW_TRAINING = BELOW_MODELS | {"models", "losses", "regularizers", "evaluation"}
 EVERYTHING = BELOW_TRAINING | {"training", "search", "dynamics"}
 MAY_IMPORT = {
     "_check": set(),
-    "data": {"_check"},
+    "_labels": {"_check"},
+    "data": {"_check", "_labels"},
     "ops": {"_check"},
-    "losses": {"_check"},
-    "regularizers": {"_check", "ops"},
+    "losses": {"_check", "_labels"},
+    "regularizers": {"_check", "_labels", "ops"},
     "dynamics": {"_check"},
-    "evaluation": {"_check"},
+    "evaluation": {"_check", "_labels"},
     "distances": BELOW_DISTANCES,
     "models": BELOW_MODELS,
     "training": BELOW_TRAINING,
     "search": BELOW_TRAINING,
-    "viz": {"_check"},
+    "viz": {"_check", "_labels"},
     "testing": BELOW_MODELS | {"losses"},
     "__init__": EVERYTHING,
     # Where a user enters: the command runs recipes, and both draw.

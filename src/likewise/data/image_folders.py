@@ -65,7 +65,7 @@ def read_cub(folder: Folder, part: str | None = None, **options: Unpack[Options]
         ...     for name, text in (("images", "1 1.jpg"), ("classes", "1 Albatross"), ("image_class_labels", "1 1")):
         ...         _ = Path(folder, f"{name}.txt").write_text(text + chr(10))
         ...     read_cub(folder, size=8)
-        ImageSet(1 images of 3 x 8 x 8, 1 classes)
+        ImageSet(1 image of 3 x 8 x 8, 1 class)
     """
     root = _inside(Path(folder), "CUB_200_2011", "images.txt")
     names = _numbered(root / "classes.txt")
@@ -103,7 +103,7 @@ def read_cars(folder: Folder, part: str | None = None, **options: Unpack[Options
         ...     Path(folder, "car_ims").mkdir()
         ...     Image.new("RGB", (9, 9)).save(Path(folder, "car_ims", "1.jpg"))
         ...     read_cars(folder, size=8)
-        ImageSet(1 images of 3 x 8 x 8, 1 classes)
+        ImageSet(1 image of 3 x 8 x 8, 1 class)
     """
     path = Path(folder) / "cars_annos.mat"
     found = _matlab(path, "annotations", "class_names")
@@ -131,7 +131,7 @@ def read_flowers(folder: Folder, part: str | None = None, **options: Unpack[Opti
         ...     Path(folder, "jpg").mkdir()
         ...     Image.new("RGB", (9, 9)).save(Path(folder, "jpg", "image_00001.jpg"))
         ...     read_flowers(folder, "train", size=8)
-        ImageSet(1 images of 3 x 8 x 8, 51 classes)
+        ImageSet(1 image of 3 x 8 x 8, 51 classes)
     """
     path = Path(folder) / "imagelabels.mat"
     count = 102
@@ -155,7 +155,7 @@ def read_online_products(folder: Folder, part: str | None = None, **options: Unp
         ...     for name in ("train", "test"):
         ...         _ = Path(folder, f"Ebay_{name}.txt").write_text("1 1 1 1.jpg" + chr(10))
         ...     read_online_products(folder, "train", size=8)
-        ImageSet(1 images of 3 x 8 x 8, 1 classes)
+        ImageSet(1 image of 3 x 8 x 8, 1 class)
     """
     op = "read_online_products"
     if part not in ("train", "test", None):
