@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from likewise import _check
 from likewise.data.batch import as_sequences
 from likewise.distances.alignment import Alignment
+from likewise.distances.training_defaults import TrainingDefaults
 
 # What a distance takes: a Batch, a tensor or array (B, T, C), or a list of sequences (T_i, C) or (T_i,).
 Sequences = object
@@ -35,6 +36,7 @@ class Distance(nn.Module):
     """
 
     symmetric = False  # d(x, y) == d(y, x)
+    training_defaults = TrainingDefaults()  # what ``fit`` uses where it is not told
 
     @property
     def name(self) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -13,6 +14,7 @@ from likewise import _check
 from likewise.data.batch import Batch, as_sequences
 from likewise.distances.alignment import Alignment
 from likewise.distances.distance import Distance
+from likewise.distances.training_defaults import TrainingDefaults
 from likewise.models.config import build, describe
 from likewise.models.storage import read_json, read_tensors, write_json, write_tensors
 
@@ -56,6 +58,20 @@ class Metric(Distance):
         self.encoder = encoder
         self.distance = distance
         self.symmetric = distance.symmetric
+
+    @property
+    def training_defaults(self) -> TrainingDefaults:  # type: ignore[override]
+        """What ``fit`` uses where it is not told: the settings of the distance and of the encoder, combined.
+
+        A distance without parameters leaves it to the encoder, but for its loss.
+        """
+        own = self.distance.training_defaults
+        encoder = getattr(self.encoder, "training_defaults", None)
+        if encoder is None:
+            return own
+        if next(self.distance.parameters(), None) is None:
+            return encoder if own.loss is None else replace(encoder, loss=own.loss)
+        return own.combined(encoder)
 
     def encode(self, x: Items) -> Encoded:
         """Encode items with gradients, in the mode, train or eval, that the encoder is in.
