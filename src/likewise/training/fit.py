@@ -100,7 +100,7 @@ def fit(
         then (d(x, x^) + d(x^, x)) / 2 for original and augmented items.
     step: function of a Step that returns a scalar, in place of the loss's usual step. An EpisodeLoss and a
         SelfSupervised are steps.
-    terms: more such functions, added to the loss: a Regularizer or an adversary, say. Parameters of modules are trained.
+    terms: more such functions, added to the loss: a Regularizer or an adversary, say. Modules among them are trained.
     average: the share that a moving average of the weights keeps at each step, 0.99 say; it is what is validated and
         kept. 0 keeps the weights themselves.
     checkpoints: a folder for the best metric (``Metric.load(folder)``), log.csv, TensorBoard's files if it is

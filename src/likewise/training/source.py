@@ -1,4 +1,4 @@
-"""Source: what is trained on, or validated with, as the loop sees it: items by index, and the numbers of their classes."""
+"""Source: what is trained on, or validated with, as the loop sees it: items by index, and numbered classes."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace

@@ -48,7 +48,7 @@ class Step:
     The rest is computed when it is first read, and then kept: ``features``, the encoded items, ``D`` (B, B), their
     distances, ``augmented`` and ``augmented_features``, of the augmentation.
 
-    A function of a Step that returns a scalar is a step of ``fit(step=...)``, or a term beside it, ``fit(terms=[...])``.
+    A function of a Step that returns a scalar is a step, ``fit(step=...)``, or a term beside it, ``fit(terms=[...])``.
     It may say what it needs: ``layers``, names of modules inside the encoder, and ``prepare(metric, items, labels)``,
     called once before the training, for functions with parameters of a size that the data decide.
 
@@ -103,7 +103,7 @@ class Step:
         return None if own is None else self.ranks.gather_encoded(own, len(self.batch))
 
     @cached_property
-    def D(self) -> Tensor:
+    def D(self) -> Tensor:  # noqa: N802, the matrix has this name everywhere
         """Distances (B, B), in float32 or better.
 
         With an augmentation, the diagonal is (d(x_b, x^_b) + d(x^_b, x_b)) / 2, of original and augmented items.
@@ -129,7 +129,7 @@ class Step:
 
     @cached_property
     def _own(self) -> tuple[Encoded, Mapping[str, FeatureMap]]:
-        """This process's rows, encoded, and what the layers gave on the way."""
+        """The rows of this process, encoded, and what the layers gave on the way."""
         items, inside = take(self.batch, self.rows), _inside(self.metric)
         with captured("fit", inside, self.layers) as outputs:
             encoded = _precise(self.metric.encode(items))
