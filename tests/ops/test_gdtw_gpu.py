@@ -88,8 +88,8 @@ def test_a_row_that_would_need_one_more_lane_has_two_nodes_fewer():
 def test_float32():
     pair = random_pair(4, **SMALL)
     x, y, *rest = arguments(pair, nodes=9, refinements=0)
-    value, warp, _ = gpu.solve(y.float(), x.float(), *rest)
-    expected = _gdtw(y.float(), x.float(), *rest)
+    value, warp, _ = gpu.solve(x.float(), y.float(), *rest)
+    expected = _gdtw(x.float(), y.float(), *rest)
     assert warp.dtype == value.dtype == torch.float64
     assert_close(value, expected[0], 1e-9, "")
     assert_close(warp, expected[1], 1e-9, "")
@@ -297,7 +297,7 @@ def assert_gradients_are_the_cpus(warp, holds, operator):
 def test_gradients_are_the_cpus(family):
     for seed, dtype in enumerate((torch.float32, torch.float64)):
         x, y, *rest = arguments(FAMILIES[family](seed))
-        operator = (y.to(dtype), x.to(dtype), *rest)
+        operator = (x.to(dtype), y.to(dtype), *rest)
         _, warp, holds = _gdtw(*operator)
         assert_gradients_are_the_cpus(warp, holds, operator)
 
