@@ -31,22 +31,21 @@ def folder(tmp_path) -> Path:
 
 def test_folder(folder):
     data = read_har(folder, "train")
-    assert torch.equal(data.sequences.values, torch.arange(54.0).reshape(3, 2, 9))
-    assert data.sequences.lengths.tolist() == [2, 2, 2]
+    assert torch.equal(data.items.values, torch.arange(54.0).reshape(3, 2, 9))
+    assert data.items.lengths.tolist() == [2, 2, 2]
     assert data.labels is not None
-    assert data.labels.tolist() == [1, 0, 1]
+    assert data.labels.tolist() == ["LAYING", "WALKING", "LAYING"]
     assert data.classes == ("WALKING", "LAYING")
     assert data.groups is not None
     assert data.groups.tolist() == [30, 1, 30]
-    assert read_har(str(folder), "train", dtype=torch.float64).sequences.dtype == torch.float64
+    assert read_har(str(folder), "train", dtype=torch.float64).items.dtype == torch.float64
 
 
 def test_labels_follow_the_order_of_the_activities(folder):
     (folder / "activity_labels.txt").write_text("2 LAYING\r\n1 WALKING\r\n")
     data = read_har(folder, "train")
     assert data.classes == ("LAYING", "WALKING")
-    assert data.labels is not None
-    assert data.labels.tolist() == [0, 1, 0]
+    assert data.codes.tolist() == [0, 1, 0]
 
 
 SIGNAL = "train/Inertial Signals/body_gyro_y_train.txt"
@@ -118,11 +117,12 @@ def test_wrong_arguments(folder):
 
 def test_real_slice(tmp_path, shared_data):
     real = read_npz(shared_data / "uci_har.npz", split="test")
-    values, labels, groups = real.sequences.values[::100], real.labels[::100], real.groups[::100]  # type: ignore[index]
-    write_folder(tmp_path, "test", values.double().numpy(), labels.tolist(), groups.tolist(), real.classes)
+    part = real[::100]
+    values = part.items.values
+    write_folder(tmp_path, "test", values.double().numpy(), part.codes.tolist(), part.groups.tolist(), real.classes)
     data = read_har(tmp_path, "test")
     # The public files have eight digits, which name a float32 to within one unit in the last place.
-    torch.testing.assert_close(data.sequences.values, values, rtol=1e-6, atol=0)
-    assert torch.equal(data.labels, labels)  # type: ignore[arg-type]
-    assert torch.equal(data.groups, groups)  # type: ignore[arg-type]
+    torch.testing.assert_close(data.items.values, values, rtol=1e-6, atol=0)
+    assert np.array_equal(data.labels, part.labels)
+    assert np.array_equal(data.groups, part.groups)
     assert data.classes == real.classes

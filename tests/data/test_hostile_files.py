@@ -22,9 +22,9 @@ from likewise.data.ts import read_ts, write_ts
 
 DATASET = Dataset(
     Batch(torch.arange(24.0).reshape(2, 4, 3), [4, 2]),
-    torch.tensor([0, 1]),
-    ("walk", "run"),
-    torch.tensor([3, 4]),
+    ["walk", "run"],
+    groups=[3, 4],
+    classes=("walk", "run"),
 )
 
 
@@ -37,7 +37,7 @@ def bytes_of(write: Callable[[Path], None], folder: Path) -> bytes:
 def seeds(tmp_path_factory) -> dict[str, bytes]:
     """A small valid file for each reader."""
     folder = tmp_path_factory.mktemp("seeds")
-    plain = Dataset(DATASET.sequences, DATASET.labels, DATASET.classes)
+    plain = Dataset(DATASET.items, DATASET.labels, classes=DATASET.classes)
     return {
         "ts": bytes_of(lambda path: write_ts(plain, path), folder),
         "targets": b"# a\n@targetLabel true\n@missing true\n@data\n1,?,3:4\nNaN,5,?:6\n",

@@ -33,14 +33,14 @@ def test_a_folder_of_classes_is_read_and_split_by_class(tmp_path):
     (tmp_path / "class0" / ".hidden").write_text("no image")
     every = image_folders.read_image_folder(tmp_path, size=4)
     train, test = (image_folders.read_image_folder(tmp_path, part, size=4) for part in ("train", "test"))
-    assert every.images.shape == (8, 3, 4, 4)
-    assert every.images.dtype == torch.uint8
-    assert every.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert [int(image[0, 0, 0]) for image in every.images] == [0, 1, 10, 11, 20, 21, 30, 31]
+    assert every.items.shape == (8, 3, 4, 4)
+    assert every.items.dtype == torch.uint8
+    assert every.codes.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert [int(image[0, 0, 0]) for image in every.items] == [0, 1, 10, 11, 20, 21, 30, 31]
     assert (train.classes, test.classes) == (("class0", "class1"), ("class2", "class3"))
-    assert test.labels.tolist() == [0, 0, 1, 1]
-    assert torch.equal(torch.cat([train.images, test.images]), every.images)
-    assert every.files[0].endswith(os.path.join("class0", "0.png"))
+    assert test.labels.tolist() == ["class2", "class2", "class3", "class3"]
+    assert torch.equal(torch.cat([train.items, test.items]), every.items)
+    assert every.ids[0].endswith(os.path.join("class0", "0.png"))
 
 
 def test_the_middle_is_kept_or_all_is_squeezed_in(tmp_path):
@@ -117,25 +117,25 @@ def test_missing_pillow_says_what_to_install(monkeypatch):
 
 
 def test_a_class_with_one_image():
-    one = ImageSet(torch.zeros(3, 1, 2, 2, dtype=torch.uint8), torch.tensor([0, 1, 0]), ("a", "b", "c"))
-    with pytest.raises(ValueError, match=r"class 'b' has one image, and 1 more .*without_single"):
+    one = ImageSet(torch.zeros(3, 1, 2, 2, dtype=torch.uint8), ["a", "b", "a"], classes=("a", "b", "c"))
+    with pytest.raises(ValueError, match=r"class 'b' has one item, and 1 more .*without_single"):
         one.check_pairs()
     left = one.without_single()
     assert left.classes == ("a",)
-    assert left.labels.tolist() == [0, 0]
+    assert left.labels.tolist() == ["a", "a"]
     assert left.check_pairs() is left
 
 
 def test_image_sets_whose_parts_do_not_agree_are_refused():
-    bytes_, labels = torch.zeros(2, 3, 4, 4, dtype=torch.uint8), torch.tensor([0, 1])
-    with pytest.raises(TypeError, match=r"expected images to be uint8"):
-        ImageSet(bytes_.float(), labels, ("a", "b"))
-    with pytest.raises(TypeError, match=r"expected labels to be int64 of shape \(2,\)"):
-        ImageSet(bytes_, labels[:1], ("a", "b"))
-    with pytest.raises(ValueError, match="labels go from 0 to 1 for 1 classes"):
-        ImageSet(bytes_, labels, ("a",))
-    with pytest.raises(ValueError, match="class 5 is not there"):
-        ImageSet(bytes_, labels, ("a", "b")).of_classes([5])
+    bytes_, labels = torch.zeros(2, 3, 4, 4, dtype=torch.uint8), ["a", "b"]
+    with pytest.raises(TypeError, match=r"expected items to be uint8"):
+        ImageSet(bytes_.float(), labels)
+    with pytest.raises(ValueError, match=r"expected labels of shape \(2,\), got \(1,\)"):
+        ImageSet(bytes_, labels[:1])
+    with pytest.raises(ValueError, match=r"labels\[1\] is 'b', which is not among the 1 classes"):
+        ImageSet(bytes_, labels, classes=("a",))
+    with pytest.raises(ValueError, match="there is no class '5'"):
+        ImageSet(bytes_, labels).of_classes([5])
     with pytest.raises(ValueError, match='expected part to be "train", "test" or None'):
         Listing((), (), ()).part("read_cub", "val")
 
@@ -154,7 +154,7 @@ def test_cub(tmp_path):
     train = image_folders.read_cub(tmp_path, "train", size=2)
     test = image_folders.read_cub(tmp_path / "CUB_200_2011", "test", size=2)
     assert (train.classes, test.classes) == (("001.A",), ("002.B",))
-    assert [int(image[0, 0, 0]) for image in test.images] == [2, 2]
+    assert [int(image[0, 0, 0]) for image in test.items] == [2, 2]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_cars(tmp_path):
         save(tmp_path / "car_ims" / f"{i:06d}.jpg")
     test = image_folders.read_cars(tmp_path, "test", size=2)
     assert test.classes == ("BMW",)
-    assert [os.path.basename(file) for file in test.files] == ["000002.jpg", "000003.jpg"]
+    assert [os.path.basename(file) for file in test.ids] == ["000002.jpg", "000003.jpg"]
     (tmp_path / "cars_annos.mat").write_bytes(b"MATLAB 5.0" + bytes(200))
     with pytest.raises(ValueError, match=r"cars_annos.mat: "):
         image_folders.read_cars(tmp_path)
@@ -196,7 +196,7 @@ def test_flowers(tmp_path):
     for i in range(1, 5):
         save(tmp_path / "jpg" / f"image_{i:05d}.jpg")
     test = image_folders.read_flowers(tmp_path, "test", size=2)
-    assert [test.classes[k] for k in test.labels.tolist()] == ["77", "77"]
+    assert test.labels.tolist() == ["77", "77"]
     assert len(image_folders.read_flowers(tmp_path, "train", size=2)) == 2
     savemat(tmp_path / "imagelabels.mat", {"labels": np.array([[103]], np.uint8)})
     with pytest.raises(ValueError, match="row 0 is of class 103; expected 1 to 102"):
@@ -217,7 +217,7 @@ def test_online_products(tmp_path):
         (root / f"Ebay_{name}.txt").write_text(head + "".join(f"{i} {k} 1 {path}\n" for i, k, path in rows))
     train, test = (image_folders.read_online_products(tmp_path, part, size=2) for part in ("train", "test"))
     assert (train.classes, test.classes) == (("1", "2"), ("3", "4"))
-    assert test.labels.tolist() == [0, 1, 0, 1]
+    assert test.labels.tolist() == ["3", "4", "3", "4"]
     assert len(image_folders.read_online_products(tmp_path, size=2).classes) == 4
 
 

@@ -81,16 +81,16 @@ def test_rotation_keeps_lengths_and_any_scale_of_the_orientation():
 def test_a_folder_is_read_as_it_was_written(tmp_path):
     signals, labels = recording()
     data = read_shl(write(tmp_path / "train", signals, labels, order=[7, 0, 3]), steps=4, dtype=torch.float64)
-    assert data.sequences.values.shape == (3, 4, 36)
-    assert data.labels.tolist() == [0, 1, 2]
+    assert data.items.values.shape == (3, 4, 36)
+    assert data.codes.tolist() == [0, 1, 2]
     assert data.classes == CLASSES
     assert data.groups.tolist() == [7, 0, 3]
     whole = shl_features(torch.from_numpy(signals))
     means = whole[..., :33].reshape(3, 4, 3, 33).mean(2)
-    torch.testing.assert_close(data.sequences.values[..., :33], means, atol=1e-6, rtol=0)
+    torch.testing.assert_close(data.items.values[..., :33], means, atol=1e-6, rtol=0)
     pressure = read_shl(tmp_path / "train", steps=12, pressure=True, most=2, dtype=torch.float64)
-    torch.testing.assert_close(pressure.sequences.values[..., 36], torch.from_numpy(signals[:2, :, 19]))
-    torch.testing.assert_close(pressure.sequences.values[..., :36], whole[:2], atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(pressure.items.values[..., 36], torch.from_numpy(signals[:2, :, 19]))
+    torch.testing.assert_close(pressure.items.values[..., :36], whole[:2], atol=1e-6, rtol=1e-6)
 
 
 def test_angles_are_averaged_on_the_circle(tmp_path):
@@ -98,7 +98,7 @@ def test_angles_are_averaged_on_the_circle(tmp_path):
     for t, yaw in enumerate((math.pi - 0.1, -math.pi + 0.1)):  # either side of south: the mean is south, not north
         half = (math.pi / 2 - yaw) / 2  # from East-North-Up's counterclockwise angle
         signals[0, t, 15:19] = [math.cos(half), 0, 0, math.sin(half)]
-    angle = read_shl(write(tmp_path, signals, labels), steps=1).sequences.values[0, 0, 33:]
+    angle = read_shl(write(tmp_path, signals, labels), steps=1).items.values[0, 0, 33:]
     each = shl_features(torch.from_numpy(signals))[0, :, 33:]
     assert abs(float(each[0, 2] - each[1, 2])) > 6  # they do wrap
     assert math.cos(float(angle[2]) - float(each[0, 2])) > 0.99
@@ -109,7 +109,7 @@ def test_mixed_frames_are_dropped_or_take_the_most_frequent_label(tmp_path):
     labels[1, :5] = 8
     write(tmp_path, signals, labels)
     assert read_shl(tmp_path, steps=3).groups.tolist() == [0, 2]
-    assert read_shl(tmp_path, steps=3, mixed=True).labels.tolist() == [0, 1, 2]
+    assert read_shl(tmp_path, steps=3, mixed=True).codes.tolist() == [0, 1, 2]
 
 
 def test_missing_numbers_are_interpolated_and_missing_signals_drop_the_frame(tmp_path):
@@ -117,8 +117,8 @@ def test_missing_numbers_are_interpolated_and_missing_signals_drop_the_frame(tmp
     signals[0, 0, 19], signals[0, 4:6, 19], signals[0, 3, 19], signals[0, 6, 19] = np.nan, np.nan, 1.0, 4.0
     signals[2, :, 4] = np.nan
     data = read_shl(write(tmp_path, signals, labels), steps=12, pressure=True, dtype=torch.float64)
-    assert data.labels.tolist() == [0, 1]
-    filled = data.sequences.values[0, :, 36]
+    assert data.codes.tolist() == [0, 1]
+    filled = data.items.values[0, :, 36]
     torch.testing.assert_close(filled[3:7], torch.tensor([1.0, 2.0, 3.0, 4.0]).double())
     assert filled[0] == filled[1]
 
@@ -126,18 +126,18 @@ def test_missing_numbers_are_interpolated_and_missing_signals_drop_the_frame(tmp
 def test_standardize_uses_the_training_frames():
     generator = torch.Generator().manual_seed(0)
     train = Dataset(Batch(5 + 3 * torch.randn(4, 6, 2, generator=generator), [6, 2, 3, 1]))
-    train.sequences.values[1, 2:] = torch.nan  # padding
-    train.sequences.values[..., 1] = 7  # never changes
-    test = Dataset(Batch(torch.ones(1, 2, 2)), torch.tensor([0]), ("a",))
-    before = train.sequences.values.clone()
+    train.items.values[1, 2:] = torch.nan  # padding
+    train.items.values[..., 1] = 7  # never changes
+    test = Dataset(Batch(torch.ones(1, 2, 2)), ["a"])
+    before = train.items.values.clone()
     ready, other = standardize(train, test)
-    frames = ready.sequences.values[ready.sequences.mask]
+    frames = ready.items.values[ready.items.mask]
     torch.testing.assert_close(frames[:, 0].std(correction=0), torch.tensor(1.0))
     torch.testing.assert_close(frames.mean(0), torch.zeros(2), atol=1e-6, rtol=0)
-    real = before[train.sequences.mask][:, 0]
-    torch.testing.assert_close(other.sequences.values[0, 0, 0], (1 - real.mean()) / real.std(correction=0))
+    real = before[train.items.mask][:, 0]
+    torch.testing.assert_close(other.items.values[0, 0, 0], (1 - real.mean()) / real.std(correction=0))
     assert other.classes == ("a",)
-    assert torch.equal(before.nan_to_num(), train.sequences.values.nan_to_num())
+    assert torch.equal(before.nan_to_num(), train.items.values.nan_to_num())
     with pytest.raises(ValueError, match="standardize: expected 2 channels, got 1"):
         standardize(train, Dataset(Batch(torch.ones(1, 2, 1))))
 

@@ -61,3 +61,15 @@ def paths(rows, columns):
         if rows > down and columns > right:
             found += [[*path, (rows - 1, columns - 1)] for path in paths(rows - down, columns - right)]
     return found
+
+
+def vectors(count=9, channels=5, classes=4, seed=0, dtype=torch.float64):
+    """Vectors (count, channels) and their labels (count,)."""
+    generator = torch.Generator().manual_seed(seed)
+    x = 2 * torch.randn(count, channels, generator=generator, dtype=dtype)
+    return x, torch.arange(count) % classes
+
+
+def unit(v):
+    """v at unit length."""
+    return v / v.norm()

@@ -14,13 +14,15 @@ def test_contract(options):
     check_loss(losses.MultiSimilarity(**options))
 
 
-@pytest.mark.parametrize(("alpha", "beta", "threshold"), [(2.0, 50.0, 0.5), (1.0, 3.0, 0.9)])
-def test_in_loops(alpha, beta, threshold):
-    def similarity(positives, negatives):
-        pulled = math.log1p(sum(math.exp(alpha * (p - threshold)) for p in positives)) / alpha
-        return pulled + math.log1p(sum(math.exp(-beta * (n - threshold)) for n in negatives)) / beta
+@pytest.mark.parametrize(("positive_scale", "negative_scale", "threshold"), [(2.0, 50.0, 0.5), (1.0, 3.0, 0.9)])
+def test_in_loops(positive_scale, negative_scale, threshold):
+    a, b = positive_scale, negative_scale
 
-    options = {"alpha": alpha, "beta": beta, "threshold": threshold}
+    def similarity(positives, negatives):
+        pulled = math.log1p(sum(math.exp(a * (p - threshold)) for p in positives)) / a
+        return pulled + math.log1p(sum(math.exp(-b * (n - threshold)) for n in negatives)) / b
+
+    options = {"positive_scale": a, "negative_scale": b, "threshold": threshold}
     check_against_loops(losses.MultiSimilarity, similarity, **options, margin=None)
     check_against_loops(losses.MultiSimilarity, lambda p, n: similarity(*mined(p, n, 0.1)), **options)
     check_against_loops(losses.MultiSimilarity, lambda p, n: similarity(*mined(p, n, 0.3)), **options, margin=0.3)
@@ -36,10 +38,10 @@ def test_without_mining_it_equals_pytorch_metric_learning():
 
 def test_by_hand():
     D = torch.tensor([[0.5, 0.5]])
-    found = losses.MultiSimilarity(alpha=1, beta=2)(D, [0], [0, 1]).item()
+    found = losses.MultiSimilarity(positive_scale=1, negative_scale=2)(D, [0], [0, 1]).item()
     assert found == pytest.approx(1.5 * math.log(2))
 
 
 def test_bad_settings_are_refused():
-    with pytest.raises(ValueError, match="MultiSimilarity: beta must be positive and finite, got 0"):
-        losses.MultiSimilarity(beta=0)
+    with pytest.raises(ValueError, match="MultiSimilarity: negative_scale must be positive and finite, got 0"):
+        losses.MultiSimilarity(negative_scale=0)

@@ -5,8 +5,9 @@ import pytest
 import torch
 from pytorch_metric_learning import distances, losses, miners, reducers, regularizers
 
-from likewise.losses import from_pml
+from likewise.losses import from_pml, from_pml_vectors
 from likewise.testing import check_loss
+from tests.losses.problems import vectors
 
 
 def points(count=10, seed=0):
@@ -180,3 +181,13 @@ def test_what_a_loss_does_not_take_is_refused():
 def test_it_is_imported_only_when_it_is_used():
     code = "import sys, likewise.losses; sys.exit('pytorch_metric_learning' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_any_loss_of_vectors():
+    x, labels = vectors(dtype=torch.float32)
+    theirs, miner = losses.CircleLoss(), miners.MultiSimilarityMiner()
+    found = from_pml_vectors(theirs, miner)(x, labels)
+    torch.testing.assert_close(found, theirs(x, labels, miner(x, labels)))
+    assert from_pml_vectors(theirs)(x.requires_grad_(), torch.zeros(9, dtype=torch.int64)).requires_grad
+    with pytest.raises(TypeError, match="expected loss to be a loss of pytorch-metric-learning, got Linear"):
+        from_pml_vectors(torch.nn.Linear(2, 2))

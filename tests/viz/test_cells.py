@@ -8,7 +8,7 @@ from likewise import DTW, Batch, SoftDTW, viz
 from likewise.viz.cells import reduce_blocks
 
 X, Y = torch.tensor([0.0, 1.0, 3.0, 2.0]), torch.tensor([0.0, 3.0, 2.0, 1.0, 2.0])
-BOTH = [viz.path, viz.density]
+BOTH = [viz.plot_path, viz.plot_density]
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def several():
 def test_path_is_drawn_over_the_straight_line_between_its_ends(ax):
     x, y = several()
     alignment = DTW().align(x, y)
-    viz.path(alignment, 1, ax=ax)
+    viz.plot_path(alignment, 1, ax=ax)
     straight, path = ax.lines
     np.testing.assert_array_equal(straight.get_data(), [[0, 1], [0, 4]])
     np.testing.assert_array_equal(np.stack(path.get_data(), 1), alignment.path(1).numpy())
@@ -37,7 +37,7 @@ def test_path_is_drawn_over_the_straight_line_between_its_ends(ax):
 def test_density_shows_the_plan_without_padding(item, ax):
     x, y = several()
     alignment = SoftDTW(gamma=0.5).align(x, y)
-    viz.density(alignment, item, ax=ax)
+    viz.plot_density(alignment, item, ax=ax)
     (image,) = ax.images
     n, m = int(x.lengths[item]), int(y.lengths[item])
     np.testing.assert_allclose(image.get_array(), alignment.plan[item, :n, :m].T)
@@ -57,7 +57,7 @@ def test_density_shows_the_cost_that_is_given(kind, ax):
     cost[1, 2:] = torch.nan  # padding
     given = {"one": cost[1, :2, :5], "several": cost, "array": cost.numpy(), "bfloat16": cost.bfloat16()}[kind]
     before = given[1].copy() if kind == "array" else given.clone()
-    viz.density(alignment, 1, cost=given, ax=ax)
+    viz.plot_density(alignment, 1, cost=given, ax=ax)
     np.testing.assert_array_equal(ax.images[0].get_array(), cost[1, :2, :5].T)
     assert ax.figure.axes[1].get_ylabel() == "cost"
     np.testing.assert_array_equal(given[1] if kind == "array" else given.float(), torch.as_tensor(before).float())
@@ -66,7 +66,7 @@ def test_density_shows_the_cost_that_is_given(kind, ax):
 def test_density_of_long_series_keeps_every_step_of_the_path(ax):
     x = torch.linspace(0, 1, 1500)[None, :, None]
     alignment = DTW().align(x, x[:, ::2])
-    viz.density(alignment, ax=ax)
+    viz.plot_density(alignment, ax=ax)
     values = np.asarray(ax.images[0].get_array())
     assert values.shape == (375, 500)
     assert (values.max(0) == 1).all()
@@ -142,20 +142,20 @@ def test_bad_input_is_refused(plot, alignment, item, error, message, ax):
 
 @pytest.mark.parametrize("plot", BOTH)
 def test_a_bad_ax_is_refused(plot):
-    with pytest.raises(TypeError, match=r"^(path|density): expected ax to be a matplotlib Axes or None, got str$"):
+    with pytest.raises(TypeError, match=r"^plot_(path|density): expected ax to be a matplotlib Axes or None, got str$"):
         plot(DTW().align([X], [Y]), ax="ax")
 
 
 @pytest.mark.parametrize(
     ("cost", "error", "message"),
     [
-        (torch.zeros(3, 5), ValueError, "density: expected cost of shape (4, 5) or (B, Tx, Ty), got (3, 5)"),
-        (torch.zeros(5, 4), ValueError, "density: expected cost of shape (4, 5) or (B, Tx, Ty), got (5, 4)"),
-        (torch.zeros(4), ValueError, "density: expected cost of shape (4, 5) or (B, Tx, Ty), got (4,)"),
-        ([[0.0]], TypeError, "density: expected cost to be an array or a tensor, got list"),
+        (torch.zeros(3, 5), ValueError, "plot_density: expected cost of shape (4, 5) or (B, Tx, Ty), got (3, 5)"),
+        (torch.zeros(5, 4), ValueError, "plot_density: expected cost of shape (4, 5) or (B, Tx, Ty), got (5, 4)"),
+        (torch.zeros(4), ValueError, "plot_density: expected cost of shape (4, 5) or (B, Tx, Ty), got (4,)"),
+        ([[0.0]], TypeError, "plot_density: expected cost to be an array or a tensor, got list"),
     ],
 )
 def test_a_bad_cost_is_refused(cost, error, message, ax):
     with pytest.raises(error) as caught:
-        viz.density(DTW().align([X], [Y]), cost=cost, ax=ax)
+        viz.plot_density(DTW().align([X], [Y]), cost=cost, ax=ax)
     assert str(caught.value) == message

@@ -15,7 +15,7 @@ def ax():
 
 def test_rows_are_coloured_by_shares_and_numbered(ax):
     counts = torch.tensor([[6, 2, 0], [0, 4, 0], [0, 0, 0]])
-    assert viz.confusion(counts, ["a", "b", "c"], ax=ax) is ax
+    assert viz.plot_confusion(counts, ["a", "b", "c"], ax=ax) is ax
     np.testing.assert_allclose(ax.images[0].get_array(), [[0.75, 0.25, 0], [0, 1, 0], [0, 0, 0]])
     assert ax.images[0].get_clim() == (0, 1)
     written = {(text.get_position(), text.get_text()) for text in ax.texts}
@@ -27,24 +27,24 @@ def test_rows_are_coloured_by_shares_and_numbered(ax):
 
 
 def test_classes_are_numbered_without_names(ax):
-    viz.confusion(np.eye(3), ax=ax)
+    viz.plot_confusion(np.eye(3), ax=ax)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["0", "1", "2"]
 
 
 def test_many_classes_are_not_numbered_in_full(ax):
-    viz.confusion(np.ones((21, 21)), ax=ax)
+    viz.plot_confusion(np.ones((21, 21)), ax=ax)
     assert not ax.texts
 
 
 def test_one_class_and_long_names(ax):
-    viz.confusion(np.array([[3]]), ["the only one"], ax=ax)
+    viz.plot_confusion(np.array([[3]]), ["the only one"], ax=ax)
     assert [text.get_text() for text in ax.texts] == ["3"]
-    other = viz.confusion(np.eye(4), ["a long name"] * 4, ax=Figure().subplots())
+    other = viz.plot_confusion(np.eye(4), ["a long name"] * 4, ax=Figure().subplots())
     assert other.get_xticklabels()[0].get_rotation() == 45
 
 
 def test_a_new_figure():
-    figure = viz.confusion(np.eye(2)).figure
+    figure = viz.plot_confusion(np.eye(2)).figure
     assert pyplot.fignum_exists(figure.number)
     pyplot.close(figure)
 
@@ -60,10 +60,10 @@ def test_a_new_figure():
     ],
 )
 def test_bad_input_is_refused(counts, names, message, ax):
-    with pytest.raises(ValueError, match=f"confusion: .*{message}"):
-        viz.confusion(counts, names, ax=ax)
+    with pytest.raises(ValueError, match=f"plot_confusion: .*{message}"):
+        viz.plot_confusion(counts, names, ax=ax)
 
 
 def test_axes_of_another_kind_are_refused():
-    with pytest.raises(TypeError, match="confusion: expected ax to be a matplotlib Axes or None, got str"):
-        viz.confusion(np.eye(2), ax="axes")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="plot_confusion: expected ax to be a matplotlib Axes or None, got str"):
+        viz.plot_confusion(np.eye(2), ax="axes")  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ def in_some_order(points):
 
 def test_two_columns_are_drawn_as_they_are(ax):
     points = torch.tensor([[0.0, 1.0], [2.0, 3.0], [4.0, 7.0]])
-    assert viz.embedding_map(points, [5, 5, 2], ax=ax) is ax
+    assert viz.plot_embeddings(points, [5, 5, 2], ax=ax) is ax
     assert in_some_order(drawn(ax)) == in_some_order(points)
     assert ax.get_xlabel() == ""
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["2", "5"]
@@ -31,7 +31,7 @@ def test_two_columns_are_drawn_as_they_are(ax):
 
 def test_more_are_projected_as_scikit_learn_does(ax):
     points = np.random.default_rng(0).standard_normal((30, 5)) * [5, 1, 3, 1, 1]
-    viz.embedding_map(points, np.arange(30) % 3, ["a", "b", "c"], ax=ax)
+    viz.plot_embeddings(points, np.arange(30) % 3, ["a", "b", "c"], ax=ax)
     peer = PCA(2).fit(points)
     for found, expected in zip(drawn(ax).T, peer.transform(points).T, strict=True):
         np.testing.assert_allclose(np.sort(np.abs(found)), np.sort(np.abs(expected)), atol=1e-9)
@@ -43,7 +43,7 @@ def test_more_are_projected_as_scikit_learn_does(ax):
 
 def test_a_class_has_its_colour(ax):
     points = np.array([[0.0, 0.0], [1.0, 0.0], [5.0, 1.0], [6.0, 1.0]])
-    viz.embedding_map(points, ["x", "x", "y", "y"], ax=ax)
+    viz.plot_embeddings(points, ["x", "x", "y", "y"], ax=ax)
     colors = {tuple(at): tuple(c) for at, c in zip(drawn(ax), ax.collections[0].get_facecolors(), strict=True)}
     assert colors[0, 0] == colors[1, 0] != colors[5, 1] == colors[6, 1]
 
@@ -51,19 +51,19 @@ def test_a_class_has_its_colour(ax):
 @pytest.mark.parametrize("classes", [1, 8, 9, 20, 21, 60])
 def test_any_number_of_classes(classes, ax):
     labels = torch.arange(120) % classes
-    viz.embedding_map(torch.randn(120, 3, generator=torch.Generator().manual_seed(0)), labels, ax=ax)
+    viz.plot_embeddings(torch.randn(120, 3, generator=torch.Generator().manual_seed(0)), labels, ax=ax)
     assert len(np.unique(ax.collections[0].get_facecolors(), axis=0)) == classes
     assert (ax.get_legend() is None) == (classes > 20)
 
 
 def test_equal_points_and_a_single_one(ax):
-    viz.embedding_map(torch.ones(3, 4).bfloat16(), [0, 1, 1], ax=ax)
+    viz.plot_embeddings(torch.ones(3, 4).bfloat16(), [0, 1, 1], ax=ax)
     np.testing.assert_allclose(drawn(ax), 0, atol=1e-9)
-    viz.embedding_map(torch.ones(1, 4), [0], ax=ax)
+    viz.plot_embeddings(torch.ones(1, 4), [0], ax=ax)
 
 
 def test_a_new_figure():
-    figure = viz.embedding_map(np.eye(3), [0, 1, 2]).figure
+    figure = viz.plot_embeddings(np.eye(3), [0, 1, 2]).figure
     assert pyplot.fignum_exists(figure.number)
     pyplot.close(figure)
 
@@ -78,5 +78,5 @@ def test_a_new_figure():
     ],
 )
 def test_bad_input_is_refused(points, labels, message, ax):
-    with pytest.raises(ValueError, match=f"embedding_map: .*{message}"):
-        viz.embedding_map(points, labels, ax=ax)
+    with pytest.raises(ValueError, match=f"plot_embeddings: .*{message}"):
+        viz.plot_embeddings(points, labels, ax=ax)

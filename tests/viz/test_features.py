@@ -21,14 +21,14 @@ def align(x=X, y=Y):
 
 def test_path_is_drawn_in_seconds(ax):
     alignment = align()
-    viz.feature_map(X, Y, alignment, hop_x=0.1, hop_y=0.02, ax=ax)
+    viz.plot_feature_map(X, Y, alignment, hop_x=0.1, hop_y=0.02, ax=ax)
     np.testing.assert_allclose(np.stack(ax.lines[0].get_data(), 1), alignment.path(0).numpy() * [0.1, 0.02])
     np.testing.assert_allclose(ax.get_xlim(), (-0.05, 3.95))
     np.testing.assert_allclose(ax.get_ylim(), (-0.01, 0.99))
 
 
 def test_features_are_drawn_along_the_sides(ax):
-    viz.feature_map(X, Y, align(), hop_x=0.1, ax=ax)
+    viz.plot_feature_map(X, Y, align(), hop_x=0.1, ax=ax)
     _, below, left = ax.figure.axes
     np.testing.assert_allclose(below.images[0].get_array(), X.T)
     np.testing.assert_allclose(below.images[0].get_extent(), (-0.05, 3.95, -0.5, 11.5))
@@ -43,7 +43,7 @@ def test_features_are_drawn_along_the_sides(ax):
 def test_guides_lead_from_round_seconds_of_x_to_those_of_y(ax):
     # y is x at half the speed: second t of x is second 2 t of y, or one frame after it.
     steps = torch.arange(0, 60.0)
-    viz.feature_map(steps, steps.repeat_interleave(2), align(steps, steps.repeat_interleave(2)), hop_x=0.1, ax=ax)
+    viz.plot_feature_map(steps, steps.repeat_interleave(2), align(steps, steps.repeat_interleave(2)), hop_x=0.1, ax=ax)
     guides = [line.get_data() for line in ax.lines[1:]]
     np.testing.assert_allclose([x[0] for x, _ in guides], [1, 2, 3, 4, 5])
     np.testing.assert_allclose([y[1] for _, y in guides], [2.05, 4.05, 6.05, 8.05, 10.05])
@@ -56,7 +56,7 @@ def test_guides_lead_from_round_seconds_of_x_to_those_of_y(ax):
 def test_numbers_are_not_written_over_each_other(ax):
     # All of x but its last step is matched with the beginning of y.
     x, y = torch.cat([torch.zeros(99), torch.ones(1)]), torch.cat([torch.zeros(2), torch.ones(60)])
-    viz.feature_map(x, y, align(x, y), hop_x=0.1, ax=ax)
+    viz.plot_feature_map(x, y, align(x, y), hop_x=0.1, ax=ax)
     assert len(ax.lines) > 3
     heights = sorted(text.xy[1] for text in ax.texts)
     low, high = ax.get_ylim()
@@ -66,7 +66,7 @@ def test_numbers_are_not_written_over_each_other(ax):
 @pytest.mark.parametrize("lengths", [(1, 1), (1, 9), (70, 2), (1200, 3)])
 def test_odd_lengths_are_drawn(lengths, ax):
     x, y = (torch.linspace(0, 1, n)[:, None] for n in lengths)
-    viz.feature_map(x, y, align(x, y), hop_x=0.01, ax=ax)
+    viz.plot_feature_map(x, y, align(x, y), hop_x=0.01, ax=ax)
     ax.figure.canvas.draw()
     assert ax.lines[0].get_marker() == ("o" if lengths == (1, 1) else "None")
 
@@ -81,21 +81,21 @@ def test_batch_tensor_array_and_list_draw_the_same():
         ([X[:5], X], [Y[:7], Y]),
         (X.expand(2, -1, -1), Y.expand(2, -1, -1).double().numpy()),
     ]:
-        ax = viz.feature_map(first, second, alignment, 1, hop_x=0.1, ax=Figure().subplots())
+        ax = viz.plot_feature_map(first, second, alignment, 1, hop_x=0.1, ax=Figure().subplots())
         np.testing.assert_allclose(ax.figure.axes[1].images[0].get_array(), X.T)
         np.testing.assert_allclose(ax.figure.axes[2].images[0].get_array(), Y)
 
 
 def test_ax_goes_in_and_comes_out(ax):
     x, y = X.clone(), Y.clone()
-    assert viz.feature_map(x, y, align(), hop_x=0.1, ax=ax) is ax
+    assert viz.plot_feature_map(x, y, align(), hop_x=0.1, ax=ax) is ax
     assert pyplot.get_fignums() == []
     assert torch.equal(x, X)
     assert torch.equal(y, Y)
 
 
 def test_without_ax_a_figure_is_made():
-    ax = viz.feature_map(X, Y, align(), hop_x=0.1)
+    ax = viz.plot_feature_map(X, Y, align(), hop_x=0.1)
     try:
         assert [pyplot.figure(number) for number in pyplot.get_fignums()] == [ax.figure]
     finally:
@@ -117,5 +117,5 @@ def test_without_ax_a_figure_is_made():
 def test_bad_input_is_refused(change, error, message, ax):
     given = {"x": X, "y": Y, "alignment": align(), "hop_x": 0.1, "ax": ax} | change
     with pytest.raises(error) as caught:
-        viz.feature_map(**given)
-    assert str(caught.value) == f"feature_map: {message}"
+        viz.plot_feature_map(**given)
+    assert str(caught.value) == f"plot_feature_map: {message}"

@@ -5,11 +5,11 @@ from matplotlib.figure import Figure
 
 from likewise.distances.emd import EMD
 from likewise.distances.sinkhorn import Sinkhorn
-from likewise.viz.plan import MOST_LINES, plan_lines
+from likewise.viz.plan import MOST_LINES, plot_plan
 
 
 def draw(*arguments, **options):
-    return plan_lines(*arguments, ax=Figure().subplots(), **options)
+    return plot_plan(*arguments, ax=Figure().subplots(), **options)
 
 
 def test_each_line_joins_what_is_matched():

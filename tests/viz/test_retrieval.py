@@ -16,16 +16,16 @@ def ax():
 
 
 def test_a_curve_runs_from_edge_to_edge(ax):
-    assert viz.precision_recall(CURVE, ax=ax) is ax
+    assert viz.plot_precision_recall(CURVE, ax=ax) is ax
     np.testing.assert_allclose(ax.lines[0].get_data(), [[0, 0.25, 0.75, 1], [1, 1, 0.5, 0.5]])
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("recall", "precision")
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["0.750"]
 
 
 def test_several_curves_in_one_picture(ax):
-    viz.precision_recall(CURVE, label="DTW", ax=ax)
+    viz.plot_precision_recall(CURVE, label="DTW", ax=ax)
     D = torch.rand(10, 10, generator=torch.Generator().manual_seed(0))
-    viz.precision_recall(precision_recall_curve(D, torch.arange(10) % 2), label="chance", ax=ax)
+    viz.plot_precision_recall(precision_recall_curve(D, torch.arange(10) % 2), label="chance", ax=ax)
     texts = [text.get_text() for text in ax.get_legend().get_texts()]
     assert texts[0] == "DTW: 0.750"
     assert texts[1].startswith("chance: 0.")
@@ -35,7 +35,7 @@ def test_several_curves_in_one_picture(ax):
 def test_histograms_of_items_against_themselves(ax):
     D = torch.tensor([[0.0, 1.0, 5.0], [1.0, 0.0, torch.inf], [5.0, 4.0, 0.0]])
     before = D.clone()
-    viz.distance_histogram(D, torch.tensor([0, 0, 1]), bins=4, ax=ax)
+    viz.plot_distance_histogram(D, torch.tensor([0, 0, 1]), bins=4, ax=ax)
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["same class: 2 pairs", "two classes: 3 pairs"]
     heights, edges, _ = ax.patches[0].get_data()
     np.testing.assert_allclose(edges, [1, 2, 3, 4, 5])
@@ -46,18 +46,18 @@ def test_histograms_of_items_against_themselves(ax):
 
 
 def test_histograms_of_queries_and_names(ax):
-    viz.distance_histogram(np.array([[1.0, 2.0]]), ["a"], ["a", "b"], ax=ax)
+    viz.plot_distance_histogram(np.array([[1.0, 2.0]]), ["a"], ["a", "b"], ax=ax)
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["same class: 1 pair", "two classes: 1 pair"]
 
 
 def test_one_class_and_equal_distances(ax):
-    viz.distance_histogram(torch.ones(3, 3).bfloat16(), [0, 0, 0], ax=ax)
+    viz.plot_distance_histogram(torch.ones(3, 3).bfloat16(), [0, 0, 0], ax=ax)
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["same class: 6 pairs", "two classes: 0 pairs"]
     ax.figure.canvas.draw()
 
 
 def test_a_new_figure():
-    for ax in (viz.precision_recall(CURVE), viz.distance_histogram(np.ones((2, 2)), [0, 1])):
+    for ax in (viz.plot_precision_recall(CURVE), viz.plot_distance_histogram(np.ones((2, 2)), [0, 1])):
         assert pyplot.fignum_exists(ax.figure.number)
         pyplot.close(ax.figure)
 
@@ -74,14 +74,14 @@ def test_a_new_figure():
     ],
 )
 def test_bad_matrices_are_refused(arguments, message, ax):
-    with pytest.raises(ValueError, match=f"distance_histogram: {message}"):
-        viz.distance_histogram(*arguments, ax=ax)
+    with pytest.raises(ValueError, match=f"plot_distance_histogram: {message}"):
+        viz.plot_distance_histogram(*arguments, ax=ax)
 
 
 def test_bad_curves_are_refused(ax):
-    with pytest.raises(TypeError, match="precision_recall: expected what precision_recall_curve gives, got list"):
-        viz.precision_recall([0.5], ax=ax)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="plot_precision_recall: expected what precision_recall_curve gives, got list"):
+        viz.plot_precision_recall([0.5], ax=ax)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"expected recall and precision of shape \(P,\), got \(2,\) and \(1,\)"):
-        viz.precision_recall(PrecisionRecall(torch.ones(2), torch.ones(1)), ax=ax)
+        viz.plot_precision_recall(PrecisionRecall(torch.ones(2), torch.ones(1)), ax=ax)
     with pytest.raises(ValueError, match="bins must be a whole number of 1 or more, got 0"):
-        viz.distance_histogram(np.ones((2, 2)), [0, 1], bins=0, ax=ax)
+        viz.plot_distance_histogram(np.ones((2, 2)), [0, 1], bins=0, ax=ax)

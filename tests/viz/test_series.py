@@ -9,7 +9,7 @@ from likewise import DTW, Batch, Euclidean, SoftDTW, viz
 
 X = np.array([0.0, 1.0, 3.0, 2.0])
 Y = np.array([0.0, 3.0, 3.0, 2.0, 1.0, 2.0])
-BOTH = [viz.two_way, viz.three_way]
+BOTH = [viz.plot_two_way, viz.plot_three_way]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def matches(ax):
 
 def test_two_way_draws_x_above_y_and_joins_matched_steps(ax):
     alignment = DTW().align([X], [Y])
-    viz.two_way(X, Y, alignment, ax=ax)
+    viz.plot_two_way(X, Y, alignment, ax=ax)
     (x_steps, x_values), (y_steps, y_values) = lines(ax)
     np.testing.assert_array_equal(x_steps, np.arange(4))
     np.testing.assert_array_equal(x_values, X)
@@ -53,7 +53,7 @@ def test_two_way_draws_x_above_y_and_joins_matched_steps(ax):
 
 
 def test_two_way_scales_are_those_of_the_series(ax):
-    viz.two_way(X, Y + 100, DTW().align([X], [Y + 100]), ax=ax)
+    viz.plot_two_way(X, Y + 100, DTW().align([X], [Y + 100]), ax=ax)
     (right,) = ax.child_axes
     assert ax.get_xlim() == (-0.5, 5.5)
     assert ax.get_xlabel() == "step"
@@ -70,7 +70,7 @@ def test_two_way_scales_are_those_of_the_series(ax):
 
 
 def test_two_way_offset_shifts_y(ax):
-    viz.two_way(X, Y, DTW().align([X], [Y]), offset=0, ax=ax)
+    viz.plot_two_way(X, Y, DTW().align([X], [Y]), offset=0, ax=ax)
     np.testing.assert_array_equal(lines(ax)[1][1], Y)
 
 
@@ -78,7 +78,7 @@ def test_two_way_offset_shifts_y(ax):
 def test_two_way_draws_at_most_so_many_matches(ax, count):
     alignment = DTW().align([X], [Y])
     path = alignment.path(0).numpy()
-    viz.two_way(X, Y, alignment, matches=count, ax=ax)
+    viz.plot_two_way(X, Y, alignment, matches=count, ax=ax)
     drawn = matches(ax)
     assert len(drawn) == min(count, len(path))
     if count >= 2:  # from the first to the last
@@ -88,7 +88,7 @@ def test_two_way_draws_at_most_so_many_matches(ax, count):
 
 def test_two_way_joins_the_sides_that_face_each_other_with_several_channels(ax):
     x, y = several()
-    viz.two_way(x, y, DTW().align(x, y), ax=ax)
+    viz.plot_two_way(x, y, DTW().align(x, y), ax=ax)
     assert len(ax.lines) == 6
     i = matches(ax)[:, 0, 0].astype(int)
     np.testing.assert_allclose(matches(ax)[:, 0, 1], x[0].amin(1).numpy()[i])
@@ -96,7 +96,7 @@ def test_two_way_joins_the_sides_that_face_each_other_with_several_channels(ax):
 
 def test_three_way_puts_x_below_and_y_to_the_left(ax):
     alignment = DTW().align([X], [Y])
-    viz.three_way(X, Y, alignment, ax=ax)
+    viz.plot_three_way(X, Y, alignment, ax=ax)
     middle, below, left = ax.figure.axes
     assert middle is ax
     straight, path = lines(ax)
@@ -120,7 +120,7 @@ def test_three_way_stays_in_the_space_of_its_ax(place):
     else:
         ax = figure.subfigures(1, 2)[1].subplots()
     whole = ax.get_position()
-    viz.three_way(X, Y, DTW().align([X], [Y]), ax=ax)
+    viz.plot_three_way(X, Y, DTW().align([X], [Y]), ax=ax)
     for panel in [*ax.figure.axes[-2:], ax]:
         box = panel.get_position()
         assert whole.x0 - 1e-9 <= box.x0 < box.x1 <= whole.x1 + 1e-9
@@ -130,7 +130,7 @@ def test_three_way_stays_in_the_space_of_its_ax(place):
 def test_straight_line_joins_the_ends_of_a_subsequence(ax):
     x, y = Y[2:4], Y
     alignment = DTW(subsequence=True).align([x], [y])
-    viz.three_way(x, y, alignment, ax=ax)
+    viz.plot_three_way(x, y, alignment, ax=ax)
     np.testing.assert_array_equal(lines(ax)[0], [[0, 1], [2, 3]])
     assert ax.get_ylim() == (-0.5, 5.5)
 
@@ -141,7 +141,7 @@ def test_item_and_channel_are_selected(plot, item, ax):
     x, y = several()
     alignment = DTW().align(x, y)
     plot(x, y, alignment, item, channel=1, ax=ax)
-    drawn = lines(ax if plot is viz.two_way else ax.figure.axes[1])[0]
+    drawn = lines(ax if plot is viz.plot_two_way else ax.figure.axes[1])[0]
     np.testing.assert_array_equal(drawn[1], x[item][:, 1].numpy())
 
 
@@ -236,12 +236,12 @@ def test_bad_input_is_refused(plot, change, error, message):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"matches": -1}, "two_way: matches must be a whole number, 0 or more, got -1"),
-        ({"matches": True}, "two_way: matches must be a whole number, 0 or more, got True"),
-        ({"offset": float("nan")}, "two_way: offset must be finite, got nan"),
+        ({"matches": -1}, "plot_two_way: matches must be a whole number, 0 or more, got -1"),
+        ({"matches": True}, "plot_two_way: matches must be a whole number, 0 or more, got True"),
+        ({"offset": float("nan")}, "plot_two_way: offset must be finite, got nan"),
     ],
 )
 def test_two_way_refuses_bad_options(option, message, ax):
     with pytest.raises(ValueError) as caught:
-        viz.two_way(X, Y, DTW().align([X], [Y]), ax=ax, **option)
+        viz.plot_two_way(X, Y, DTW().align([X], [Y]), ax=ax, **option)
     assert str(caught.value) == message

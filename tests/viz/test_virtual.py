@@ -5,8 +5,8 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from likewise import DTW, Batch, SoftDTW
-from likewise.training.rvsml import RVSML, virtual_sequences
-from likewise.viz.virtual import virtual_alignment
+from likewise.sklearn.rvsml import RVSML, virtual_sequences
+from likewise.viz.virtual import plot_virtual_alignment
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ VIRTUAL = virtual_sequences(3, 2)[[2, 0]]
 def test_the_frames_and_their_matches_are_drawn(item, steps, first, ax):
     x = encoded()
     alignment = DTW().align(x, VIRTUAL)
-    assert virtual_alignment(x, VIRTUAL, alignment, item, ax=ax) is ax
+    assert plot_virtual_alignment(x, VIRTUAL, alignment, item, ax=ax) is ax
     np.testing.assert_allclose(ax.images[0].get_array(), x[item].T)
     circles = ax.collections[0]
     expected = np.add(alignment.path(item).numpy(), [0, first])
@@ -42,7 +42,7 @@ def test_the_frames_and_their_matches_are_drawn(item, steps, first, ax):
 def test_circles_have_the_area_of_their_share(ax):
     x = encoded()
     alignment = SoftDTW(0.5).align(x, VIRTUAL)
-    virtual_alignment(x, VIRTUAL, alignment, names=["a", "b", "c"], ax=ax)
+    plot_virtual_alignment(x, VIRTUAL, alignment, names=["a", "b", "c"], ax=ax)
     plan = alignment.plan[0].numpy()
     shown = plan[plan > 0.02 * plan.max()]
     np.testing.assert_allclose(ax.collections[0].get_sizes(), 28 * shown / plan.max(), rtol=1e-6)
@@ -52,7 +52,7 @@ def test_what_rvsml_learned_is_drawn():
     x, y = [torch.randn(5 + i, 3) + i % 2 for i in range(8)], np.arange(8) % 2
     learner = RVSML(max_iter=3).fit(x, y)
     alignment = DTW().align(learner.transform(x), learner.virtual_[y])
-    ax = virtual_alignment(learner.transform(x), learner.virtual_[y], alignment, 3, names=["a", "b"])
+    ax = plot_virtual_alignment(learner.transform(x), learner.virtual_[y], alignment, 3, names=["a", "b"])
     assert ax.get_ylim() == (-0.5, 7.5)
     pyplot.close(ax.figure)
 
@@ -60,13 +60,13 @@ def test_what_rvsml_learned_is_drawn():
 def test_bad_arguments_are_refused(ax):
     x = encoded()
     alignment = DTW().align(x, VIRTUAL)
-    with pytest.raises(ValueError, match="virtual_alignment: expected 3 names, one for each class, got 2"):
-        virtual_alignment(x, VIRTUAL, alignment, names=["a", "b"], ax=ax)
-    with pytest.raises(ValueError, match="virtual_alignment: expected virtual rows that are unit vectors"):
-        virtual_alignment(x, VIRTUAL / 2, alignment, ax=ax)
-    with pytest.raises(ValueError, match="virtual_alignment: expected virtual rows of as many channels"):
-        virtual_alignment(x, VIRTUAL[..., :5], alignment, ax=ax)
+    with pytest.raises(ValueError, match="plot_virtual_alignment: expected 3 names, one for each class, got 2"):
+        plot_virtual_alignment(x, VIRTUAL, alignment, names=["a", "b"], ax=ax)
+    with pytest.raises(ValueError, match="plot_virtual_alignment: expected virtual rows that are unit vectors"):
+        plot_virtual_alignment(x, VIRTUAL / 2, alignment, ax=ax)
+    with pytest.raises(ValueError, match="plot_virtual_alignment: expected virtual rows of as many channels"):
+        plot_virtual_alignment(x, VIRTUAL[..., :5], alignment, ax=ax)
     with pytest.raises(ValueError, match="x has 4 steps, but 7 were aligned"):
-        virtual_alignment(x.to_list()[::-1], VIRTUAL, alignment, ax=ax)
+        plot_virtual_alignment(x.to_list()[::-1], VIRTUAL, alignment, ax=ax)
     with pytest.raises(IndexError, match="item 2 is out of range"):
-        virtual_alignment(x, VIRTUAL, alignment, 2, ax=ax)
+        plot_virtual_alignment(x, VIRTUAL, alignment, 2, ax=ax)

@@ -36,8 +36,8 @@ def read_arabic_digits(
         ...     path = pathlib.Path(folder, "Train_Arabic_Digit.txt")
         ...     _ = path.write_text(("0.5 " * 13 + "\n\n") * 200)
         ...     data = read_arabic_digits(path, speakers=range(2))
-        >>> data.sequences, data.labels[20].item(), data.groups[30].item()
-        (Batch(200 sequences, 1 step, 13 channels, torch.float32, cpu), 1, 1)
+        >>> data, data.labels[20].item(), data.groups[30].item()
+        (Dataset(200 sequences, 1 step, 13 channels, 10 classes), '1', 1)
     """
     number = numpy_type("read_arabic_digits", dtype)
     rows, lengths, steps = bytearray(), array("q"), 0
@@ -64,6 +64,5 @@ def read_arabic_digits(
         )
     stacked = np.frombuffer(rows, number).reshape(-1, _COEFFICIENTS)
     sequences = pad_stacked(os.fspath(path), stacked, np.array(lengths), padding_limit(file_size(path)))
-    groups = torch.tensor(speakers).repeat_interleave(_REPETITIONS).repeat(_DIGITS)
-    classes = tuple(str(digit) for digit in range(_DIGITS))
-    return Dataset(sequences, torch.arange(_DIGITS).repeat_interleave(each), classes, groups)
+    groups = np.tile(np.repeat(np.array(speakers), _REPETITIONS), _DIGITS)
+    return Dataset(sequences, np.repeat(np.arange(_DIGITS), each), groups=groups, classes=range(_DIGITS))

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence, pad_sequence
 
 from likewise import _check
+from likewise._labels import is_map_style, items_of
 
 
 class Batch:
@@ -225,12 +226,15 @@ class Batch:
 
 
 def as_sequences(op: str, name: str, value: object) -> tuple[Tensor, Tensor | None]:
-    """Values (B, T, C) and lengths of a Batch, a tensor or array (B, T, C), or a list of sequences.
+    """Values (B, T, C) and lengths of a Batch, a Dataset's items, a tensor or array (B, T, C), or a list of sequences.
 
     Lengths are None when every step is real.
     """
+    value = items_of(value)
     if isinstance(value, Batch):
         return value.values, value.lengths
+    if is_map_style(value):
+        return _padded(op, name, (value[i][0] for i in range(len(value))))  # type: ignore[index, arg-type]
     if isinstance(value, np.ndarray):
         value = _floating(op, name, value)
     if isinstance(value, Tensor):

@@ -1,71 +1,238 @@
-"""Dataset: what a reader returns."""
+"""Dataset: items with their labels, as every reader returns them."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from likewise import _check
-from likewise.data.batch import Batch
+from likewise._labels import class_names, read_labels, sorted_classes
+from likewise.data.batch import Batch, as_sequences
+from likewise.data.split import HeldOutClasses, split_items
+
+MOST_LABEL_BYTES = 1 << 28  # of the names of all labels
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Sequences with, where the file has them, their labels and the group that each came from.
+    """Sequences with their labels.
 
-    sequences: the Batch, N long.
-    labels: (N,) int64 indices into classes, or float64 targets of a regression set; None without labels.
-    classes: the names of the classes, in the order of the file's header; empty for a regression set.
-    groups: (N,) int64, the subject or speaker of each sequence; None where the file does not say.
+    items: the N sequences, a Batch or whatever makes one: a tensor (N, T, C), or a list of arrays (T_i, C).
+    labels: (N,) class names. Numbers and names are taken; whole numbers name a class as they are written. Floats
+        without classes are the targets of a regression set, and stay float64. None without labels.
+    ids: what each item is called; "0", "1", ... by default.
+    groups: (N,) numbers or names: the subject or speaker of each item.
+    classes: all class names, in the order that a file gives them; by default those of the labels, sorted, by number
+        if all are numbers. Parts of one Dataset share them: a class is its name in every part.
 
-    The parts agree: labels or groups of another size or type are refused, and so are labels outside of the classes.
+    ``codes`` are the labels as int64 indices into classes. A slice, a mask or positions give the Dataset of those
+    items; one integer gives (item, label), so that a Dataset is a map-style dataset of PyTorch too.
 
     Example:
-        >>> import torch
-        >>> data = Dataset(Batch(torch.zeros(2, 3, 1)), torch.tensor([0, 1]), ("walk", "run"))
-        >>> data.classes[data.labels[1]]
-        'run'
+        >>> data = Dataset([[1.0, 2.0], [3.0], [5.0, 4.0]], ["walk", "run", "walk"])
+        >>> data
+        Dataset(3 sequences, 1..2 steps, 1 channel, 2 classes)
+        >>> data.classes, data.codes
+        (('run', 'walk'), tensor([1, 0, 1]))
+        >>> data[1:].labels, data[1]
+        (array(['run', 'walk'], dtype='<U4'), (tensor([[3.]]), 'run'))
     """
 
-    sequences: Batch
-    labels: Tensor | None = None
-    classes: tuple[str, ...] = ()
-    groups: Tensor | None = None
+    items: Any
+    labels: Any = None
+    ids: Any = None
+    groups: Any = None
+    classes: Any = None
+    codes: Tensor | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.sequences, Batch):
-            raise TypeError(f"Dataset: expected sequences to be a Batch, got {type(self.sequences).__name__}")
-        _check_vector("labels", self.labels, len(self), torch.int64, torch.float64)
-        _check_vector("groups", self.groups, len(self), torch.int64)
-        if len(set(self.classes)) != len(self.classes):
-            _check.refuse("Dataset", "two classes have the same name")
-        if self.labels is not None:
-            _check_labels(self.labels, len(self.classes))
+        self._set("items", self._read_items(self.items))
+        size = len(self.items)
+        self._set("ids", _read_ids(self._name, self.ids, size))
+        if self.groups is not None:
+            self._set("groups", read_labels(self._name, "groups", self.groups, size).copy())
+        labels = None if self.labels is None else read_labels(self._name, "labels", self.labels, size)
+        classes = None if self.classes is None else _read_classes(self._name, self.classes)
+        if labels is not None and labels.dtype.kind == "f" and size and not classes:
+            if not np.isfinite(labels).all():
+                place = int((~np.isfinite(labels)).argmax())
+                _check.refuse(self._name, f"labels[{place}] is {labels[place]}, targets must be finite")
+            labels = labels.astype(np.float64)
+        elif labels is not None:
+            labels, classes, codes = _named(self._name, labels, classes)
+            self._set("codes", torch.from_numpy(codes))
+        self._set("labels", labels)
+        self._set("classes", classes or ())
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def _read_items(self, items: object) -> Any:
+        return items if isinstance(items, Batch) else Batch(*as_sequences(self._name, "items", items))
 
     def __len__(self) -> int:
-        return len(self.sequences)
+        return len(self.items)
+
+    def __getitem__(self, index: Any) -> Any:
+        """The Dataset of some items, or (item, label) of one."""
+        if isinstance(index, slice):
+            return self._part(np.arange(len(self))[index])
+        places = index.cpu().numpy() if isinstance(index, Tensor) else np.asarray(index)
+        if places.ndim == 0 and places.dtype.kind in "iu":
+            place = int(places)
+            if not -len(self) <= place < len(self):
+                raise IndexError(f"{self._name}: item {place} of {len(self)}")
+            return self.items[place], None if self.labels is None else self.labels[place].item()
+        if places.ndim != 1 or (places.dtype.kind not in "iub" and len(places)):
+            raise TypeError(f"{self._name}: expected an integer, a slice, positions (K,) or a mask (N,), got {index!r}")
+        if places.dtype.kind == "b" and len(places) != len(self):
+            raise IndexError(f"{self._name}: a mask of {len(places)} for {len(self)} items")
+        if places.dtype.kind == "b":
+            places = np.flatnonzero(places)
+        if len(places) and not -len(self) <= places.min() <= places.max() < len(self):
+            raise IndexError(f"{self._name}: item {places[np.abs(places).argmax()]} of {len(self)}")
+        return self._part(places.astype(np.int64))
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Any]]:
+        return (self[i] for i in range(len(self)))
+
+    def _part(self, places: np.ndarray, classes: Sequence[str] | None = None) -> Self:
+        """The items at these places, with the same classes, or with fewer."""
+        kept = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
+        kept["items"] = self.items[torch.from_numpy(places)]
+        kept["ids"] = tuple(self.ids[i] for i in places.tolist())
+        for name in ("labels", "groups"):
+            kept[name] = None if kept[name] is None else kept[name][places]
+        if self.codes is not None:
+            kept["classes"] = self.classes if classes is None else tuple(classes)
+        return type(self)(**kept)
+
+    def of_classes(self, classes: Iterable[object]) -> Self:
+        """The items of some classes; the classes of the result are these, in the order given.
+
+        Example:
+            >>> data = Dataset(torch.zeros(3, 2, 1), [7, 8, 9])
+            >>> data.of_classes([9, 7]).labels.tolist()
+            ['7', '9']
+        """
+        names = _read_classes(self._name, classes)
+        self._need_classes("of_classes")
+        for name in names:
+            if name not in self.classes:
+                _check.refuse(self._name, f"there is no class {name!r}")
+        return self._part(np.flatnonzero(np.isin(self.labels, np.array(names, dtype=str))), names)
+
+    def without_single(self) -> Self:
+        """The same without classes of fewer than two items: these have no pair to learn from, nor one to be found."""
+        counts = self._counts("without_single")
+        return self.of_classes([name for name, count in zip(self.classes, counts, strict=True) if count >= 2])
+
+    def check_pairs(self, name: str | None = None) -> Self:
+        """Itself, if every class has two items or more."""
+        counts = self._counts("check_pairs")
+        few = np.flatnonzero(counts < 2).tolist()
+        if few:
+            held = "one item" if counts[few[0]] == 1 else "no item"
+            more = f", and {len(few) - 1} more classes have fewer than two" if len(few) > 1 else ""
+            mend = "an item needs another of its class; leave such classes out with .without_single()"
+            _check.refuse(name or self._name, f"class {self.classes[few[0]]!r} has {held}{more}: {mend}")
+        return self
+
+    def split(self, share: float | HeldOutClasses, seed: int = 0, groups: object = None) -> tuple[Self, Self]:
+        """Two Datasets: the items that are kept, and the share that is held out, both in the order of this one.
+
+        share: of each class, between 0 and 1, or HeldOutClasses(share): whole classes, which then are no classes of
+            the first part. groups: (N,), ``data.groups`` say: whole groups are held out, and none is in both parts.
+
+        Example:
+            >>> data = Dataset(torch.zeros(10, 2, 1), [0, 1] * 5)
+            >>> train, held_out = data.split(0.2)
+            >>> len(train), held_out.labels.tolist()
+            (8, ['0', '1'])
+        """
+        op = f"{self._name}.split"
+        if isinstance(share, HeldOutClasses):
+            self._need_classes("split by classes")
+            kept, out = share.split(self.labels)
+            return tuple(self._part(places, self._classes_at(places)) for places in (kept, out))  # type: ignore[return-value]
+        kept, out = split_items(op, self.labels, len(self), share, seed=seed, groups=groups)
+        return self._part(kept), self._part(out)
+
+    def _classes_at(self, places: np.ndarray) -> list[str]:
+        assert self.codes is not None
+        present = set(self.codes.numpy()[places].tolist())
+        return [name for code, name in enumerate(self.classes) if code in present]
+
+    def _counts(self, what: str) -> np.ndarray:
+        self._need_classes(what)
+        assert self.codes is not None
+        return np.bincount(self.codes.numpy(), minlength=len(self.classes))
+
+    def _need_classes(self, what: str) -> None:
+        if self.codes is None:
+            _check.refuse(self._name, f"{what} needs class labels, and these items have none")
+
+    def __repr__(self) -> str:
+        text = repr(self.items)[len("Batch(") : -1].rsplit(", ", 2)[0]  # without type and device
+        return f"{self._name}({text}{self._label_text()})"
+
+    def _label_text(self) -> str:
+        if self.labels is None:
+            return ", no labels"
+        if self.codes is None:
+            return ", targets"
+        return f", {len(self.classes)} class{'es' * (len(self.classes) != 1)}"
 
 
-def _check_vector(name: str, values: Tensor | None, count: int, *dtypes: torch.dtype) -> None:
-    if values is None:
-        return
-    if not isinstance(values, Tensor) or values.dtype not in dtypes:
-        expected = " or ".join(str(dtype) for dtype in dtypes)
-        got = values.dtype if isinstance(values, Tensor) else type(values).__name__
-        raise TypeError(f"Dataset: expected {name} of type {expected}, got {got}")
-    if values.shape != (count,):
-        _check.refuse("Dataset", f"expected {name} of shape ({count},), got {tuple(values.shape)}")
+def names_of(classes: Sequence[str], codes: Any) -> np.ndarray:
+    """Names (N,) of indices into classes, for readers of files that number them.
+
+    NumPy gives every name the room of the longest: a hostile file could ask for more than there is.
+    """
+    names, codes = np.array(classes, dtype=str), np.asarray(codes, np.int64)
+    if names.itemsize * len(codes) > MOST_LABEL_BYTES:
+        width = names.itemsize // 4
+        _check.refuse("labels", f"{len(codes)} of up to {width} characters take more than {MOST_LABEL_BYTES} bytes")
+    return names[codes]
 
 
-def _check_labels(labels: Tensor, classes: int) -> None:
-    if labels.is_floating_point():
-        if classes:
-            _check.refuse("Dataset", "classes need int64 labels; these are float64 targets")
-        wrong, rule = ~labels.isfinite(), "targets must be finite"
-    elif classes:
-        wrong, rule = (labels < 0) | (labels >= classes), f"but there are {classes} classes, counted from 0"
-    else:
-        wrong, rule = labels < 0, "labels count from 0"
-    if wrong.any():
-        item = int(wrong.nonzero()[0])
-        _check.refuse("Dataset", f"labels[{item}] is {labels[item].item()}, {rule}")
+def _read_ids(op: str, ids: Any, size: int) -> tuple[str, ...]:
+    if ids is None:
+        return tuple(map(str, range(size)))
+    if not isinstance(ids, tuple) or not all(type(name) is str for name in ids):
+        ids = tuple(class_names(read_labels(op, "ids", ids, size)).tolist())
+    if len(ids) != size:
+        _check.refuse(op, f"there are {len(ids)} ids for {size} items")
+    return ids
+
+
+def _read_classes(op: str, classes: Any) -> tuple[str, ...]:
+    if isinstance(classes, str):
+        raise TypeError(f"{op}: expected classes to be several names, got the text {classes!r}")
+    names = tuple(class_names(read_labels(op, "classes", list(classes))).tolist())
+    if len(set(names)) != len(names):
+        _check.refuse(op, "two classes have the same name")
+    return names
+
+
+def _named(op: str, labels: np.ndarray, classes: tuple[str, ...] | None) -> tuple[np.ndarray, tuple[str, ...], Any]:
+    """The labels as names, the classes, and the indices of the one into the other."""
+    found, places = np.unique(labels, return_inverse=True)
+    names = class_names(found)
+    if classes is None:
+        classes = tuple(sorted_classes(names).tolist())
+    code = {name: i for i, name in enumerate(classes)}
+    for i, name in enumerate(names.tolist()):
+        if name not in code:
+            item = int((places == i).argmax())
+            mend = "give their names, numpy.array(classes)[labels]" if labels.dtype.kind in "iu" else "add it to them"
+            _check.refuse(op, f"labels[{item}] is {name!r}, which is not among the {len(classes)} classes; {mend}")
+    codes = np.array([code[name] for name in names.tolist()], np.int64)[places]
+    return names[places] if len(names) else labels.astype(str), classes, codes

@@ -32,15 +32,15 @@ def read_har(folder: str | os.PathLike[str], split: str, *, dtype: torch.dtype =
         ...     _ = Path(folder, "test", "subject_test.txt").write_text("24\n")
         ...     _ = Path(folder, "activity_labels.txt").write_text("1 WALKING\n2 SITTING\n")
         ...     data = read_har(folder, "test")
-        >>> data.sequences, data.classes[data.labels[0]], data.groups
-        (Batch(1 sequence, 3 steps, 9 channels, torch.float32, cpu), 'SITTING', tensor([24]))
+        >>> data, data.labels, data.groups
+        (Dataset(1 sequence, 3 steps, 9 channels, 2 classes), array(['SITTING'], dtype='<U7'), array([24]))
     """
     number = numpy_type("read_har", dtype)
     if split not in ("train", "test"):
         _check.refuse("read_har", f"expected split to be 'train' or 'test', got {split!r}")
     part = Path(folder, split)
     activities = _read_activities(Path(folder, "activity_labels.txt"))
-    labels = _read_labels(part / f"y_{split}.txt", list(activities))
+    labels = _read_labels(part / f"y_{split}.txt", activities)
     rows = len(labels)
     subjects = [_read_code(line) for line in _read_rows(part / f"subject_{split}.txt", rows)]
     files = [part / "Inertial Signals" / f"{channel}_{split}.txt" for channel in _CHANNELS]
@@ -51,9 +51,9 @@ def read_har(folder: str | os.PathLike[str], split: str, *, dtype: torch.dtype =
         values[:, :, channel] = _read_signal(file, rows, first.shape[1], number)
     return Dataset(
         Batch(torch.from_numpy(values)),
-        torch.tensor(labels),
-        tuple(activities.values()),
-        torch.tensor(subjects),
+        np.array(labels, dtype=str),
+        groups=np.array(subjects, np.int64),
+        classes=tuple(activities.values()),
     )
 
 
@@ -87,15 +87,14 @@ def _read_activities(path: Path) -> dict[int, str]:
     return activities
 
 
-def _read_labels(path: Path, codes: list[int]) -> list[int]:
-    """Index of each row's code among the codes."""
-    index = {code: i for i, code in enumerate(codes)}
+def _read_labels(path: Path, activities: dict[int, str]) -> list[str]:
+    """Name of each row's code."""
     labels = []
     for line in read_lines(path):
         code = _read_code(line)
-        if code not in index:
+        if code not in activities:
             raise line.error(word_offset(line.text, 0), f"label {code} is not in activity_labels.txt")
-        labels.append(index[code])
+        labels.append(activities[code])
     return labels
 
 

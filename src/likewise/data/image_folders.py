@@ -34,19 +34,8 @@ def read_image_folder(folder: Folder, part: str | None = None, **options: Unpack
         ...     read_image_folder(folder, size=8)
         ImageSet(2 images of 3 x 8 x 8, 2 classes)
     """
-    op, root = "read_image_folder", Path(folder)
-    classes = [path for path in _entries(root) if path.is_dir()]
-    if not classes:
-        _check.refuse(op, f"{root} has no folders; each class is a folder of images")
-    files: list[Path] = []
-    labels: list[int] = []
-    for label, path in enumerate(classes):
-        inside = _entries(path)
-        if not inside and not options.get("skip_broken", False):
-            _check.refuse(op, f"the class {path} has no images")
-        files += inside
-        labels += [label] * len(inside)
-    listing = Listing(tuple(files), tuple(labels), tuple(path.name for path in classes))
+    op = "read_image_folder"
+    listing = list_classes(op, Path(folder), "images", empty=options.get("skip_broken", False))
     return read_images(listing.part(op, part), **options)
 
 
@@ -65,7 +54,7 @@ def read_cub(folder: Folder, part: str | None = None, **options: Unpack[Options]
         ...     for name, text in (("images", "1 1.jpg"), ("classes", "1 Albatross"), ("image_class_labels", "1 1")):
         ...         _ = Path(folder, f"{name}.txt").write_text(text + chr(10))
         ...     read_cub(folder, size=8)
-        ImageSet(1 images of 3 x 8 x 8, 1 classes)
+        ImageSet(1 image of 3 x 8 x 8, 1 class)
     """
     root = _inside(Path(folder), "CUB_200_2011", "images.txt")
     names = _numbered(root / "classes.txt")
@@ -103,7 +92,7 @@ def read_cars(folder: Folder, part: str | None = None, **options: Unpack[Options
         ...     Path(folder, "car_ims").mkdir()
         ...     Image.new("RGB", (9, 9)).save(Path(folder, "car_ims", "1.jpg"))
         ...     read_cars(folder, size=8)
-        ImageSet(1 images of 3 x 8 x 8, 1 classes)
+        ImageSet(1 image of 3 x 8 x 8, 1 class)
     """
     path = Path(folder) / "cars_annos.mat"
     found = _matlab(path, "annotations", "class_names")
@@ -131,7 +120,7 @@ def read_flowers(folder: Folder, part: str | None = None, **options: Unpack[Opti
         ...     Path(folder, "jpg").mkdir()
         ...     Image.new("RGB", (9, 9)).save(Path(folder, "jpg", "image_00001.jpg"))
         ...     read_flowers(folder, "train", size=8)
-        ImageSet(1 images of 3 x 8 x 8, 51 classes)
+        ImageSet(1 image of 3 x 8 x 8, 51 classes)
     """
     path = Path(folder) / "imagelabels.mat"
     count = 102
@@ -155,7 +144,7 @@ def read_online_products(folder: Folder, part: str | None = None, **options: Unp
         ...     for name in ("train", "test"):
         ...         _ = Path(folder, f"Ebay_{name}.txt").write_text("1 1 1 1.jpg" + chr(10))
         ...     read_online_products(folder, "train", size=8)
-        ImageSet(1 images of 3 x 8 x 8, 1 classes)
+        ImageSet(1 image of 3 x 8 x 8, 1 class)
     """
     op = "read_online_products"
     if part not in ("train", "test", None):
@@ -175,6 +164,22 @@ def read_online_products(folder: Folder, part: str | None = None, **options: Unp
             files.append(_below(root, _text(line, image), f"{path}:{line.number}"))
     listing = Listing(tuple(files), tuple(labels), tuple(str(code) for code in numbers))
     return read_images(listing, **options)
+
+
+def list_classes(op: str, root: Path, kind: str, *, empty: bool = False) -> Listing:
+    """The files in a folder for each class, sorted by name. kind: what they hold, for errors; empty: let it be none."""
+    classes = [path for path in _entries(root) if path.is_dir()]
+    if not classes:
+        _check.refuse(op, f"{root} has no folders; each class is a folder of {kind}")
+    files: list[Path] = []
+    labels: list[int] = []
+    for label, path in enumerate(classes):
+        inside = _entries(path)
+        if not inside and not empty:
+            _check.refuse(op, f"the class {path} has no {kind}")
+        files += inside
+        labels += [label] * len(inside)
+    return Listing(tuple(files), tuple(labels), tuple(path.name for path in classes))
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -2,7 +2,6 @@
 
 import io
 import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from likewise import _check
+from likewise.data.dataset import Dataset, names_of
 from likewise.data.text import brief
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF")  # others, which may start programs, are not opened
@@ -40,78 +40,36 @@ class Options(TypedDict, total=False):
     workers: int
 
 
-@dataclass(frozen=True)
-class ImageSet:
-    """Images with their labels.
+@dataclass(frozen=True, eq=False, repr=False)
+class ImageSet(Dataset):
+    """Images with their labels: a Dataset whose items are images.
 
-    images: (N, C, H, W) uint8, as ``fit`` and ``Metric`` take them: they become floats, 0 to 255, on the device.
-    labels: (N,) int64, indices into classes. classes: their names.
-    files: where each came from; empty if that is not known. skipped: "file: why" for each that was left out.
+    items: (N, C, H, W) uint8, as ``fit`` and ``Metric`` take them: they become floats, 0 to 255, on the device.
+    labels, classes, groups: as in Dataset. ids: the files, where they are known.
+    skipped: "file: why" for each that was left out.
 
     Example:
-        >>> ImageSet(torch.zeros(2, 3, 8, 8, dtype=torch.uint8), torch.tensor([0, 1]), ("rose", "iris"))
+        >>> ImageSet(torch.zeros(2, 3, 8, 8, dtype=torch.uint8), ["rose", "iris"])
         ImageSet(2 images of 3 x 8 x 8, 2 classes)
     """
 
-    images: Tensor
-    labels: Tensor
-    classes: tuple[str, ...]
-    files: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        images, labels = self.images, self.labels
-        if not isinstance(images, Tensor) or images.dtype != torch.uint8 or images.ndim != 4:
-            got = f"{images.dtype} {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
-            raise TypeError(f"ImageSet: expected images to be uint8 of shape (N, C, H, W), got {got}")
-        if not isinstance(labels, Tensor) or labels.dtype != torch.int64 or labels.shape != (len(images),):
-            got = f"{labels.dtype} {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
-            raise TypeError(f"ImageSet: expected labels to be int64 of shape ({len(images)},), got {got}")
-        if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < len(self.classes):
-            _check.refuse(
-                "ImageSet", f"labels go from {labels.min()} to {labels.max()} for {len(self.classes)} classes"
-            )
-        if self.files and len(self.files) != len(images):
-            _check.refuse("ImageSet", f"there are {len(self.files)} files for {len(images)} images")
-
-    def __len__(self) -> int:
-        return len(self.images)
+    def _read_items(self, items: Any) -> Tensor:
+        if not isinstance(items, Tensor) or items.dtype != torch.uint8 or items.ndim != 4:
+            got = f"{items.dtype} {tuple(items.shape)}" if isinstance(items, Tensor) else type(items).__name__
+            raise TypeError(f"ImageSet: expected items to be uint8 of shape (N, C, H, W), got {got}")
+        return items
 
     def __repr__(self) -> str:
-        size = " x ".join(str(side) for side in self.images.shape[1:])
+        size = " x ".join(str(side) for side in self.items.shape[1:])
         left_out = f", {len(self.skipped)} files left out" if self.skipped else ""
-        return f"ImageSet({len(self)} images of {size}, {len(self.classes)} classes{left_out})"
-
-    def of_classes(self, chosen: Sequence[int]) -> "ImageSet":
-        """The images of some classes, which are numbered anew, in the order given."""
-        number = _numbers("ImageSet", chosen, len(self.classes))
-        labels = number[self.labels]
-        kept = (labels >= 0).nonzero()[:, 0]
-        files = tuple(self.files[i] for i in kept.tolist()) if self.files else ()
-        names = tuple(self.classes[i] for i in chosen)
-        return ImageSet(self.images[kept], labels[kept], names, files, self.skipped)
-
-    def without_single(self) -> "ImageSet":
-        """The same without classes of fewer than two images: these have no pair to learn from, nor one to be found."""
-        count = self.labels.bincount(minlength=len(self.classes))
-        return self.of_classes((count >= 2).nonzero()[:, 0].tolist())
-
-    def check_pairs(self, name: str = "ImageSet") -> "ImageSet":
-        """Itself, if every class has two images or more."""
-        count = self.labels.bincount(minlength=len(self.classes))
-        few = (count < 2).nonzero()[:, 0].tolist()
-        if few:
-            first, number = self.classes[few[0]], int(count[few[0]])
-            held = "one image" if number == 1 else "no image"
-            more = f", and {len(few) - 1} more classes have fewer than two" if len(few) > 1 else ""
-            mend = "an item needs another of its class; leave such classes out with .without_single()"
-            _check.refuse(name, f"class {first!r} has {held}{more}: {mend}")
-        return self
+        return f"ImageSet({len(self)} image{'s' * (len(self) != 1)} of {size}{self._label_text()}{left_out})"
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Which files there are, and their labels; nothing is opened yet.
+    """Which files there are, and their labels as indices into classes; nothing is opened yet.
 
     Example:
         >>> listing = Listing((Path("a.jpg"), Path("b.jpg"), Path("c.jpg")), (0, 1, 2), ("x", "y", "z"))
@@ -129,11 +87,11 @@ class Listing:
         chosen = {None: range(len(self.classes)), "train": range(half), "test": range(half, len(self.classes))}
         if part not in chosen:
             _check.refuse(op, f'expected part to be "train", "test" or None, got {part!r}')
-        number = _numbers(op, chosen[part], len(self.classes)).tolist()
-        kept = [i for i, label in enumerate(self.labels) if number[label] >= 0]
+        first = chosen[part].start
+        kept = [i for i, label in enumerate(self.labels) if label in chosen[part]]
         return Listing(
             tuple(self.files[i] for i in kept),
-            tuple(number[self.labels[i]] for i in kept),
+            tuple(self.labels[i] - first for i in kept),
             tuple(self.classes[i] for i in chosen[part]),
         )
 
@@ -147,7 +105,7 @@ def read_images(listing: Listing, **options: Unpack[Options]) -> ImageSet:
     op = "read_images"
     _pillow()
     size = _check.whole(op, "size", options.get("size", SIZE))
-    channels = _channels(op, options.get("channels", CHANNELS))
+    channels = check_channels(op, options.get("channels", CHANNELS))
     limit, crop = options.get("limit", LIMIT), options.get("crop", True)
     count = len(listing.files)
     needed = count * channels * size * size
@@ -169,10 +127,10 @@ def read_images(listing: Listing, **options: Unpack[Options]) -> ImageSet:
     kept = [i for i, problem in enumerate(problems) if problem is None]
     return ImageSet(
         images if len(kept) == count else images[kept],
-        torch.tensor([listing.labels[i] for i in kept], dtype=torch.int64),
-        listing.classes,
-        tuple(os.fspath(listing.files[i]) for i in kept),
-        tuple(problem for problem in problems if problem is not None),
+        names_of(listing.classes, [listing.labels[i] for i in kept]),
+        ids=tuple(os.fspath(listing.files[i]) for i in kept),
+        classes=listing.classes,
+        skipped=tuple(problem for problem in problems if problem is not None),
     )
 
 
@@ -224,20 +182,11 @@ def _resized(Image: Any, image: Any, size: int, crop: bool) -> Any:
     return image.resize((size, size), Image.Resampling.BILINEAR, box=box)
 
 
-def _channels(op: str, channels: object) -> int:
+def check_channels(op: str, channels: object) -> int:
+    """Return ``channels`` if it is 3 or 1."""
     if channels not in (1, 3):
         _check.refuse(op, f"channels must be 3, for colours, or 1, for grey, got {channels!r}")
     return int(channels)  # type: ignore[call-overload]
-
-
-def _numbers(op: str, chosen: Sequence[int], classes: int) -> Tensor:
-    """The new number (classes,) of each class, -1 for those that are not chosen."""
-    number = torch.full((classes,), -1, dtype=torch.int64)
-    for new, old in enumerate(chosen):
-        if not 0 <= old < classes or number[old] >= 0:
-            _check.refuse(op, f"class {old} is not there, of {classes}, or chosen twice")
-        number[old] = new
-    return number
 
 
 def _pillow() -> Any:

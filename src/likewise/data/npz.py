@@ -5,7 +5,9 @@ import math
 import os
 import re
 import zipfile
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -13,7 +15,7 @@ import torch
 
 from likewise import _check
 from likewise.data.batch import Batch
-from likewise.data.dataset import Dataset
+from likewise.data.dataset import Dataset, names_of
 from likewise.data.padding import pad_stacked
 from likewise.data.text import brief, file_size, quote
 
@@ -22,9 +24,10 @@ _EXPECTED = {
     "values": ("f", 2),
     "lengths": ("iu", 1),
     "X": ("f", 3),
-    "y": ("iuf", 1),
+    "y": ("iufU", 1),
     "classes": ("U", 1),
-    "groups": ("iu", 1),
+    "groups": ("iuU", 1),
+    "ids": ("U", 1),
 }
 _GROUPS = ("groups", "subject", "speaker")
 _LONGEST_READ = 1 << 20
@@ -41,9 +44,10 @@ _HEADER = re.compile(
 def read_npz(path: str | os.PathLike[str], *, split: str | None = None, limit: int = 4 << 30) -> Dataset:
     """Read sequences from an .npz file, in the float type that it has.
 
-    It holds values (sum of T_i, C), all rows stacked, and lengths (N,); or X (N, T, C). It may hold y (N,),
-    integer labels from 0 or float targets, classes (K,), and groups (N,), also called subject or speaker.
-    With split="train" these names end in _train, all but classes. Other members are not read.
+    It holds values (sum of T_i, C), all rows stacked, and lengths (N,); or X (N, T, C). It may hold y (N,), names,
+    float targets, or whole numbers, which count from 0 into classes (K,) where these are there, and else name the
+    class; groups (N,), also called subject or speaker; and ids (N,). With split="train" these names end in _train, all
+    but classes. Other members are not read.
 
     Nothing is unpickled, and nothing is allocated before its size is known to be right. What takes more than
     limit bytes, unpacked or padded to a batch, is refused, and so are numbers that are not finite.
@@ -54,8 +58,8 @@ def read_npz(path: str | os.PathLike[str], *, split: str | None = None, limit: i
         ...     path = pathlib.Path(folder, "gait.npz")
         ...     np.savez(path, X_train=np.zeros((2, 5, 3)), y_train=[0, 1], classes=["walk", "run"])
         ...     data = read_npz(path, split="train")
-        >>> data.sequences, data.labels, data.classes
-        (Batch(2 sequences, 5 steps, 3 channels, torch.float64, cpu), tensor([0, 1]), ('walk', 'run'))
+        >>> data, data.labels.tolist(), data.classes
+        (Dataset(2 sequences, 5 steps, 3 channels, 2 classes), ['walk', 'run'], ('walk', 'run'))
     """
     name, size = os.fspath(path), file_size(path)
     with _ShortReads(path) as file:
@@ -67,14 +71,11 @@ def read_npz(path: str | os.PathLike[str], *, split: str | None = None, limit: i
         sequences = _dense(name, arrays["X"])
     else:
         sequences = _stacked(name, arrays["values"], arrays["lengths"], limit)
-    labels, groups = arrays.get("y"), arrays.get("groups")
+    classes = tuple(arrays["classes"].tolist()) if "classes" in arrays else None
     try:
-        return Dataset(
-            sequences,
-            None if labels is None else torch.from_numpy(labels),
-            tuple(arrays["classes"].tolist()) if "classes" in arrays else (),
-            None if groups is None else torch.from_numpy(groups),
-        )
+        labels = _labels(arrays.get("y"), classes)
+        ids = tuple(arrays["ids"].tolist()) if "ids" in arrays else None
+        return Dataset(sequences, labels, ids, arrays.get("groups"), classes)
     except ValueError as error:
         raise ValueError(f"{name}: {str(error).removeprefix('Dataset: ')}") from None
 
@@ -87,10 +88,12 @@ def write_npz(dataset: Dataset, path: str | os.PathLike[str], *, compress: bool 
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = pathlib.Path(folder, "gait.npz")
         ...     write_npz(Dataset(Batch(torch.ones(2, 3, 1), [3, 2])), path)
-        ...     read_npz(path).sequences.lengths
+        ...     read_npz(path).items.lengths
         tensor([3, 2])
     """
-    sequences = dataset.sequences
+    sequences = dataset.items
+    if not isinstance(sequences, Batch):
+        raise TypeError(f"write_npz: expected a Dataset of sequences, got {dataset!r}")
     if sequences.dtype not in (torch.float16, torch.float32, torch.float64):
         raise TypeError(f"write_npz: NumPy has no {sequences.dtype}; convert the sequences with .to")
     values = sequences.values.detach().cpu()[sequences.mask.cpu()].numpy()  # (sum of T_i, C)
@@ -98,17 +101,64 @@ def write_npz(dataset: Dataset, path: str | os.PathLike[str], *, compress: bool 
     _check_finite("write_npz", values, lengths)
     arrays = {"values": values, "lengths": lengths}
     if dataset.labels is not None:
-        arrays["y"] = dataset.labels.detach().cpu().numpy()
+        arrays["y"] = dataset.labels if dataset.codes is None else dataset.codes.numpy()
     if dataset.classes:
-        for name in dataset.classes:
-            if "\0" in name or name != name.encode("utf-8", "replace").decode():
-                _check.refuse("write_npz", f"class {name!r} has a character that NumPy's strings do not keep")
-        arrays["classes"] = np.array(dataset.classes)
+        arrays["classes"] = _text("class", dataset.classes)
     if dataset.groups is not None:
-        arrays["groups"] = dataset.groups.cpu().numpy()
+        arrays["groups"] = dataset.groups if dataset.groups.dtype.kind != "U" else _text("group", dataset.groups)
+    if dataset.ids != tuple(map(str, range(len(dataset)))):
+        arrays["ids"] = _text("id", dataset.ids)
     with open(path, "wb") as file:  # given a path, NumPy would append .npz to it
         save = np.savez_compressed if compress else np.savez
         save(file, **arrays)  # type: ignore[arg-type]
+
+
+def _text(kind: str, names: Iterable[str]) -> np.ndarray:
+    """Names as NumPy keeps them; what it would change is refused."""
+    names = [str(name) for name in names]
+    for name in names:
+        if "\0" in name or name != name.encode("utf-8", "replace").decode():
+            _check.refuse("write_npz", f"{kind} {name!r} has a character that NumPy's strings do not keep")
+    return np.array(names, dtype=str)
+
+
+def _labels(labels: np.ndarray | None, classes: tuple[str, ...] | None) -> np.ndarray | None:
+    """Labels by name, where whole numbers count into classes."""
+    if labels is None or labels.dtype.kind not in "iu":
+        return labels
+    wrong = (labels < 0) | (labels >= len(classes)) if classes is not None else labels < 0
+    if wrong.any():
+        item = int(wrong.argmax())
+        rule = "labels count from 0" if classes is None else f"but there are {len(classes)} classes, counted from 0"
+        _check.refuse("Dataset", f"labels[{item}] is {labels[item]}, {rule}")
+    return labels if classes is None else names_of(classes, labels)
+
+
+def read_npy(path: str | os.PathLike[str], *, limit: int = 4 << 30) -> np.ndarray:
+    """The array of an .npy file; or of an .npz file, if it has one array or one that is called values.
+
+    Nothing is unpickled, and nothing is allocated before its size is known to be right.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "walk.npy")
+        ...     np.save(path, np.arange(3.0))
+        ...     read_npy(path)
+        array([0., 1., 2.])
+    """
+    name, size = os.fspath(path), file_size(path)
+    with _ShortReads(path) as file:
+        if file.read(2) == b"PK":
+            archive = _open_archive(name, file)
+            arrays = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            if len(arrays) != 1 and "values" not in arrays:
+                _check.refuse(name, f"expected one array, or one called values, got {len(arrays)}")
+            info = arrays.get("values", next(iter(arrays.values())))
+            _check_sizes(name, [info], size, limit)
+            where = f"{name}: {info.filename}"
+            return _decoded(where, partial(_read_bytes, where, archive, info), info.file_size, limit)
+        return _decoded(name, partial(_read_plain, name, file), size, limit)
 
 
 class _ShortReads(io.FileIO):
@@ -134,7 +184,7 @@ def _choose_members(name: str, archive: zipfile.ZipFile, split: str | None) -> d
     if len(members) != len(arrays):
         _check.refuse(name, "two members have the same name")
     end = "" if split is None else f"_{split}"
-    chosen = {key: members[key + end] for key in ("values", "lengths", "X", "y") if key + end in members}
+    chosen = {key: members[key + end] for key in ("values", "lengths", "X", "y", "ids") if key + end in members}
     groups = [key + end for key in _GROUPS if key + end in members]
     if len(groups) > 1:
         _check.refuse(name, f"expected one of {' and '.join(groups)}")
@@ -170,22 +220,49 @@ def _check_sizes(name: str, members: list[zipfile.ZipInfo], size: int, limit: in
 def _read_array(name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, key: str, limit: int) -> np.ndarray:
     """Read one member; integers become int64, targets float64."""
     where = f"{name}: {info.filename}"
-    head = _read_bytes(where, archive, info, 0, min(info.file_size, _LONGEST_HEADER))
-    layout = _parse_header(where, head.tobytes())
     kinds, dimensions = _EXPECTED[key]
-    found = f"{layout.dtype} of shape {layout.shape}"
-    if layout.dtype.kind not in kinds or len(layout.shape) != dimensions:
-        names = {"f": "floats", "i": "integers", "U": "strings"}
-        expected = " or ".join(names[kind] for kind in kinds if kind in names)
-        _check.refuse(where, f"expected {expected}, {dimensions}-dimensional, got {found}")
-    payload = info.file_size - layout.begin
+
+    def check(layout: _Layout) -> None:
+        if layout.dtype.kind not in kinds or len(layout.shape) != dimensions:
+            names = {"f": "floats", "i": "integers", "U": "strings"}
+            expected = " or ".join(names[kind] for kind in kinds if kind in names)
+            _check.refuse(where, f"expected {expected}, {dimensions}-dimensional, got {layout}")
+
+    return _convert(
+        where, _decoded(where, partial(_read_bytes, where, archive, info), info.file_size, limit, check), key
+    )
+
+
+def _decoded(
+    where: str,
+    read: Callable[[int, int], np.ndarray],
+    size: int,
+    limit: int,
+    check: Callable[["_Layout"], None] = lambda layout: None,
+) -> np.ndarray:
+    """The array of an .npy member of size bytes, in native byte order; read(skip, count) gives some of its bytes."""
+    layout = _parse_header(where, read(0, min(size, _LONGEST_HEADER)).tobytes())
+    check(layout)
+    payload = size - layout.begin
     if math.prod(layout.shape) * layout.dtype.itemsize != payload:
-        _check.refuse(where, f"{payload} bytes cannot hold {found}")
-    if math.prod(side or 1 for side in layout.shape) > limit:  # empty, and yet too wide for any array
-        _check.refuse(where, f"absurd shape {layout.shape}")
-    flat = _read_bytes(where, archive, info, layout.begin, payload).view(layout.dtype)
+        _check.refuse(where, f"{payload} bytes cannot hold {layout}")
+    if max(payload, math.prod(side or 1 for side in layout.shape)) > limit:  # empty, and yet too wide for any array
+        _check.refuse(where, f"absurd shape {layout.shape}" if payload <= limit else f"takes more than {limit} bytes")
+    flat = read(layout.begin, payload).view(layout.dtype)
     array = np.ascontiguousarray(flat.reshape(layout.shape, order=layout.order))
-    return _convert(where, array.astype(layout.dtype.newbyteorder("="), copy=False), key)
+    return array.astype(layout.dtype.newbyteorder("="), copy=False)
+
+
+def _read_plain(where: str, file: io.FileIO, skip: int, size: int) -> np.ndarray:
+    """Bytes skip..skip + size of a file, (size,) uint8."""
+    data = np.empty(size, np.uint8)
+    file.seek(skip)
+    done = 0
+    while done < size and (count := file.readinto(data[done:])):  # type: ignore[arg-type]
+        done += count
+    if done < size:
+        _check.refuse(where, f"ends after {skip + done} bytes")
+    return data
 
 
 def _convert(where: str, array: np.ndarray, key: str) -> np.ndarray:
@@ -193,7 +270,7 @@ def _convert(where: str, array: np.ndarray, key: str) -> np.ndarray:
     if array.dtype.kind == "U":
         points = array.view(np.uint32)
         if ((points > 0x10FFFF) | ((points >= 0xD800) & (points <= 0xDFFF))).any():
-            _check.refuse(where, "a class has a character that is not Unicode")
+            _check.refuse(where, "a name has a character that is not Unicode")
     elif array.dtype.kind in "iu":
         if array.size and int(array.max()) > np.iinfo(np.int64).max:
             _check.refuse(where, f"{int(array.max())} does not fit int64")
@@ -228,6 +305,9 @@ class _Layout:
     shape: tuple[int, ...]
     order: Literal["C", "F"]
     begin: int
+
+    def __str__(self) -> str:
+        return f"{self.dtype} of shape {self.shape}"
 
 
 def _parse_header(where: str, head: bytes) -> _Layout:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from likewise import _check
 from likewise.data.batch import Batch
-from likewise.data.dataset import Dataset
+from likewise.data.dataset import Dataset, names_of
 from likewise.data.text import Line, numpy_type, parse_integer, parse_numbers, quote, read_lines, word_offset
 
 CLASSES = ("still", "walk", "run", "bike", "car", "bus", "train", "subway")
@@ -69,8 +69,8 @@ def read_shl(
         ...         _ = Path(folder, f"{signal}.txt").write_text(f"{value} {value} {value} {value}\n")
         ...     _ = Path(folder, "Label.txt").write_text("2 2 2 2\n")
         ...     data = read_shl(folder, steps=2)
-        >>> data.sequences, data.classes[data.labels[0]]
-        (Batch(1 sequence, 2 steps, 36 channels, torch.float32, cpu), 'walk')
+        >>> data, data.labels[0].item()
+        (Dataset(1 sequence, 2 steps, 36 channels, 8 classes), 'walk')
     """
     numpy_type("read_shl", dtype)
     steps = _check.whole("read_shl", "steps", steps)
@@ -89,7 +89,8 @@ def read_shl(
         groups.append(place if order is None else order[place])
     if not values:
         _check.refuse("read_shl", f"{os.fspath(folder)} has no frame of a single activity; try mixed=True")
-    return Dataset(Batch(torch.stack(values)), torch.tensor(labels), CLASSES, torch.tensor(groups))
+    names = names_of(CLASSES, labels)
+    return Dataset(Batch(torch.stack(values)), names, groups=np.array(groups, np.int64), classes=CLASSES)
 
 
 def shl_features(signals: Tensor, *, pressure: bool = False) -> Tensor:
@@ -139,20 +140,20 @@ def standardize(train: Dataset, *others: Dataset) -> tuple[Dataset, ...]:
 
     Example:
         >>> train = Dataset(Batch(torch.tensor([[[1.0], [3.0]]])))
-        >>> standardize(train, Dataset(Batch(torch.tensor([[[5.0]]]))))[1].sequences.values
+        >>> standardize(train, Dataset(Batch(torch.tensor([[[5.0]]]))))[1].items.values
         tensor([[[3.]]])
     """
-    frames = train.sequences.values[train.sequences.mask]  # (frames, C)
+    frames = train.items.values[train.items.mask]  # (frames, C)
     if not len(frames):
         _check.refuse("standardize", "there are no training frames")
     mean, deviation = frames.double().mean(0), frames.double().std(0, correction=0)
     deviation = torch.where(deviation > 0, deviation, 1.0)
     parts = []
     for part in (train, *others):
-        if part.sequences.channels != len(mean):
-            _check.refuse("standardize", f"expected {len(mean)} channels, got {part.sequences.channels}")
-        values = ((part.sequences.values.double() - mean) / deviation).to(part.sequences.dtype)
-        parts.append(replace(part, sequences=Batch(values, part.sequences.lengths)))
+        if part.items.channels != len(mean):
+            _check.refuse("standardize", f"expected {len(mean)} channels, got {part.items.channels}")
+        values = ((part.items.values.double() - mean) / deviation).to(part.items.dtype)
+        parts.append(replace(part, items=Batch(values, part.items.lengths)))
     return tuple(parts)
 
 

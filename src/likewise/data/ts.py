@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from likewise import _check
-from likewise.data.dataset import Dataset
+from likewise.data.dataset import Dataset, names_of
 from likewise.data.padding import pad_stacked, padding_limit
 from likewise.data.text import (
     Line,
@@ -52,8 +52,8 @@ def read_ts(
         ...     path = Path(folder, "gait.ts")
         ...     _ = path.write_text(rows)
         ...     data = read_ts(path)
-        >>> data.sequences, data.labels, data.classes
-        (Batch(2 sequences, 2..3 steps, 1 channel, torch.float32, cpu), tensor([0, 1]), ('walk', 'run'))
+        >>> data, data.labels.tolist(), data.classes
+        (Dataset(2 sequences, 2..3 steps, 1 channel, 2 classes), ['walk', 'run'], ('walk', 'run'))
     """
     number = numpy_type("read_ts", dtype)
     _check_missing(missing, number)
@@ -74,24 +74,22 @@ def read_ts(
         raise line.error(len(line.text), "the file ends without a series after @data")
     stacked = np.frombuffer(rows, number).reshape(-1, header.facts["dimensions"][0])
     sequences = pad_stacked(os.fspath(path), stacked, np.array(lengths), padding_limit(file_size(path)))
-    return Dataset(
-        sequences,
-        torch.from_numpy(np.array(labels)) if header.targets or header.classes else None,
-        tuple(name.decode() for name in header.classes),
-    )
+    if header.targets:
+        return Dataset(sequences, np.array(labels))
+    classes = tuple(name.decode() for name in header.classes)
+    return Dataset(sequences, names_of(classes, labels), classes=classes) if classes else Dataset(sequences)
 
 
 def write_ts(dataset: Dataset, path: str | os.PathLike[str], *, name: str | None = None) -> None:
     """Write a .ts file that read_ts, with the same dtype, reads back exactly.
 
     name is the @problemName; by default the file's name without its ending. What the format cannot hold is
-    refused: groups, integer labels without classes, classes without labels, class names with blanks, commas
-    or colons, and numbers that are not finite.
+    refused: groups, classes without labels, class names with blanks, commas or colons, and numbers that are not
+    finite. Ids are not kept.
 
     Example:
         >>> import tempfile
-        >>> from likewise.data.batch import Batch
-        >>> data = Dataset(Batch(torch.zeros(1, 3, 2)), torch.tensor([1]), ("walk", "run"))
+        >>> data = Dataset(torch.zeros(1, 3, 2), ["run"], classes=("walk", "run"))
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     write_ts(data, Path(folder, "gait.ts"))
         ...     Path(folder, "gait.ts").read_text().splitlines()[-2:]
@@ -101,14 +99,14 @@ def write_ts(dataset: Dataset, path: str | os.PathLike[str], *, name: str | None
     if not name or not name.isprintable():
         _check.refuse("write_ts", f"the name {name!r} is empty or does not print; pass another with name=")
     _check_writable(dataset)
-    lengths = dataset.sequences.lengths
+    lengths = dataset.items.lengths
     equal = bool((lengths == lengths[0]).all())
     header = [
         f"@problemName {name}",
         "@timeStamps false",
         "@missing false",
-        f"@univariate {dataset.sequences.channels == 1}".lower(),
-        f"@dimensions {dataset.sequences.channels}",
+        f"@univariate {dataset.items.channels == 1}".lower(),
+        f"@dimensions {dataset.items.channels}",
         f"@equalLength {equal}".lower(),
     ]
     if equal:
@@ -116,15 +114,15 @@ def write_ts(dataset: Dataset, path: str | os.PathLike[str], *, name: str | None
     endings = [""] * len(dataset)
     if dataset.labels is None:
         header.append("@classLabel false")
-    elif dataset.labels.is_floating_point():
+    elif dataset.codes is None:
         header.append("@targetLabel true")
         endings = [f":{target!r}" for target in dataset.labels.tolist()]
     else:
         header.append("@classLabel true " + " ".join(dataset.classes))
-        endings = [f":{dataset.classes[label]}" for label in dataset.labels.tolist()]
+        endings = [f":{label}" for label in dataset.labels.tolist()]
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{line}\n" for line in [*header, "@data"])
-        for series, ending in zip(dataset.sequences, endings, strict=True):
+        for series, ending in zip(dataset.items, endings, strict=True):
             # A float64's digits name a float32 exactly, too; fewer would be rounded twice on the way back.
             dimensions = series.detach().cpu().double().T.tolist()
             file.write(":".join(",".join(map(repr, values)) for values in dimensions) + ending + "\n")
@@ -334,19 +332,17 @@ def _check_writable(dataset: Dataset) -> None:
     """Refuse what the format cannot hold."""
     if len(dataset) == 0:
         _check.refuse("write_ts", "expected at least one sequence")
-    if dataset.sequences.dtype not in (torch.float32, torch.float64):
-        got = dataset.sequences.dtype
+    if dataset.items.dtype not in (torch.float32, torch.float64):
+        got = dataset.items.dtype
         raise TypeError(f"write_ts: expected float32 or float64 sequences, got {got}; convert them with .to")
     if dataset.groups is not None:
         _check.refuse("write_ts", "the format has no groups; leave them out, or use write_npz")
     if dataset.labels is None and dataset.classes:
         _check.refuse("write_ts", "the format has no classes without labels; use write_npz")
-    if dataset.labels is not None and not dataset.labels.is_floating_point() and not dataset.classes:
-        _check.refuse("write_ts", "the format needs a name for each class, and dataset.classes is empty")
     for name in dataset.classes:
         if not _is_class_name(name):
             _check.refuse("write_ts", f"class {name!r} is empty, does not print or has a blank, comma or colon")
-    for item, series in enumerate(dataset.sequences):
+    for item, series in enumerate(dataset.items):
         if not series.isfinite().all():
             step, channel = (~series.isfinite()).nonzero()[0].tolist()
             value = series[step, channel].item()

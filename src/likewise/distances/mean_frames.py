@@ -9,19 +9,21 @@ from likewise.ops.ground import at_least_float32, zero_padding
 
 
 class MeanFrames(Distance):
-    """Squared Euclidean distance between the means over time: ||mean_i x_i - mean_j y_j||^2.
+    """Euclidean distance between the means over time: ||mean_i x_i - mean_j y_j||. The order of the frames is ignored.
 
-    The order of the frames plays no part: what this cannot tell apart, an alignment has to. It is the distance of
-    prototypical networks, for sequences. squared: False for the root, whose derivative is 0 where it is 0.
+    squared: leave the root out, as ``Euclidean(squared=True)`` does. Prototypical networks compare class means by the
+        squared distance. At 0, the derivative of the root is taken to be 0.
 
     Example:
         >>> MeanFrames()([[0.0, 2.0]], [[4.0]])
+        tensor([3.])
+        >>> MeanFrames(squared=True)([[0.0, 2.0]], [[4.0]])
         tensor([9.])
     """
 
     symmetric = True
 
-    def __init__(self, *, squared: bool = True) -> None:
+    def __init__(self, *, squared: bool = False) -> None:
         super().__init__()
         self.squared = squared
 

@@ -12,7 +12,7 @@ from likewise.evaluation.ranking import hit_precision
 
 @dataclass(frozen=True)
 class PrecisionRecall:
-    """The mean precision (P,) at each recall (P,) of a set of queries; ``viz.precision_recall`` draws it.
+    """The mean precision (P,) at each recall (P,) of a set of queries; ``viz.plot_precision_recall`` draws it.
 
     Example:
         >>> D = torch.tensor([[0.1, 0.2]])
@@ -30,7 +30,7 @@ class PrecisionRecall:
 
 
 def precision_recall_curve(
-    D: Tensor, row_labels: Tensor, col_labels: Tensor | None = None, *, points: int = 200
+    D: Tensor, row_labels: object, col_labels: object | None = None, *, points: int = 200
 ) -> PrecisionRecall:
     """Mean, over the rows, of the precision at which each recall is reached.
 

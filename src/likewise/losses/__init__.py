@@ -24,19 +24,18 @@ from likewise.losses.loss import Loss
 from likewise.losses.margin import Margin
 from likewise.losses.multi_similarity import MultiSimilarity
 from likewise.losses.n_pair import NPair
-from likewise.losses.otam import OTAM
 from likewise.losses.pairs import Pairs
 from likewise.losses.path_loss import PathLoss
 from likewise.losses.pml import from_pml, from_pml_vectors
 from likewise.losses.proxy_nca import ProxyNCA
 from likewise.losses.soft_nearest_neighbor import SoftNearestNeighbor
+from likewise.losses.soft_subsequence_dtw import SoftSubsequenceDTW
 from likewise.losses.structural import Structural
 from likewise.losses.triplet import Triplet, Triplets, all_triplets, hard_triplets, semi_hard_triplets
 from likewise.losses.vector_loss import VectorLoss
 from likewise.losses.warp_error import MaxPositionError, TimeError, WarpError
 
 __all__ = [
-    "OTAM",
     "AMSoftmax",
     "AlongPath",
     "AlongWarp",
@@ -56,6 +55,7 @@ __all__ = [
     "PathLoss",
     "ProxyNCA",
     "SoftNearestNeighbor",
+    "SoftSubsequenceDTW",
     "Structural",
     "TimeError",
     "Triplet",

@@ -11,11 +11,13 @@ from likewise.losses.pairs import Pairs, mean_of
 class BinomialDeviance(Loss):
     """A soft step around a threshold: positives should be below it, negatives above.
 
-    An anchor's loss is (2 / beta) mean over positives of log(1 + exp(beta (p - threshold))) + (2 / alpha) mean over
-    negatives of log(1 + exp(-alpha (n - threshold))), over its hard pairs.
+    With a = positive_scale and b = negative_scale, an anchor's loss over its hard pairs is
 
-    alpha, beta: how steep the step is for negatives and for positives.
-    threshold: where it lies, in the unit of D; the default suits distances of about 0 to 2.
+        (2 / a) mean over positives of log(1 + exp(a (p - threshold)))
+        + (2 / b) mean over negatives of log(1 + exp(-b (n - threshold)))
+
+    positive_scale, negative_scale: how steep the step is for each kind; beta and alpha of the papers.
+    threshold: where the step lies, in the unit of D; the default suits distances between 0 and about 2.
     margin: hard are positives with p > n_min - margin and negatives with n < p_max + margin, where n_min is the
         smallest distance to a negative and p_max the largest to a positive. None keeps all pairs.
 
@@ -31,16 +33,16 @@ class BinomialDeviance(Loss):
 
     def __init__(
         self,
-        alpha: float = 40.0,
-        beta: float = 2.0,
+        positive_scale: float = 2.0,
+        negative_scale: float = 40.0,
         threshold: float = 0.5,
         *,
         margin: float | None = 0.1,
         reduction: str = "mean",
     ) -> None:
         super().__init__(reduction=reduction)
-        self.alpha = _check.positive(self.name, "alpha", alpha)
-        self.beta = _check.positive(self.name, "beta", beta)
+        self.positive_scale = _check.positive(self.name, "positive_scale", positive_scale)
+        self.negative_scale = _check.positive(self.name, "negative_scale", negative_scale)
         self.threshold = _check.number(self.name, "threshold", threshold)
         self.margin = None if margin is None else _check.number(self.name, "margin", margin)
 
@@ -48,6 +50,7 @@ class BinomialDeviance(Loss):
         """The losses (N,) of the anchors."""
         pairs = pairs if self.margin is None else pairs.mined(self.margin)
         beyond = pairs.distances - self.threshold
-        pulled = 2 / self.beta * mean_of(softplus(self.beta * beyond), pairs.positives)
-        pushed = 2 / self.alpha * mean_of(softplus(-self.alpha * beyond), pairs.negatives)
+        a, b = self.positive_scale, self.negative_scale
+        pulled = 2 / a * mean_of(softplus(a * beyond), pairs.positives)
+        pushed = 2 / b * mean_of(softplus(-b * beyond), pairs.negatives)
         return (pulled + pushed).masked_fill(~pairs.complete, 0)

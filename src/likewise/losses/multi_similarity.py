@@ -11,10 +11,12 @@ from likewise.losses.pairs import Pairs, log_sum_exp
 class MultiSimilarity(Loss):
     """Soft maxima of how far positives and negatives are on the wrong side of a threshold.
 
-    An anchor's loss is (1 / alpha) log(1 + sum over positives of exp(alpha (p - threshold))) + (1 / beta)
-    log(1 + sum over negatives of exp(-beta (n - threshold))), over its hard pairs.
+    With a = positive_scale and b = negative_scale, an anchor's loss over its hard pairs is
 
-    alpha, beta: how steep, for positives and for negatives.
+        (1 / a) log(1 + sum over positives of exp(a (p - threshold)))
+        + (1 / b) log(1 + sum over negatives of exp(-b (n - threshold)))
+
+    positive_scale, negative_scale: how sharp each soft maximum is; alpha and beta of the paper.
     threshold: lambda of the paper, in the unit of D.
     margin: epsilon of the paper: hard are positives with p > n_min - margin and negatives with n < p_max + margin; an
         anchor without any has loss 0. None keeps all pairs, and then either kind counts without the other.
@@ -29,16 +31,16 @@ class MultiSimilarity(Loss):
 
     def __init__(
         self,
-        alpha: float = 2.0,
-        beta: float = 50.0,
+        positive_scale: float = 2.0,
+        negative_scale: float = 50.0,
         threshold: float = 0.5,
         *,
         margin: float | None = 0.1,
         reduction: str = "mean",
     ) -> None:
         super().__init__(reduction=reduction)
-        self.alpha = _check.positive(self.name, "alpha", alpha)
-        self.beta = _check.positive(self.name, "beta", beta)
+        self.positive_scale = _check.positive(self.name, "positive_scale", positive_scale)
+        self.negative_scale = _check.positive(self.name, "negative_scale", negative_scale)
         self.threshold = _check.number(self.name, "threshold", threshold)
         self.margin = None if margin is None else _check.number(self.name, "margin", margin)
 
@@ -46,5 +48,6 @@ class MultiSimilarity(Loss):
         """The losses (N,) of the anchors."""
         pairs = pairs if self.margin is None else pairs.mined(self.margin)
         beyond = pairs.distances - self.threshold
-        pulled = softplus(log_sum_exp(self.alpha * beyond, pairs.positives)) / self.alpha
-        return pulled + softplus(log_sum_exp(-self.beta * beyond, pairs.negatives)) / self.beta
+        a, b = self.positive_scale, self.negative_scale
+        pulled = softplus(log_sum_exp(a * beyond, pairs.positives)) / a
+        return pulled + softplus(log_sum_exp(-b * beyond, pairs.negatives)) / b

@@ -9,14 +9,21 @@ from likewise import _check
 
 
 class PathLoss(nn.Module):
-    """A loss of alignments whose truth is known: a number for each pair, and the batch's mean or sum of them.
+    """A loss of alignments: one number for each pair, then their mean or sum over the batch.
 
-    Path losses see tensors only: where a warp puts points in time (``WarpError``, ``TimeError``, ``MaxPositionError``),
-    the expected alignment of soft-DTW (``Dilate``), the features along the true path (``AlongPath``, ``AlongWarp``), or
-    costs between frames that belong together (``OTAM``). Padding may hold anything. Half precision is computed in
-    float32. The loss of no pairs is a zero that can be differentiated.
+    Path losses take tensors only: where a warp puts points in time (``WarpError``, ``TimeError``,
+    ``MaxPositionError``), the expected alignment of soft-DTW (``Dilate``), features along the true path (``AlongPath``,
+    ``AlongWarp``), or costs between the frames of matching sequences (``SoftSubsequenceDTW``). Padding may hold
+    anything. Half precision is computed in float32. An empty batch has loss 0, and can be differentiated.
 
     reduction: "mean" over the pairs, or "sum".
+
+    Example:
+        >>> class Late(PathLoss):
+        ...     def forward(self, found, true):
+        ...         return self.reduced((found - true).relu().sum(1))
+        >>> Late()(torch.tensor([[0.0, 3.0], [1.0, 1.0]]), torch.tensor([[0.0, 1.0], [1.0, 2.0]]))
+        tensor(1.)
     """
 
     def __init__(self, *, reduction: str = "mean") -> None:

@@ -160,13 +160,6 @@ class FromPMLVectors(VectorLoss):
         return found.reshape(()) + (x * 0).sum()
 
 
-def cos_face(classes: int, channels: int, margin: float, scale: float) -> nn.Module:
-    """CosFaceLoss of pytorch-metric-learning, whose parameter W (channels, classes) holds the class centres."""
-    from pytorch_metric_learning.losses import CosFaceLoss
-
-    return CosFaceLoss(classes, channels, margin=margin, scale=scale)  # type: ignore[arg-type]
-
-
 @functools.cache
 def _precomputed() -> Any:
     """The class of distances that look numbers up in a matrix."""

@@ -1,1 +1,31 @@
-"""Training: ``fit``, on Lightning, which is imported when fit is called, and the scikit-learn estimator around it."""
+"""Training: ``fit`` and what it takes.
+
+Example:
+    >>> import likewise as lw
+    >>> x, labels = lw.Batch.from_list([[0.0], [0.1], [5.0], [5.1]]), [0, 0, 1, 1]
+    >>> metric = lw.Metric(lw.GRUEncoder(1, 4), lw.Euclidean())
+    >>> history = fit(metric, x, labels, lw.losses.Contrastive(), epochs=2, verbose=False)
+    >>> len(history.losses)
+    2
+"""
+
+from likewise.training.adversary import AdaptiveAdversary, ClassAdversary, SoftAdversary
+from likewise.training.few_shot import EpisodeLoss, EpisodeValidation
+from likewise.training.fit import fit
+from likewise.training.history import History
+from likewise.training.regularizer import Regularizer
+from likewise.training.self_supervised import SelfSupervised
+from likewise.training.step import Step
+
+__all__ = [
+    "AdaptiveAdversary",
+    "ClassAdversary",
+    "EpisodeLoss",
+    "EpisodeValidation",
+    "History",
+    "Regularizer",
+    "SelfSupervised",
+    "SoftAdversary",
+    "Step",
+    "fit",
+]

@@ -1,41 +1,48 @@
-"""Plots of alignments and of scores: an ``ax`` goes in, or None for a new figure, and the ``ax`` comes out.
+"""Plots of alignments, scores and training: each takes an ``ax``, or None for a new figure, and returns it.
 
-Nothing is shown or saved; ``ax.figure.savefig("alignment.png")`` does. x runs along the horizontal axis and y along the
-vertical one, wherever both have an axis of their own.
+Nothing is shown or saved: call ``ax.figure.savefig("alignment.png")``. Where x and y each have an axis, x is the
+horizontal one.
+
+Example:
+    >>> from likewise import DTW
+    >>> from matplotlib.figure import Figure
+    >>> ax = plot_path(DTW().align([[0.0, 1.0, 2.0]], [[0.0, 2.0]]), ax=Figure().subplots())
+    >>> ax.get_xlabel()
+    'step of x'
 """
 
 from likewise.viz.attention import plot_attention
-from likewise.viz.cells import density, path
-from likewise.viz.confusion import confusion
-from likewise.viz.dynamics import coupling_norm, loss_by_coupling, noise, synchronization
-from likewise.viz.embeddings import embedding_map
-from likewise.viz.episodes import episode_accuracy
-from likewise.viz.features import feature_map
-from likewise.viz.plan import plan_lines
-from likewise.viz.retrieval import distance_histogram, precision_recall
-from likewise.viz.series import three_way, two_way
+from likewise.viz.cells import plot_density, plot_path
+from likewise.viz.confusion import plot_confusion
+from likewise.viz.dynamics import plot_coupling_norm, plot_loss_by_coupling, plot_noise, plot_synchronization
+from likewise.viz.embeddings import plot_embeddings
+from likewise.viz.episodes import plot_episode_accuracy
+from likewise.viz.features import plot_feature_map
+from likewise.viz.plan import plot_plan
+from likewise.viz.retrieval import plot_distance_histogram, plot_precision_recall
+from likewise.viz.series import plot_three_way, plot_two_way
 from likewise.viz.solver import plot_solver
-from likewise.viz.virtual import virtual_alignment
+from likewise.viz.virtual import plot_virtual_alignment
 from likewise.viz.warp import plot_warp
 
 __all__ = [
-    "confusion",
-    "coupling_norm",
-    "density",
-    "distance_histogram",
-    "embedding_map",
-    "episode_accuracy",
-    "feature_map",
-    "loss_by_coupling",
-    "noise",
-    "path",
-    "plan_lines",
     "plot_attention",
+    "plot_confusion",
+    "plot_coupling_norm",
+    "plot_density",
+    "plot_distance_histogram",
+    "plot_embeddings",
+    "plot_episode_accuracy",
+    "plot_feature_map",
+    "plot_loss_by_coupling",
+    "plot_noise",
+    "plot_path",
+    "plot_plan",
+    "plot_precision_recall",
     "plot_solver",
+    "plot_synchronization",
+    "plot_three_way",
+    "plot_two_way",
+    "plot_virtual_alignment",
     "plot_warp",
-    "precision_recall",
-    "synchronization",
-    "three_way",
-    "two_way",
-    "virtual_alignment",
 ]

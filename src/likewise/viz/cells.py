@@ -13,18 +13,18 @@ from likewise.viz._inputs import Aligned, read_lengths, read_path, to_numpy
 MOST_PIXELS = 500  # of an image's side; larger matrices are reduced block by block
 
 
-def path(alignment: Aligned, item: int = 0, *, ax: Axes | None = None) -> Axes:
+def plot_path(alignment: Aligned, item: int = 0, *, ax: Axes | None = None) -> Axes:
     """Draw the path of an item, with the straight line between its ends as a faint reference.
 
     Example:
         >>> from likewise import DTW, viz
         >>> from matplotlib.figure import Figure
         >>> alignment = DTW().align([[0.0, 1.0, 2.0]], [[0.0, 2.0]])
-        >>> viz.path(alignment, ax=Figure().subplots()).get_xlabel()
+        >>> viz.plot_path(alignment, ax=Figure().subplots()).get_xlabel()
         'step of x'
     """
-    cells, (x_steps, y_steps) = read_path("path", alignment, item), read_lengths("path", alignment, item)
-    ax = ensure_axes("path", ax, 4.2, 4.0)
+    cells, (x_steps, y_steps) = read_path("plot_path", alignment, item), read_lengths("plot_path", alignment, item)
+    ax = ensure_axes("plot_path", ax, 4.2, 4.0)
     draw_straight(ax, cells)
     draw_path(ax, cells, x_steps, y_steps)
     ax.set_xlabel("step of x")
@@ -32,7 +32,7 @@ def path(alignment: Aligned, item: int = 0, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def density(
+def plot_density(
     alignment: Aligned, item: int = 0, *, cost: Tensor | np.ndarray | None = None, ax: Axes | None = None
 ) -> Axes:
     """Draw the plan of an item, or the cost that it was aligned by, as an image with the path over it.
@@ -45,14 +45,17 @@ def density(
         >>> from likewise import SoftDTW, viz
         >>> from matplotlib.figure import Figure
         >>> alignment = SoftDTW(gamma=0.1).align([[0.0, 1.0, 2.0]], [[0.0, 2.0]])
-        >>> len(viz.density(alignment, ax=Figure().subplots()).images)
+        >>> len(viz.plot_density(alignment, ax=Figure().subplots()).images)
         1
     """
-    cells, (x_steps, y_steps) = read_path("density", alignment, item), read_lengths("density", alignment, item)
+    cells, (x_steps, y_steps) = (
+        read_path("plot_density", alignment, item),
+        read_lengths("plot_density", alignment, item),
+    )
     values = _read_matrix(alignment.plan if cost is None else cost, item, x_steps, y_steps)
     # The mean of a block would hide a path that is one cell wide.
     values = reduce_blocks(values, np.maximum if cost is None else np.add)
-    ax = ensure_axes("density", ax, 4.9, 4.0)
+    ax = ensure_axes("plot_density", ax, 4.9, 4.0)
     image = ax.imshow(
         values.T,
         cmap="Blues" if cost is None else "viridis",
@@ -102,9 +105,9 @@ def reduce_blocks(values: np.ndarray, reduce: np.ufunc) -> np.ndarray:
 
 def _read_matrix(cost: Tensor | np.ndarray, item: int, x_steps: int, y_steps: int) -> np.ndarray:
     if not isinstance(cost, (Tensor, np.ndarray)):
-        raise TypeError(f"density: expected cost to be an array or a tensor, got {type(cost).__name__}")
+        raise TypeError(f"plot_density: expected cost to be an array or a tensor, got {type(cost).__name__}")
     values = to_numpy(cost[item] if cost.ndim == 3 else cost)
     if values.ndim != 2 or values.shape[0] < x_steps or values.shape[1] < y_steps:
         shape = f"({x_steps}, {y_steps})"
-        _check.refuse("density", f"expected cost of shape {shape} or (B, Tx, Ty), got {tuple(cost.shape)}")
+        _check.refuse("plot_density", f"expected cost of shape {shape} or (B, Tx, Ty), got {tuple(cost.shape)}")
     return values[:x_steps, :y_steps].astype(np.float32)  # what lies beyond is padding

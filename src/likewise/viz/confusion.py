@@ -12,7 +12,9 @@ from likewise.viz._classes import MOST_NAMED, read_names
 from likewise.viz._inputs import to_numpy
 
 
-def confusion(counts: Tensor | np.ndarray, names: Sequence[object] | None = None, *, ax: Axes | None = None) -> Axes:
+def plot_confusion(
+    counts: Tensor | np.ndarray, names: Sequence[object] | None = None, *, ax: Axes | None = None
+) -> Axes:
     """Draw a confusion matrix (K, K): row i, column j is how many items of class i were taken for class j.
 
     names: one for each class; without them, the classes are numbered. Colours show shares of a row, numbers are counts;
@@ -21,20 +23,20 @@ def confusion(counts: Tensor | np.ndarray, names: Sequence[object] | None = None
     Example:
         >>> from likewise import viz
         >>> from matplotlib.figure import Figure
-        >>> ax = viz.confusion(np.array([[8, 2], [1, 9]]), ["walk", "run"], ax=Figure().subplots())
+        >>> ax = viz.plot_confusion(np.array([[8, 2], [1, 9]]), ["walk", "run"], ax=Figure().subplots())
         >>> [text.get_text() for text in ax.texts]
         ['8', '2', '1', '9']
     """
     values = to_numpy(counts)
     if values.ndim != 2 or values.shape[0] != values.shape[1] or values.size == 0:
-        _check.refuse("confusion", f"expected counts of shape (K, K), not empty, got {values.shape}")
+        _check.refuse("plot_confusion", f"expected counts of shape (K, K), not empty, got {values.shape}")
     if not (values >= 0).all():
-        _check.refuse("confusion", "counts must be 0 or more")
+        _check.refuse("plot_confusion", "counts must be 0 or more")
     size = len(values)
-    labels = read_names("confusion", names, np.arange(size))
+    labels = read_names("plot_confusion", names, np.arange(size))
     shares = values / np.maximum(values.sum(1, keepdims=True), 1e-30)
     side = min(8.0, 2.6 + 0.32 * size)
-    ax = ensure_axes("confusion", ax, side + 0.9, side)
+    ax = ensure_axes("plot_confusion", ax, side + 0.9, side)
     image = ax.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     ax.figure.colorbar(image, ax=ax, label="share of the class")
     if size <= MOST_NAMED:

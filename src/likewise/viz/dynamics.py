@@ -13,23 +13,23 @@ from likewise.viz._inputs import to_numpy
 COLORS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00")  # Okabe and Ito's
 
 
-def coupling_norm(norms: Any, accuracies: Any = None, *, ax: Axes | None = None) -> Axes:
+def plot_coupling_norm(norms: Any, accuracies: Any = None, *, ax: Axes | None = None) -> Axes:
     """Draw the norm of the coupling weights over the epochs, with a dot wherever the validation was the best so far.
 
     norms (E,): after each epoch. accuracies (E,): of the validation after each. Figure 3a of the coupled-GRU paper.
 
     Example:
         >>> from matplotlib.figure import Figure
-        >>> ax = coupling_norm([2.0, 2.5, 3.1], [0.7, 0.8, 0.75], ax=Figure().subplots())
+        >>> ax = plot_coupling_norm([2.0, 2.5, 3.1], [0.7, 0.8, 0.75], ax=Figure().subplots())
         >>> ax.collections[0].get_offsets().tolist()
         [[1.0, 2.0], [2.0, 2.5]]
     """
-    values = _curve("coupling_norm", "norms", norms)
+    values = _curve("plot_coupling_norm", "norms", norms)
     epochs = np.arange(1, len(values) + 1)
-    ax = ensure_axes("coupling_norm", ax, 5.0, 3.4)
+    ax = ensure_axes("plot_coupling_norm", ax, 5.0, 3.4)
     ax.plot(epochs, values, color=BLUE, linewidth=1.4)
     if accuracies is not None:
-        scores = _curve("coupling_norm", "accuracies", accuracies, len(values))
+        scores = _curve("plot_coupling_norm", "accuracies", accuracies, len(values))
         before = np.concatenate([[-np.inf], np.maximum.accumulate(scores)[:-1]])
         best = scores > before
         ax.scatter(epochs[best], values[best], color=VERMILION, s=16, zorder=3, label="best validation so far")
@@ -40,7 +40,7 @@ def coupling_norm(norms: Any, accuracies: Any = None, *, ax: Axes | None = None)
     return ax
 
 
-def loss_by_coupling(norms: Any, losses: Any, *, first: int | None = None, ax: Axes | None = None) -> Axes:
+def plot_loss_by_coupling(norms: Any, losses: Any, *, first: int | None = None, ax: Axes | None = None) -> Axes:
     """Draw the loss of each epoch over the norm of the coupling weights, with a line through the first epochs.
 
     norms, losses (E,): after, and during, each epoch. first: epochs that the line is fitted to; up to the largest norm
@@ -48,11 +48,11 @@ def loss_by_coupling(norms: Any, losses: Any, *, first: int | None = None, ax: A
 
     Example:
         >>> from matplotlib.figure import Figure
-        >>> ax = loss_by_coupling([1.0, 2.0, 3.0], [3.0, 2.0, 1.0], ax=Figure().subplots())
+        >>> ax = plot_loss_by_coupling([1.0, 2.0, 3.0], [3.0, 2.0, 1.0], ax=Figure().subplots())
         >>> ax.get_legend().get_texts()[0].get_text()
         'first 3 epochs: correlation -1.000'
     """
-    op = "loss_by_coupling"
+    op = "plot_loss_by_coupling"
     x = _curve(op, "norms", norms)
     y = _curve(op, "losses", losses, len(x))
     first = int(x.argmax()) + 1 if first is None else _check.whole(op, "first", first, most=len(x))
@@ -70,7 +70,7 @@ def loss_by_coupling(norms: Any, losses: Any, *, first: int | None = None, ax: A
     return ax
 
 
-def noise(levels: Any, distances: Mapping[str, tuple[Any, Any]], *, ax: Axes | None = None) -> Axes:
+def plot_noise(levels: Any, distances: Mapping[str, tuple[Any, Any]], *, ax: Axes | None = None) -> Axes:
     """Draw mean distances of pairs of one class and of two classes as noise grows: what is between them is the margin.
 
     levels (S,): deviations of the noise. distances: for each method, of positive (S,) and of negative pairs (S,).
@@ -78,15 +78,15 @@ def noise(levels: Any, distances: Mapping[str, tuple[Any, Any]], *, ax: Axes | N
 
     Example:
         >>> from matplotlib.figure import Figure
-        >>> ax = noise([0.0, 1.0], {"CGRU": ([0.1, 0.5], [1.0, 0.6])}, ax=Figure().subplots())
+        >>> ax = plot_noise([0.0, 1.0], {"CGRU": ([0.1, 0.5], [1.0, 0.6])}, ax=Figure().subplots())
         >>> [text.get_text() for text in ax.get_legend().get_texts()]
         ['CGRU, negative pairs', 'CGRU, positive pairs']
     """
-    x = _curve("noise", "levels", levels)
-    ax = ensure_axes("noise", ax, 5.4, 3.6)
+    x = _curve("plot_noise", "levels", levels)
+    ax = ensure_axes("plot_noise", ax, 5.4, 3.6)
     for color, (name, (positive, negative)) in zip(_cycle(len(distances)), distances.items(), strict=True):
-        low = _curve("noise", f"positive distances of {name}", positive, len(x))
-        high = _curve("noise", f"negative distances of {name}", negative, len(x))
+        low = _curve("plot_noise", f"positive distances of {name}", positive, len(x))
+        high = _curve("plot_noise", f"negative distances of {name}", negative, len(x))
         ax.plot(x, high, color=color, linewidth=1.4, label=f"{name}, negative pairs")
         ax.plot(x, low, color=color, linewidth=1.4, linestyle=(0, (4, 2)), label=f"{name}, positive pairs")
         ax.fill_between(x, low, high, color=color, alpha=0.1, linewidth=0)
@@ -96,7 +96,7 @@ def noise(levels: Any, distances: Mapping[str, tuple[Any, Any]], *, ax: Axes | N
     return ax
 
 
-def synchronization(
+def plot_synchronization(
     errors: Any, lengths: Any = None, *, labels: Sequence[str] = (), log: bool = False, ax: Axes | None = None
 ) -> Axes:
     """Draw how far two trajectories are apart at each step, a line for each pair.
@@ -106,11 +106,11 @@ def synchronization(
 
     Example:
         >>> from matplotlib.figure import Figure
-        >>> ax = synchronization([[1.0, 0.5, 0.2], [1.0, 2.0, 9.0]], [3, 2], ax=Figure().subplots())
+        >>> ax = plot_synchronization([[1.0, 0.5, 0.2], [1.0, 2.0, 9.0]], [3, 2], ax=Figure().subplots())
         >>> [len(line.get_xdata()) for line in ax.lines]
         [3, 2]
     """
-    op = "synchronization"
+    op = "plot_synchronization"
     values = np.atleast_2d(to_numpy(errors)).astype(np.float64)
     if values.ndim != 2 or 0 in values.shape:
         _check.refuse(op, f"expected errors of shape (T,) or (N, T), not empty, got {values.shape}")

@@ -12,7 +12,7 @@ from likewise.viz._classes import MOST_NAMED, class_colors, read_labels, read_na
 from likewise.viz._inputs import to_numpy
 
 
-def embedding_map(
+def plot_embeddings(
     points: Tensor | np.ndarray, labels: object, names: Sequence[object] | None = None, *, ax: Axes | None = None
 ) -> Axes:
     """Draw items as points of a plane, coloured by class.
@@ -26,10 +26,10 @@ def embedding_map(
         >>> from likewise import viz
         >>> from matplotlib.figure import Figure
         >>> points = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [5.0, 1.0, 1.0]])
-        >>> viz.embedding_map(points, [0, 0, 1], ["walk", "run"], ax=Figure().subplots()).get_xlabel()
+        >>> viz.plot_embeddings(points, [0, 0, 1], ["walk", "run"], ax=Figure().subplots()).get_xlabel()
         'first axis, 96 % of the variance'
     """
-    op = "embedding_map"
+    op = "plot_embeddings"
     values = to_numpy(points).astype(np.float64)
     if values.ndim != 2 or len(values) == 0 or values.shape[1] < 2:
         _check.refuse(op, f"expected points of shape (N, C), not empty, C at least 2, got {values.shape}")

@@ -24,7 +24,7 @@ class Score(Protocol):
         ...
 
 
-def episode_accuracy(
+def plot_episode_accuracy(
     scores: Mapping[str, Score | tuple[float, float]], *, chance: float | None = None, ax: Axes | None = None
 ) -> Axes:
     """Draw the mean accuracy of episodes by method, with its 95 % interval, the first method on top.
@@ -35,11 +35,12 @@ def episode_accuracy(
     Example:
         >>> from likewise import viz
         >>> from matplotlib.figure import Figure
-        >>> ax = viz.episode_accuracy({"DTW": (0.9, 0.01), "TAP": (0.95, 0.005)}, chance=0.2, ax=Figure().subplots())
+        >>> scores = {"DTW": (0.9, 0.01), "TAP": (0.95, 0.005)}
+        >>> ax = viz.plot_episode_accuracy(scores, chance=0.2, ax=Figure().subplots())
         >>> [text.get_text() for text in ax.texts]
         ['90.0 ± 1.0', '95.0 ± 0.5']
     """
-    op = "episode_accuracy"
+    op = "plot_episode_accuracy"
     if not isinstance(scores, Mapping) or not scores:
         raise TypeError(f"{op}: expected a mapping from names to scores, not empty, got {type(scores).__name__}")
     pairs = [_pair(op, name, score) for name, score in scores.items()]

@@ -9,7 +9,7 @@ from likewise.viz._inputs import Aligned, Series, read_path, read_series
 from likewise.viz.cells import reduce_blocks
 
 
-def feature_map(
+def plot_feature_map(
     x: Series,
     y: Series,
     alignment: Aligned,
@@ -34,18 +34,18 @@ def feature_map(
         >>> from matplotlib.figure import Figure
         >>> score, performance = torch.rand(1, 40, 12), torch.rand(1, 50, 12)
         >>> alignment = DTW(ground="cosine").align(score, performance)
-        >>> ax = viz.feature_map(score, performance, alignment, hop_x=0.1, ax=Figure().subplots())
+        >>> ax = viz.plot_feature_map(score, performance, alignment, hop_x=0.1, ax=Figure().subplots())
         >>> [panel.get_xlabel() for panel in ax.figure.axes]
         ['', 'x in seconds', 'feature of y']
     """
-    hop_x = _check.positive("feature_map", "hop_x", hop_x)
-    hop_y = hop_x if hop_y is None else _check.positive("feature_map", "hop_y", hop_y)
-    first, second = read_series("feature_map", x, y, alignment, item)
-    cells = read_path("feature_map", alignment, item)
+    hop_x = _check.positive("plot_feature_map", "hop_x", hop_x)
+    hop_y = hop_x if hop_y is None else _check.positive("plot_feature_map", "hop_y", hop_y)
+    first, second = read_series("plot_feature_map", x, y, alignment, item)
+    cells = read_path("plot_feature_map", alignment, item)
     seconds = cells * (hop_x, hop_y)  # (K, 2)
     begin_x, end_x = -hop_x / 2, (len(first) - 0.5) * hop_x
     begin_y, end_y = -hop_y / 2, (len(second) - 0.5) * hop_y
-    ax = ensure_axes("feature_map", ax, 6.4, 6.4)
+    ax = ensure_axes("plot_feature_map", ax, 6.4, 6.4)
     below, left = add_sides(ax)
     _draw_map(below, first.T, (begin_x, end_x, -0.5, first.shape[1] - 0.5))
     _draw_map(left, second, (-0.5, second.shape[1] - 0.5, begin_y, end_y))

@@ -11,7 +11,7 @@ from likewise.viz._inputs import Aligned, Series, read_series, to_numpy
 MOST_LINES = 4000  # the heaviest; beyond, a drawing is a grey block
 
 
-def plan_lines(
+def plot_plan(
     alignment: Aligned,
     x: Series,
     y: Series,
@@ -23,8 +23,8 @@ def plan_lines(
 ) -> Axes:
     """Draw one channel of both series, y above x, and a line from frame to frame as dark as the mass it moves.
 
-    Of a plan that is not monotone, such as an optimal transport's, this shows what ``path`` cannot: lines that cross.
-    ``density`` shows the same plan as an image.
+    Lines may cross, as in the plan of an optimal transport, which ``plot_path`` cannot show. ``plot_density`` draws the
+    same plan as an image.
 
     least: leave out what moves less than this share of the heaviest; at most 4,000 lines are drawn.
 
@@ -33,15 +33,15 @@ def plan_lines(
         >>> from likewise.distances.emd import EMD
         >>> from matplotlib.figure import Figure
         >>> x, y = [[0.0, 1.0, 2.0]], [[2.0, 0.0, 1.0]]
-        >>> ax = plan_lines(EMD().align(x, y), x, y, ax=Figure().subplots())
+        >>> ax = plot_plan(EMD().align(x, y), x, y, ax=Figure().subplots())
         >>> len(ax.collections[0].get_segments())
         3
     """
-    x_values, y_values = read_series("plan_lines", x, y, alignment, item)
+    x_values, y_values = read_series("plot_plan", x, y, alignment, item)
     if not -x_values.shape[1] <= channel < x_values.shape[1]:
-        _check.refuse("plan_lines", f"channel {channel} is out of range for {x_values.shape[1]} channels")
-    if not 0 <= _check.number("plan_lines", "least", least) <= 1:
-        _check.refuse("plan_lines", f"least must be between 0 and 1, got {least}")
+        _check.refuse("plot_plan", f"channel {channel} is out of range for {x_values.shape[1]} channels")
+    if not 0 <= _check.number("plot_plan", "least", least) <= 1:
+        _check.refuse("plot_plan", f"least must be between 0 and 1, got {least}")
     mass = to_numpy(alignment.plan[item])[: len(x_values), : len(y_values)].astype(np.float64)  # (Tx, Ty)
     heaviest = max(mass.max(initial=0.0), np.finfo(np.float64).tiny)
     i, j = np.nonzero(mass >= max(least * heaviest, np.finfo(np.float64).tiny))
@@ -49,7 +49,7 @@ def plan_lines(
     i, j = i[order], j[order]
     below, above = x_values[:, channel], y_values[:, channel]
     above = above + (below.max() - above.min()) + 0.5 * (np.ptp(below) + np.ptp(above)) + 1e-9  # room for the lines
-    ax = ensure_axes("plan_lines", ax, 6.4, 3.6)
+    ax = ensure_axes("plot_plan", ax, 6.4, 3.6)
     ends = np.stack([np.stack([i, below[i]], 1), np.stack([j, above[j]], 1)], 1)  # (lines, 2, 2)
     shades = np.clip(mass[i, j] / heaviest, 0, 1)
     ax.add_collection(LineCollection(list(ends), colors=GREY, alpha=shades, linewidths=0.8, zorder=1))

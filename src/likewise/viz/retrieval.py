@@ -13,7 +13,7 @@ from likewise.viz._inputs import to_numpy
 
 
 class Curve(Protocol):
-    """What ``likewise.precision_recall_curve`` gives."""
+    """What ``likewise.evaluation.precision_recall_curve`` gives."""
 
     @property
     def recall(self) -> Any:
@@ -26,7 +26,7 @@ class Curve(Protocol):
         ...
 
 
-def precision_recall(curve: Curve, *, label: str | None = None, ax: Axes | None = None) -> Axes:
+def plot_precision_recall(curve: Curve, *, label: str | None = None, ax: Axes | None = None) -> Axes:
     """Draw precision against recall; the area below the line, the mean average precision, is written in the legend.
 
     curve: what ``precision_recall_curve`` gives. label: what the legend calls it. To compare several, draw each into
@@ -38,11 +38,11 @@ def precision_recall(curve: Curve, *, label: str | None = None, ax: Axes | None 
         >>> from likewise.evaluation.curves import precision_recall_curve
         >>> from matplotlib.figure import Figure
         >>> curve = precision_recall_curve(torch.tensor([[0.1, 0.2]]), torch.tensor([1]), torch.tensor([1, 0]))
-        >>> ax = viz.precision_recall(curve, label="DTW", ax=Figure().subplots())
+        >>> ax = viz.plot_precision_recall(curve, label="DTW", ax=Figure().subplots())
         >>> ax.get_legend().get_texts()[0].get_text()
         'DTW: 1.000'
     """
-    op = "precision_recall"
+    op = "plot_precision_recall"
     if not hasattr(curve, "recall") or not hasattr(curve, "precision"):
         raise TypeError(f"{op}: expected what precision_recall_curve gives, got {type(curve).__name__}")
     recall, precision = to_numpy(curve.recall), to_numpy(curve.precision)
@@ -61,7 +61,7 @@ def precision_recall(curve: Curve, *, label: str | None = None, ax: Axes | None 
     return ax
 
 
-def distance_histogram(
+def plot_distance_histogram(
     D: Tensor | np.ndarray,
     row_labels: object,
     col_labels: object | None = None,
@@ -79,11 +79,11 @@ def distance_histogram(
         >>> from likewise import viz
         >>> from matplotlib.figure import Figure
         >>> D = np.array([[0.0, 1.0, 5.0], [1.0, 0.0, 4.0], [5.0, 4.0, 0.0]])
-        >>> ax = viz.distance_histogram(D, [0, 0, 1], ax=Figure().subplots())
+        >>> ax = viz.plot_distance_histogram(D, [0, 0, 1], ax=Figure().subplots())
         >>> [text.get_text() for text in ax.get_legend().get_texts()]
         ['same class: 2 pairs', 'two classes: 4 pairs']
     """
-    op = "distance_histogram"
+    op = "plot_distance_histogram"
     same, other = _split(op, to_numpy(D), row_labels, col_labels)
     bins = _check.whole(op, "bins", bins)
     ax = ensure_axes(op, ax, 5.4, 3.6)

@@ -10,7 +10,7 @@ from likewise.viz._inputs import Aligned, Series, read_path, read_series
 from likewise.viz.cells import draw_path, draw_straight
 
 
-def two_way(
+def plot_two_way(
     x: Series,
     y: Series,
     alignment: Aligned,
@@ -32,18 +32,18 @@ def two_way(
         >>> from likewise import Batch, DTW, viz
         >>> from matplotlib.figure import Figure
         >>> x, y = Batch.from_list([[0.0, 1.0, 2.0]]), Batch.from_list([[0.0, 2.0]])
-        >>> ax = viz.two_way(x, y, DTW().align(x, y), ax=Figure().subplots())
+        >>> ax = viz.plot_two_way(x, y, DTW().align(x, y), ax=Figure().subplots())
         >>> [len(line.get_xdata()) for line in ax.lines]
         [3, 2]
     """
-    first, second = _read_channels("two_way", x, y, alignment, item, channel)
-    cells = read_path("two_way", alignment, item)
+    first, second = _read_channels("plot_two_way", x, y, alignment, item, channel)
+    cells = read_path("plot_two_way", alignment, item)
     if isinstance(matches, bool) or not isinstance(matches, int) or matches < 0:
-        _check.refuse("two_way", f"matches must be a whole number, 0 or more, got {matches!r}")
+        _check.refuse("plot_two_way", f"matches must be a whole number, 0 or more, got {matches!r}")
     shift = _apart(first, second) if offset is None else float(offset)
     if not np.isfinite(shift):
-        _check.refuse("two_way", f"offset must be finite, got {offset}")
-    ax = ensure_axes("two_way", ax, 7.0, 3.4)
+        _check.refuse("plot_two_way", f"offset must be finite, got {offset}")
+    ax = ensure_axes("plot_two_way", ax, 7.0, 3.4)
     lowered = second - shift
     kept = np.linspace(0, len(cells) - 1, min(matches, len(cells))).round().astype(int)
     i, j = cells[kept].T
@@ -72,7 +72,7 @@ def two_way(
     return ax
 
 
-def three_way(
+def plot_three_way(
     x: Series,
     y: Series,
     alignment: Aligned,
@@ -91,13 +91,13 @@ def three_way(
         >>> from likewise import Batch, DTW, viz
         >>> from matplotlib.figure import Figure
         >>> x, y = Batch.from_list([[0.0, 1.0, 2.0]]), Batch.from_list([[0.0, 2.0]])
-        >>> ax = viz.three_way(x, y, DTW().align(x, y), ax=Figure().subplots())
+        >>> ax = viz.plot_three_way(x, y, DTW().align(x, y), ax=Figure().subplots())
         >>> len(ax.figure.axes)
         3
     """
-    first, second = _read_channels("three_way", x, y, alignment, item, channel)
-    cells = read_path("three_way", alignment, item)
-    ax = ensure_axes("three_way", ax, 5.4, 5.4)
+    first, second = _read_channels("plot_three_way", x, y, alignment, item, channel)
+    cells = read_path("plot_three_way", alignment, item)
+    ax = ensure_axes("plot_three_way", ax, 5.4, 5.4)
     below, left = add_sides(ax)
     draw_straight(ax, cells)
     draw_path(ax, cells, len(first), len(second))

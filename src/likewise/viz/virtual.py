@@ -13,7 +13,7 @@ from likewise.viz.cells import reduce_blocks
 LEAST_SHARE = 0.02  # of the largest, of a match that is drawn
 
 
-def virtual_alignment(
+def plot_virtual_alignment(
     encoded: Series,
     virtual: Series,
     alignment: Aligned,
@@ -33,18 +33,18 @@ def virtual_alignment(
 
     Example:
         >>> from likewise import DTW
-        >>> from likewise.training.rvsml import RVSML
+        >>> from likewise.sklearn import RVSML
         >>> from matplotlib.figure import Figure
         >>> series = [[0.1, 0.2, 0.3], [0.1, 0.3], [5.0, 5.1], [5.2, 5.0, 5.1, 5.3]]
         >>> learner = RVSML(steps=2).fit(series, [0, 0, 1, 1])
         >>> encoded, virtual = learner.transform(series), learner.virtual_[[0, 0, 1, 1]]
-        >>> ax = virtual_alignment(
+        >>> ax = plot_virtual_alignment(
         ...     encoded, virtual, DTW().align(encoded, virtual), 3, names=["low", "high"], ax=Figure().subplots()
         ... )
         >>> [text.get_text() for text in ax.get_yticklabels()]
         ['low', 'high']
     """
-    op = "virtual_alignment"
+    op = "plot_virtual_alignment"
     frames, rows = read_series(op, encoded, virtual, alignment, item)
     steps, channels = read_lengths(op, alignment, item)[0], frames.shape[1]
     if rows.shape[1] != channels or channels % len(rows):

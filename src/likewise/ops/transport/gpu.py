@@ -13,8 +13,8 @@ import triton.language as tl
 from torch import Tensor
 
 from likewise import _check
-from likewise.ops.gpu.common import launch
 from likewise.ops.ground import euclidean, sqeuclidean, zero_padding
+from likewise.ops.launch.launcher import launch
 from likewise.ops.transport import Settings, exact, masses, reference, warn_unless_met
 from likewise.ops.transport import gradient as gradient
 
@@ -156,7 +156,7 @@ def plan(
     if not found:
         return x.new_empty(0), x.new_empty(0, rows, columns), x.new_empty(0)
     values, plans, errors = (torch.cat(parts) for parts in zip(*found, strict=True))
-    warn_unless_met(errors, *numbers[4:])
+    warn_unless_met(errors, settings)
     return values, plans, errors
 
 

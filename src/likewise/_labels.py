@@ -1,0 +1,214 @@
+"""Labels, read in one place for the whole library: numbers or names, checked, and numbered together.
+
+A class is its name. The numbers 3 and 3.0 and the text "3" are the same class wherever one side is text; between
+numbers alone, numbers are compared, which is faster.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from likewise import _check
+
+NUMBERS, NAMES = "biuf", "U"  # NumPy's letters for the kinds of labels
+WHOLE = 2.0**53  # float64 holds every whole number up to here
+
+
+def read_labels(op: str, name: str, labels: object, size: int | None = None) -> np.ndarray:
+    """Labels (size,) as an array of numbers, or of names (str). Missing ones (NaN, None) are refused.
+
+    Example:
+        >>> read_labels("op", "labels", torch.tensor([2, 0])), read_labels("op", "labels", ["a", 2.0])
+        (array([2, 0]), array(['a', '2'], dtype='<U1'))
+    """
+    if labels is None:
+        raise TypeError(f"{op}: expected {name} to be numbers or names, got None")
+    values = _array(op, name, labels)
+    if values.ndim != 1 or (size is not None and len(values) != size):
+        _check.refuse(op, f"expected {name} of shape ({'N' if size is None else size},), got {values.shape}")
+    if values.dtype.kind == "O":
+        values = _of_objects(op, name, values)
+    if values.dtype.kind not in NUMBERS + NAMES:
+        raise TypeError(f"{op}: expected {name} to be numbers or names, got {values.dtype}")
+    if values.dtype.kind == "f" and (missing := np.isnan(values)).any():
+        _check.refuse(op, f"{name}[{int(missing.argmax())}] is NaN")
+    return values
+
+
+def class_names(values: np.ndarray) -> np.ndarray:
+    """The names (N,) of labels (N,): whole numbers without a decimal point, names as they are.
+
+    Example:
+        >>> class_names(np.array([3.0, 0.5]))
+        array(['3', '0.5'], dtype='<U3')
+    """
+    if values.dtype.kind != "f":
+        return values.astype(str)
+    found, places = np.unique(values, return_inverse=True)
+    names = [str(int(v)) if abs(v) < WHOLE and v == int(v) else str(v) for v in found]
+    return np.array(names, dtype=str)[places]
+
+
+def sorted_classes(names: np.ndarray) -> np.ndarray:
+    """Different names in order: by number if all are numbers, else by the alphabet.
+
+    Example:
+        >>> sorted_classes(np.array(["10", "9"])).tolist(), sorted_classes(np.array(["b", "10", "9"])).tolist()
+        (['9', '10'], ['10', '9', 'b'])
+    """
+    names = np.unique(names)
+    try:
+        numbers = names.astype(np.float64)
+    except ValueError:
+        return names
+    return names[np.argsort(numbers, kind="stable")] if np.isfinite(numbers).all() else names
+
+
+def number_labels(*parts: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The classes (K,) of all parts together, sorted, and each part as int64 indices into them.
+
+    parts: what ``read_labels`` gave. The classes are names if any part has names, else numbers.
+
+    Example:
+        >>> number_labels(np.array([7, 3]), np.array(["3", "walk"]))
+        (array(['3', '7', 'walk'], dtype='<U21'), [array([1, 0]), array([0, 2])])
+    """
+    text = any(part.dtype.kind == "U" for part in parts)
+    whole = np.concatenate([class_names(part) for part in parts] if text else parts)
+    classes, codes = np.unique(whole, return_inverse=True)
+    if text:
+        ranked = sorted_classes(classes)
+        place = np.empty(len(classes), np.int64)
+        place[np.searchsorted(classes, ranked)] = np.arange(len(classes))
+        classes, codes = ranked, place[codes]
+    return classes, np.split(codes.astype(np.int64, copy=False), np.cumsum([len(part) for part in parts])[:-1])
+
+
+def read_codes(op: str, name: str, labels: Any, size: int, device: torch.device) -> Tensor:
+    """Labels (size,) as int64 on a device, for a loss: whole numbers stay what they are, names are numbered.
+
+    A tensor of whole numbers is not looked at, nor brought to the CPU: this is called in every training step.
+
+    Example:
+        >>> read_codes("loss", "labels", ["run", "walk", "run"], 3, torch.device("cpu"))
+        tensor([0, 1, 0])
+    """
+    if isinstance(labels, Tensor):
+        if labels.shape != (size,):
+            _check.refuse(op, f"expected {name} of shape ({size},), got {tuple(labels.shape)}")
+        codes = labels
+    else:
+        values = read_labels(op, name, labels, size)
+        codes = torch.from_numpy(number_labels(values)[1][0] if values.dtype.kind == "U" else values.copy())
+    if size and (codes.is_floating_point() or codes.is_complex() or codes.dtype == torch.bool):
+        raise TypeError(f"{op}: expected {name} to be whole numbers or names, got {codes.dtype}")
+    return codes.to(device, torch.int64, non_blocking=device.type == "cuda")
+
+
+def labelled(op: str, name: str, value: Any, *, need_labels: bool = True) -> tuple[Any, Any]:
+    """The items and the labels of a Dataset, an ImageSet, a pair (items, labels), or a map-style dataset with labels.
+
+    A map-style dataset is its own items. Labels come as they are given: pass them to ``read_labels``. Without
+    need_labels, plain items are taken too, and labels may be None; only a tuple is a pair then, not a list.
+
+    Example:
+        >>> labelled("op", "data", (torch.zeros(2, 3, 1), ["a", "b"]))[1]
+        ['a', 'b']
+    """
+    if isinstance(value, (tuple, list) if need_labels else tuple) and len(value) == 2:
+        items, labels = value
+        items = items_of(items)
+    elif has_labels(value):
+        items, labels = items_of(value), value.labels
+    elif need_labels:
+        kind = type(value).__name__
+        raise TypeError(f"{op}: expected {name} to be a Dataset or a pair (items, labels), got {kind}")
+    else:
+        return value, None
+    if labels is None and need_labels:
+        _check.refuse(op, f"{name} has no labels")
+    return items, labels
+
+
+def items_of(value: Any) -> Any:
+    """The items of a Dataset or an ImageSet; anything else is its own items, a FileSet too."""
+    items = getattr(value, "items", None) if hasattr(value, "labels") else None
+    return value if items is None or callable(items) or getattr(items, "lazy", False) else items
+
+
+def has_labels(value: object) -> bool:
+    """Whether this is a Dataset, or a map-style dataset, that has labels or says that it has none."""
+    return hasattr(value, "labels") and hasattr(value, "__getitem__") and hasattr(value, "__len__")
+
+
+def is_map_style(value: object) -> bool:
+    """Whether items must be fetched one by one: value[i] is (item, label), and there is no tensor of all items."""
+    return has_labels(value) and items_of(value) is value
+
+
+def rows_of(items: Any, part: slice) -> Any:
+    """Some of the items, one after another; of a map-style dataset, as one that is shorter."""
+    return _Rows(items, range(len(items))[part]) if is_map_style(items) else items[part]
+
+
+def same_items(x: Any, y: Any) -> bool:
+    """Whether these are the very same items: one object, or the same stretch of memory."""
+    if x is y:
+        return True
+    values = [items if isinstance(items, Tensor) else getattr(items, "values", None) for items in (x, y)]
+    if not all(isinstance(part, Tensor) for part in values):
+        return False
+    a, b = values
+    return a.numel() > 0 and a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride()
+
+
+class _Rows:
+    """A stretch of a map-style dataset."""
+
+    def __init__(self, dataset: Any, places: range) -> None:
+        self.dataset, self.places, self.labels = dataset, places, None
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[self.places[index]]
+
+
+def _array(op: str, name: str, labels: Any) -> np.ndarray:
+    if isinstance(labels, Tensor):
+        labels = labels.detach().cpu()
+        return (labels.float() if labels.dtype in (torch.bfloat16, torch.float16) else labels).numpy()
+    try:
+        values = np.asarray(labels)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{op}: expected {name} to be numbers or names: {error}") from error
+    if values.dtype.kind == "T":
+        return values.astype(str)
+    if values.dtype.kind == "U" and values.ndim == 1 and isinstance(labels, (list, tuple)):
+        for i, label in enumerate(labels):
+            if isinstance(label, str) and "\0" in label:
+                _check.refuse(op, f"{name}[{i}] is {label!r}, and NumPy does not keep a NUL character")
+    # NumPy turns numbers among names into text as Python writes them: 2.0 would not be the class "2".
+    mixed = values.dtype.kind == "U" and isinstance(labels, (list, tuple)) and values.ndim == 1
+    if mixed and not all(isinstance(label, str) for label in labels):
+        values = np.empty(len(labels), object)
+        values[:] = labels
+    return values
+
+
+def _of_objects(op: str, name: str, values: np.ndarray) -> np.ndarray:
+    """Python's numbers and strings as one array; a missing label is refused."""
+    for i, value in enumerate(values):
+        if value is None or value != value:
+            _check.refuse(op, f"{name}[{i}] is missing ({value})")
+        if not isinstance(value, (str, int, float, np.integer, np.floating, np.bool_)):
+            raise TypeError(f"{op}: expected {name} to be numbers or names, got {type(value).__name__} at {i}")
+    if all(isinstance(value, str) for value in values):
+        return values.astype(str)
+    if not any(isinstance(value, str) for value in values):
+        return np.array(values.tolist())
+    names = [value if isinstance(value, str) else str(class_names(np.asarray([value]))[0]) for value in values]
+    return np.array(names, dtype=str)
