@@ -7,10 +7,7 @@ from collections.abc import Iterator
 import torch
 
 import likewise as lw
-from likewise.distances.coupled_gru import CoupledGRU
-from likewise.distances.siamese_gru import SiameseGRU
 from likewise.dynamics.lyapunov import lyapunov
-from likewise.evaluation.candidates import Candidates
 
 NOISE = tuple(0.25 * level for level in range(9))  # deviations, of the paper's Figure 4
 NOISY_ITEMS = 400
@@ -32,7 +29,7 @@ def measure(
     siamese: a siamese GRU that was trained by itself; it may choose candidates too.
     """
     found: dict = {"noise": under_noise(distance, test), "largest_exponent": largest_exponent(distance)}
-    if isinstance(distance, CoupledGRU):
+    if isinstance(distance, lw.CoupledGRU):
         found["synchronization"] = synchronization(distance, test)
         if candidates:
             found["candidates"] = list(by_candidates(distance, siamese, train, test))
@@ -41,8 +38,8 @@ def measure(
 
 def largest_exponent(distance: lw.Distance) -> float | None:
     """The largest Lyapunov exponent of one side of a network of one layer, without input: chaotic if it is positive."""
-    siamese = SiameseGRU.of(distance) if isinstance(distance, CoupledGRU) else distance
-    if not isinstance(siamese, SiameseGRU) or len(siamese.layers) > 1:
+    siamese = lw.SiameseGRU.of(distance) if isinstance(distance, lw.CoupledGRU) else distance
+    if not isinstance(siamese, lw.SiameseGRU) or len(siamese.layers) > 1:
         return None
     layer, threads = copy.deepcopy(siamese.layers[0]).cpu().double(), torch.get_num_threads()
     torch.set_num_threads(1)  # matrices of 20 x 20: threads of many processes only wait for each other
@@ -53,7 +50,7 @@ def largest_exponent(distance: lw.Distance) -> float | None:
 
 
 @torch.no_grad()
-def synchronization(coupled: CoupledGRU, test: lw.Dataset) -> dict:
+def synchronization(coupled: lw.CoupledGRU, test: lw.Dataset) -> dict:
     """Mean error ||h_t - h'_t|| at each step, and mean coupling, of positive and negative pairs of test sequences."""
     device = next(coupled.parameters()).device
     labels = test.codes
@@ -88,18 +85,18 @@ def under_noise(distance: lw.Distance, test: lw.Dataset) -> dict:
 
 
 def by_candidates(
-    coupled: CoupledGRU, siamese: lw.Distance | None, train: lw.Dataset, test: lw.Dataset
+    coupled: lw.CoupledGRU, siamese: lw.Distance | None, train: lw.Dataset, test: lw.Dataset
 ) -> Iterator[dict]:
     """Scores and times when only a share of the references passes the coupled network.
 
     Candidates come from the siamese GRU, if there is one, and from the network's own twin: its weights without the
     coupling.
     """
-    choosers = {"twin": SiameseGRU.of(coupled)} | ({} if siamese is None else {"sgru": siamese})
+    choosers = {"twin": lw.SiameseGRU.of(coupled)} | ({} if siamese is None else {"sgru": siamese})
     for chooser, cheap in choosers.items():
         for share in SHARES:
             start = time.perf_counter()
-            scores = lw.evaluate(coupled, test, train, candidates=Candidates(cheap, share))
+            scores = lw.evaluate(coupled, test, train, candidates=lw.Candidates(cheap, share))
             yield {
                 "by": chooser,
                 "share": share,

@@ -1,7 +1,7 @@
 """Print the coupled GRU's tables from its lines, and draw its figures.
 
-    python -m papers.coupled_gru.report
-    python -m papers.coupled_gru.report --figures FOLDER
+python -m papers.coupled_gru.report
+python -m papers.coupled_gru.report --figures FOLDER
 """
 
 import statistics

@@ -21,12 +21,8 @@ from dataclasses import asdict, dataclass
 import torch
 
 import likewise as lw
-from likewise.distances.coupled_gru import CoupledGRU
-from likewise.distances.siamese_gru import SiameseGRU
-from likewise.data.samplers import Shuffled
 from likewise.regularizers.coupling_norm import coupling_norm
-from likewise.training.options import Optimization, falling
-from likewise.training.validation import Validation
+from likewise.training.options import falling
 from papers.common import Run, check_choice, device_name, emit, find_line, from_command_line, moved, thinned
 from papers.coupled_gru.data import FOLDS, READERS, fold_mask
 from papers.coupled_gru.measures import measure
@@ -120,7 +116,7 @@ def learn(distance: lw.Distance, settings: Settings, own: lw.Dataset, theirs: lw
     """Train a network in place; how it went."""
     step = thinning(len(theirs), len(own), settings.most_pairs)
     asked, among = theirs[::step], own[:: max(step, len(own) // settings.val_references)]
-    coupled, norms = isinstance(distance, CoupledGRU), []
+    coupled, norms = isinstance(distance, lw.CoupledGRU), []
 
     def validate(metric: lw.Metric) -> dict[str, float]:
         scores = lw.evaluate(metric, asked, among)
@@ -133,14 +129,17 @@ def learn(distance: lw.Distance, settings: Settings, own: lw.Dataset, theirs: lw
         distance,
         own,
         lw.losses.Structural(settings.margin, settings.temperature, global_weight=settings.global_weight),
-        val=Validation(validate, every=settings.val_every),
+        val=lw.training.Validation(validate, every=settings.val_every),
         epochs=settings.epochs,
         batch_size=settings.batch_size,
         lr=settings.lr,
-        optimizer=Optimization(
-            weight_decay=settings.weight_decay, clip=settings.clip, schedule=falling(settings.decay, steps), per_step=True
+        optimizer=lw.training.Optimization(
+            weight_decay=settings.weight_decay,
+            clip=settings.clip,
+            schedule=falling(settings.decay, steps),
+            per_step=True,
         ),
-        sampler=Shuffled(len(own), min(settings.batch_size, len(own)), drop_last=True, seed=seed),
+        sampler=lw.data.Shuffled(len(own), min(settings.batch_size, len(own)), drop_last=True, seed=seed),
         terms=[lambda step: settings.coupling_weight * coupling_norm(step.metric.distance)] if coupled else [],
         average=settings.average,
         seed=seed,
@@ -161,11 +160,11 @@ def learn(distance: lw.Distance, settings: Settings, own: lw.Dataset, theirs: lw
 def build(settings: Settings, channels: int) -> lw.Distance:
     """An untrained model. Both kinds start from the same GRU: the coupling's weights are drawn after it."""
     bias, state = MODELS[settings.model], torch.get_rng_state()
-    siamese = SiameseGRU(channels, settings.hidden)
+    siamese = lw.SiameseGRU(channels, settings.hidden)
     if bias is None:
         return siamese
     torch.set_rng_state(state)
-    coupled = CoupledGRU(channels, settings.hidden, coupling_bias=bias)
+    coupled = lw.CoupledGRU(channels, settings.hidden, coupling_bias=bias)
     with torch.no_grad():
         for layer, cell in zip(siamese.layers, coupled.cells, strict=True):
             for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):

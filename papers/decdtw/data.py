@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likewise.training.pairs import AlignedPairs
+from likewise.training import AlignedPairs
 from papers.common import load
 
 SPLITS = ("train", "val", "test")

@@ -8,8 +8,6 @@ from torch import Tensor, nn
 import likewise as lw
 from likewise.losses.pairs import Pairs
 from likewise.losses.triplet import Triplets
-from likewise.training.options import Optimization
-from likewise.training.validation import Validation
 from papers.decdtw.data_places import Places
 
 MARGIN = 0.1  # the paper's
@@ -81,11 +79,11 @@ def best_encoder(encoder: nn.Module, train: Places, val: Places, *, epochs: int,
         lw.Metric(encoder, lw.Euclidean()),
         torch.zeros(len(train.summer), 1, 1),  # the step looks the images up
         step=lambda step: triplet_loss(encoder, train, step.index, step.generator),
-        val=Validation(lambda _: recall(encoder, val), before=True),
+        val=lw.training.Validation(lambda _: recall(encoder, val), before=True),
         epochs=epochs,
         batch_size=FRAMES,
         lr=lr,
-        optimizer=Optimization(
+        optimizer=lw.training.Optimization(
             weight_decay=0.0, schedule=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
         ),
         average=0,

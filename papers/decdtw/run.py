@@ -33,10 +33,8 @@ import torch
 from torch import Tensor, nn
 
 import likewise as lw
-from likewise.training.options import Optimization
-from likewise.training.pairs import AlignedPairs
+from likewise.training import AlignedPairs
 from likewise.training.path_step import path_value, warp_of
-from likewise.training.validation import Validation
 from papers.common import Run, check_choice, device_name, emit, find_line, from_command_line
 from papers.decdtw.data import WIDTHS, held_out, read_slices
 
@@ -143,13 +141,13 @@ def learn(encoders: nn.Module, settings: Settings, seed: int, train: AlignedPair
         lw.Metric(encoders, lw.GDTW()),
         train,
         step=lambda step: LOSSES[settings.method](settings, encoders(step.batch)),
-        val=Validation(
+        val=lw.training.Validation(
             lambda _: validation(settings, encoders, val), patience=settings.patience, lowest=True, before=True
         ),
         epochs=settings.epochs,
         batch_size=settings.batch_size,
         lr=settings.lr,
-        optimizer=Optimization(weight_decay=0.0),
+        optimizer=lw.training.Optimization(weight_decay=0.0),
         average=0,
         seed=seed,
         verbose=False,
@@ -214,7 +212,7 @@ def errors(settings: Settings, encoders: nn.Module, pairs: AlignedPairs) -> tupl
         part = encoders(pairs[first : first + AT_ONCE])
         warp = warp_of(gdtw(settings), part) if settings.method in CONTINUOUS else dtw_warp(part)
         given = (warp(part.points), part.truth, part.points, part.lengths)
-        found.append(1000 * torch.stack([lw.time_error(*given), lw.time_deviation(*given)]).cpu())
+        found.append(1000 * torch.stack([lw.evaluation.time_error(*given), lw.evaluation.time_deviation(*given)]).cpu())
     error, deviation = torch.cat(found, 1)
     return error, deviation
 

@@ -24,9 +24,6 @@ import torch
 from torch import Tensor, nn
 
 import likewise as lw
-from likewise.training.options import Optimization
-from likewise.training.step import Step
-from likewise.training.validation import Validation
 from papers.common import Run, emit, from_command_line
 
 STEPS = 48  # frames of a signal
@@ -154,7 +151,7 @@ def learn(aligner: Aligner, settings: Settings, train: Pairs, val: Pairs, seed: 
     if not any(parameter.requires_grad for parameter in aligner.parameters()):
         return time_err(aligner, val)
 
-    def loss(step: Step) -> Tensor:
+    def loss(step: lw.training.Step) -> Tensor:
         part = train[step.index]
         return lw.losses.TimeError()(aligner(part)(part.times), part.truth, part.times)
 
@@ -162,11 +159,11 @@ def learn(aligner: Aligner, settings: Settings, train: Pairs, val: Pairs, seed: 
         lw.Metric(aligner, lw.GDTW()),
         train.x,
         step=loss,
-        val=Validation(lambda _: time_err(aligner, val), every_steps=10, lowest=True, before=True),
+        val=lw.training.Validation(lambda _: time_err(aligner, val), every_steps=10, lowest=True, before=True),
         epochs=-(-settings.steps * settings.batch_size // len(train.x)),
         batch_size=settings.batch_size,
         lr=settings.lr,
-        optimizer=Optimization(weight_decay=0.0),
+        optimizer=lw.training.Optimization(weight_decay=0.0),
         average=0,
         seed=seed,
         verbose=False,
@@ -177,7 +174,7 @@ def learn(aligner: Aligner, settings: Settings, train: Pairs, val: Pairs, seed: 
 @torch.no_grad()
 def time_err(aligner: Aligner, pairs: Pairs) -> float:
     """Mean TimeErr, in thousandths of a signal's duration."""
-    return 1000 * float(lw.time_error(aligner(pairs)(pairs.times), pairs.truth, pairs.times).mean())
+    return 1000 * float(lw.evaluation.time_error(aligner(pairs)(pairs.times), pairs.truth, pairs.times).mean())
 
 
 def draw(path: Path, aligner: Aligner, pairs: Pairs) -> None:

@@ -36,12 +36,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import likewise as lw
-from likewise.losses.soft_subsequence_dtw import SoftSubsequenceDTW
-from likewise.training.options import Optimization
-from likewise.training.pairs import AlignedPairs
+from likewise.training import AlignedPairs
 from likewise.training.path_step import path_value, warp_of
-from likewise.training.step import Step
-from likewise.training.validation import Validation
 from papers.common import Run, check_choice, device_name, emit, find_line, from_command_line
 from papers.decdtw.data_places import Places, draw_query, read_places
 from papers.decdtw.place_encoder import FRAMES, PlaceEncoder, best_encoder, encode, mirrored, recall, triplet_loss
@@ -135,9 +131,9 @@ def experiment(
         if run.plot is not None and settings.method == "decdtw" and seed == run.seeds[0]:
             draw(run.plot, (before, settings), (base, encoder), test)
     found = found_and_true(settings, encoder, test)
-    errors, rooted = lw.position_error(*found), lw.trajectory_error(*found)
+    errors, rooted = lw.evaluation.position_error(*found), lw.evaluation.trajectory_error(*found)
     return line | {
-        "below": {str(threshold): share for threshold, share in lw.share_below(errors, THRESHOLDS).items()},
+        "below": {str(threshold): share for threshold, share in lw.evaluation.share_below(errors, THRESHOLDS).items()},
         "max_error": float(errors.mean()),
         "max_error_median": float(errors.median()),
         "trajectory_error": float(rooted.mean()),
@@ -153,7 +149,7 @@ def learn(encoder: PlaceEncoder, settings: Settings, seed: int, train: Places, v
         lw.Metric(encoder, lw.GDTW()),
         torch.zeros(len(train), 1, 1),  # the step makes the pairs
         step=lambda step: tuning_loss(settings, encoder, train, step),
-        val=Validation(
+        val=lw.training.Validation(
             lambda _: validation(settings, encoder, val),
             every=1 / settings.checks,
             patience=settings.patience,
@@ -163,7 +159,7 @@ def learn(encoder: PlaceEncoder, settings: Settings, seed: int, train: Places, v
         epochs=settings.epochs,
         batch_size=settings.batch_size,
         lr=settings.lr,
-        optimizer=Optimization(weight_decay=0.0, clip=settings.clip),
+        optimizer=lw.training.Optimization(weight_decay=0.0, clip=settings.clip),
         average=settings.average,
         seed=seed,
         verbose=False,
@@ -178,7 +174,7 @@ def learn(encoder: PlaceEncoder, settings: Settings, seed: int, train: Places, v
     }
 
 
-def tuning_loss(settings: Settings, encoder: PlaceEncoder, train: Places, step: Step) -> Tensor:
+def tuning_loss(settings: Settings, encoder: PlaceEncoder, train: Places, step: lw.training.Step) -> Tensor:
     """The method's loss of new queries, and the triplet loss of other places, so that what it taught is not lost."""
     loss = LOSSES[settings.method](settings, features_of(encoder, train, step.index, step.generator))
     frames = torch.randperm(len(train.summer), generator=step.generator)[:FRAMES]
@@ -208,7 +204,7 @@ def aligned(reference: Tensor, query: Tensor, truth: Tensor, pace: float) -> Ali
 
 
 LOSSES = {
-    "otam": lambda settings, pairs: path_value(SoftSubsequenceDTW(settings.gamma), lw.DTW(), pairs),
+    "otam": lambda settings, pairs: path_value(lw.losses.SoftSubsequenceDTW(settings.gamma), lw.DTW(), pairs),
     "along_gt": lambda settings, pairs: path_value(lw.losses.AlongWarp(), lw.DTW(), pairs),
     "dilate": lambda settings, pairs: path_value(
         lw.losses.Dilate(0), lw.SoftDTW(settings.gamma, subsequence=True), pairs
@@ -234,7 +230,7 @@ def found_and_true(settings: Settings, encoder: PlaceEncoder, places: Places) ->
 
 def validation(settings: Settings, encoder: PlaceEncoder, val: Places) -> float:
     """Mean maximum error of the validation pairs, in frames."""
-    return float(lw.position_error(*found_and_true(settings, encoder, val)).mean())
+    return float(lw.evaluation.position_error(*found_and_true(settings, encoder, val)).mean())
 
 
 def best_reg(settings: Settings, encoder: PlaceEncoder, val: Places) -> float:
@@ -252,7 +248,7 @@ def draw(
     from likewise import viz
 
     found = [found_and_true(given, encoder, test) for given, encoder in zip(settings, encoders, strict=True)]
-    before, after = (lw.position_error(*each) for each in found)
+    before, after = (lw.evaluation.position_error(*each) for each in found)
     item = int((before - after).argmax())
     frames = torch.arange(test.queries.shape[1]).float()[None]
     truth = lw.Warp(frames, found[0][1][item : item + 1])

@@ -14,16 +14,15 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 import likewise as lw
-from likewise.distances.opw import OPW
-from likewise.training.rvsml import RVSML
+from likewise.sklearn import RVSML
 from papers.common import Run, check_choice, device_name, emit, from_command_line, moved, thinned
 from papers.coupled_gru.data import read_har_npz
 
 ALIGNERS: dict[str, Callable[[], lw.Distance]] = {
     "dtw": lw.DTW,
     "softdtw": lambda: lw.SoftDTW(gamma=0.1),
-    "opw": lambda: OPW(n_iter=20),  # as in the authors' code: far from converged
-    "opw_converged": OPW,
+    "opw": lambda: lw.OPW(n_iter=20),  # as in the authors' code: far from converged
+    "opw_converged": lw.OPW,
 }
 RIDGES = {"dtw": 0.1, "softdtw": 0.1, "opw": 0.01, "opw_converged": 0.01}  # the authors'
 

@@ -23,9 +23,6 @@ from functools import partial
 import torch
 
 import likewise as lw
-from likewise.models.jitter import Jitter
-from likewise.data.samplers import Shuffled
-from likewise.training.options import Checkpoints, Optimization
 from likewise.training.self_supervised import mean_squares
 from papers.common import Run, check_choice, device_name, emit, find_line, from_command_line, moved, thinned
 from papers.tap.data import READERS, held_out
@@ -96,7 +93,7 @@ def experiment(run: Run, settings: Settings, seed: int, train: lw.Dataset, test:
     predicts = isinstance(metric.distance, (lw.TAP, lw.TransformerTAP))
     augment = settings.augment or settings.self_supervised
     # As in the paper's code: the loss is a sum over the batch, the self-supervised part a mean, by the batch once more.
-    term = lw.SelfSupervised(1 if settings.self_supervised else 1 / settings.batch_size)
+    term = lw.training.SelfSupervised(1 if settings.self_supervised else 1 / settings.batch_size)
     losses = LOSSES_OF_SUMS if settings.distance in SUMS else LOSSES
     kept = run.kept(settings.data, settings.loss, settings.distance, f"seed {seed}")
     history = lw.fit(
@@ -107,15 +104,15 @@ def experiment(run: Run, settings: Settings, seed: int, train: lw.Dataset, test:
         epochs=settings.epochs,
         batch_size=settings.batch_size,
         lr=settings.lr,
-        optimizer=Optimization(
+        optimizer=lw.training.Optimization(
             weight_decay=settings.weight_decay,
             schedule=partial(half_cosine, epochs=settings.epochs) if settings.cosine else None,
         ),
-        sampler=Shuffled(len(train), min(settings.batch_size, len(train)), drop_last=True, seed=seed),
-        augment=lw.RandomBlurOrMerge() if augment else None,
+        sampler=lw.data.Shuffled(len(train), min(settings.batch_size, len(train)), drop_last=True, seed=seed),
+        augment=lw.data.RandomBlurOrMerge() if augment else None,
         terms=[term] if settings.augment and predicts and not settings.self_supervised else [],
         average=0,
-        checkpoints=None if kept is None else Checkpoints(kept, resume=True),
+        checkpoints=None if kept is None else lw.training.Checkpoints(kept, resume=True),
         seed=seed,
         verbose=False,
         precision=settings.precision,
@@ -149,7 +146,7 @@ def build(settings: Settings, channels: int) -> lw.Metric:
     encoder: torch.nn.Module = lw.FrameMLP(channels, dropout=settings.dropout)
     if any(settings.jitter):
         offset, scale, noise = settings.jitter
-        encoder = Jitter(encoder, offset=offset, scale=scale, noise=noise)
+        encoder = lw.models.Jitter(encoder, offset=offset, scale=scale, noise=noise)
     return lw.Metric(encoder, DISTANCES[settings.distance](channels))
 
 
@@ -176,7 +173,7 @@ def norm_ratio(metric: lw.Metric, x: lw.Batch, pairs: int = 500) -> float:
 @torch.no_grad()
 def alignment_error(metric: lw.Metric, x: lw.Batch, *, rounds: int = 5) -> float:
     """Mean squared difference of the attention and the plan of an augmentation, five for each sequence (Table 4)."""
-    augment, generator = lw.RandomBlurOrMerge(), torch.Generator().manual_seed(0)
+    augment, generator = lw.data.RandomBlurOrMerge(), torch.Generator().manual_seed(0)
     errors = []
     for start in range(0, len(x), 100):
         part = x[start : start + 100]

@@ -20,11 +20,7 @@ from dataclasses import dataclass
 import torch
 
 import likewise as lw
-from likewise.distances.emd import EMD
-from likewise.distances.opw import OPW
-from likewise.distances.sinkhorn import Sinkhorn
-from likewise.distances.tcot import TCOT
-from likewise.training.rvsml import RVSML
+from likewise.sklearn import RVSML
 from papers.common import Run, check_choice, device_name, emit, from_command_line, moved, thinned
 from papers.tap.data import READERS
 
@@ -32,17 +28,17 @@ UNTRAINED: dict[str, Callable[[], lw.Distance]] = {
     "dtw": lw.DTW,
     "ldtw": lambda: lw.DTW(normalize="lengths"),
     "ndtw": lambda: lw.DTW(normalize="steps"),
-    "ot": EMD,
-    "sinkhorn": Sinkhorn,
-    "tcot": lambda: TCOT(n_iter=100),
-    "opw": lambda: OPW(n_iter=20),
-    "opw_converged": OPW,
+    "ot": lw.EMD,
+    "sinkhorn": lw.Sinkhorn,
+    "tcot": lambda: lw.TCOT(n_iter=100),
+    "opw": lambda: lw.OPW(n_iter=20),
+    "opw_converged": lw.OPW,
     "softdtw": lw.SoftDTW,
     "tap": lw.TAP,
 }
 LEARNED: dict[str, Callable[[], RVSML]] = {
     "rvsml_dtw": lambda: RVSML(ridge=0.1),
-    "rvsml_opw": lambda: RVSML(OPW(n_iter=20), ridge=0.01),
+    "rvsml_opw": lambda: RVSML(lw.OPW(n_iter=20), ridge=0.01),
 }
 EVERY = (*UNTRAINED, *LEARNED)
 

@@ -9,7 +9,7 @@ classes, and tested on 10,000 episodes of yet others, the same for every method:
 is of another subject than its support. All distances between the test items are computed once, in both directions.
 
 The paper trains a ResNet-50 on video by SGD, one episode a step, with 64 channels in TAP and one network for each
-number of shots; here a linear map is trained by AdamW, several episodes at once, with TAP's 30 channels and --train-shots.
+number of shots; here a linear map is trained by AdamW, several episodes at once, with TAP's 30 channels.
 """
 
 import statistics
@@ -22,24 +22,16 @@ import torch
 from torch import nn
 
 import likewise as lw
-from likewise.data.episodes import Episodes
-from likewise.distances.mean_frames import MeanFrames
-from likewise.distances.otam import OTAM
-from likewise.evaluation.few_shot import few_shot_accuracy
-from likewise.models.self_attention import SelfAttention
-from likewise.training.few_shot import EpisodeLoss, EpisodeValidation
-from likewise.training.options import Checkpoints, Optimization
-from likewise.training.validation import Validation
 from papers.common import Run, check_choice, device_name, emit, from_command_line, moved
 from papers.tap.data_few_shot import READERS, SkeletonChange, Split, read
 
 DISTANCES: dict[str, Callable[[int, int], lw.Distance]] = {  # of the channels of a frame, and the width of TAP
     "tap": lambda channels, width: lw.TAP(width),
     "satap": lambda channels, width: lw.TAP(width),
-    "otam": lambda channels, width: OTAM(gamma=0.1),
+    "otam": lambda channels, width: lw.OTAM(gamma=0.1),
     "softdtw": lambda channels, width: lw.SoftDTW(gamma=0.1),
     "dtw": lambda channels, width: lw.DTW(),
-    "mean": lambda channels, width: MeanFrames(),  # with prototypes
+    "mean": lambda channels, width: lw.MeanFrames(),  # with prototypes
 }
 OFFSET = 2.0  # of the frames before SA-TAP's layer normalisation
 
@@ -74,7 +66,7 @@ def main(run: Run, settings: Settings) -> None:
     split = read(settings.data, run.data_dir, settings.frames)
     test = split.test
     episodes = {
-        (ways, shots): Episodes(test.codes, ways, shots, 1, groups=test.groups, seed=1).take(settings.tests)
+        (ways, shots): lw.Episodes(test.codes, ways, shots, 1, groups=test.groups, seed=1).take(settings.tests)
         for ways in settings.ways
         for shots in settings.shots
     }
@@ -90,7 +82,7 @@ def main(run: Run, settings: Settings) -> None:
             D = metric.distance.matrix(metric.embed(test.items.to(run.device))).cpu()
         seconds, judged = time.perf_counter() - trained, validation.few_shot(metric).accuracy
         for (ways, shots), drawn in episodes.items():
-            score = few_shot_accuracy(D, *drawn, prototypes=settings.method == "mean")
+            score = lw.few_shot_accuracy(D, *drawn, prototypes=settings.method == "mean")
             line = {
                 "recipe": "few_shot", **asdict(settings), "ways": ways, "shots": shots, "seed": seed,
                 "accuracy": score.accuracy, "interval": score.interval, "validation_accuracy": judged, **learned,
@@ -101,21 +93,21 @@ def main(run: Run, settings: Settings) -> None:
 
 
 def learn(
-    run: Run, settings: Settings, seed: int, metric: lw.Metric, split: Split, validation: EpisodeValidation
+    run: Run, settings: Settings, seed: int, metric: lw.Metric, split: Split, validation: lw.training.EpisodeValidation
 ) -> dict[str, Any]:
     """Train a metric in place; what is worth keeping of its history."""
     data = split.train
     steps = min(50, settings.steps)  # an epoch
     epochs = max(1, settings.steps // steps)
-    episodes = Episodes(
+    episodes = lw.Episodes(
         data.codes, min(5, len(data.classes)), settings.train_shots, settings.queries,
         per_batch=settings.episodes_a_step, batches=steps, groups=data.groups, seed=seed,
     )  # fmt: skip
     data = moved(data, run.device)
     scale = starting_scale(metric, data.items, seed)
-    loss = EpisodeLoss(episodes, scale=scale, learn_scale=True, prototypes=settings.method == "mean")
+    loss = lw.training.EpisodeLoss(episodes, scale=scale, learn_scale=True, prototypes=settings.method == "mean")
     rates = {"rest": settings.lr}
-    if isinstance(metric.encoder, SelfAttention):
+    if isinstance(metric.encoder, lw.SelfAttention):
         rates |= {f"encoder.{part}": settings.attention_lr for part in ("queries", "keys", "values")}
     kept = run.kept(settings.data, settings.method, f"{settings.train_shots}-shot", f"seed {seed}")
     history = lw.fit(
@@ -123,10 +115,10 @@ def learn(
         data,
         sampler=episodes,
         step=loss,
-        val=Validation(validation, every=max(1, epochs // 8)),
+        val=lw.training.Validation(validation, every=max(1, epochs // 8)),
         epochs=epochs,
         lr=rates,
-        optimizer=Optimization(
+        optimizer=lw.training.Optimization(
             torch.optim.AdamW,
             weight_decay=settings.weight_decay,
             clip=5.0,
@@ -134,7 +126,7 @@ def learn(
         ),
         augment=SkeletonChange() if settings.augment else None,
         average=0,
-        checkpoints=None if kept is None else Checkpoints(kept, resume=True),
+        checkpoints=None if kept is None else lw.training.Checkpoints(kept, resume=True),
         seed=seed,
         verbose=False,
     )
@@ -147,12 +139,14 @@ def learn(
     }
 
 
-def validate_by(settings: Settings, data: lw.Dataset, device: str) -> EpisodeValidation:
+def validate_by(settings: Settings, data: lw.Dataset, device: str) -> lw.training.EpisodeValidation:
     """Episodes of the validation classes, with as many ways as there are, 5 at most."""
     ways = min(5, len(data.classes))
-    episodes = Episodes(data.codes, ways, settings.train_shots, 1, groups=data.groups, seed=2)
+    episodes = lw.Episodes(data.codes, ways, settings.train_shots, 1, groups=data.groups, seed=2)
     prototypes = settings.method == "mean"
-    return EpisodeValidation(moved(data, device), episodes, count=settings.validations, prototypes=prototypes)
+    return lw.training.EpisodeValidation(
+        moved(data, device), episodes, count=settings.validations, prototypes=prototypes
+    )
 
 
 @torch.no_grad()
@@ -174,7 +168,7 @@ def build(settings: Settings, channels: int) -> lw.Metric:
     if not settings.trained:
         return lw.Metric(None, distance)
     if settings.method == "satap":
-        return lw.Metric(SelfAttention(channels, encoder=linear(channels, OFFSET)), distance)
+        return lw.Metric(lw.SelfAttention(channels, encoder=linear(channels, OFFSET)), distance)
     return lw.Metric(linear(channels), distance)
 
 

@@ -8,8 +8,6 @@ import torch
 from torch import Tensor, nn
 
 import likewise as lw
-from likewise.models.backbones import EfficientNetLite
-from likewise.models.random_crop import RandomCrop
 from likewise.regularizers import (
     EnergyConfusion,
     JointMeanDiscrepancy,
@@ -24,7 +22,7 @@ LOSSES = ("triplet", "angular", "proxy_nca", "am_softmax")
 WEIGHTS = {"gdfl": 0.0, "soft_adv": 0.5, "adapt_adv": 0.5, "energy": 0.1, "jrd": 1.0, "mrd": 1.0, "jmmd": 0.1}
 BY_STRENGTH, BY_ALPHA = {"soft_adv", "adapt_adv", "energy"}, {"jrd", "mrd", "jmmd"}
 ENCODERS: dict[str, Callable[[int], Any]] = {
-    "lite0": lambda channels: EfficientNetLite(0),
+    "lite0": lambda channels: lw.EfficientNetLite(0),
     "small": lambda channels: lw.SmallCNN(channels, out=128, normalize=False),
     "tcn": lambda channels: InParts(lw.TCN(channels, hidden=64, layers=3)),
 }
@@ -96,18 +94,18 @@ def make_encoder(settings: Settings, train: lw.Dataset) -> lw.Embedder:
     else:
         features = ENCODERS[name](channels)
     if name in PRETRAINED:
-        lw.freeze_batch_norm(features)
+        lw.models.freeze_batch_norm(features)
         features.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # half the GPU's time a step
     if "gdfl" in settings.added:
-        attention = lw.Additive(HIDDEN if name in FOR_SEQUENCES else None)
+        attention = lw.models.Additive(HIDDEN if name in FOR_SEQUENCES else None)
         features = lw.AttendedFeatures(features, layers, attention, with_last=name in FOR_SEQUENCES)
     seen: nn.Module
     if settings.data in SKELETONS:
         seen = TurnedSkeletons(features)
     elif name in FOR_SEQUENCES:
-        seen = lw.Jitter(features, **JITTER)
+        seen = lw.models.Jitter(features, **JITTER)
     else:
-        seen = RandomCrop(features, settings.crop, area=(settings.area, 1.0), flip=settings.flip)
+        seen = lw.models.RandomCrop(features, settings.crop, area=(settings.area, 1.0), flip=settings.flip)
     return lw.Embedder(seen, settings.embedding, channels=features.out)
 
 
@@ -124,7 +122,7 @@ def make_loss(settings: Settings, classes: int) -> Any:
             return lw.losses.AMSoftmax(classes, settings.embedding)
 
 
-def make_sampler(settings: Settings, codes: Tensor, seed: int) -> lw.BatchSampler | None:
+def make_sampler(settings: Settings, codes: Tensor, seed: int) -> lw.data.BatchSampler | None:
     """Batches with pairs of a class, for losses that need them: 4 of a class for triplets, 2 for angular."""
     wanted = {"triplet": 4, "angular": 2}.get(settings.loss)
     if wanted is None:
@@ -135,7 +133,7 @@ def make_sampler(settings: Settings, codes: Tensor, seed: int) -> lw.BatchSample
     return lw.MPerClass(codes, each * together, each, batches=max(1, len(codes) // (each * together)), seed=seed)
 
 
-def make_terms(settings: Settings, loss: Any) -> tuple[list[Any], lw.ClassAdversary | None]:
+def make_terms(settings: Settings, loss: Any) -> tuple[list[Any], lw.training.ClassAdversary | None]:
     """Terms of ``fit``, and which of them is the adversary."""
     added = settings.added
     layers: Sequence[Any] = ["backbone", None, *_class_scores(loss)]
@@ -146,16 +144,16 @@ def make_terms(settings: Settings, loss: Any) -> tuple[list[Any], lw.ClassAdvers
         "jmmd": (JointMeanDiscrepancy(), layers),
     }
     terms: list[Any] = [
-        lw.Regularizer(function, settings.weight(name), of=of)
+        lw.training.Regularizer(function, settings.weight(name), of=of)
         for name, (function, of) in functions.items()
         if name in added
     ]
-    adversary: lw.ClassAdversary | None = None
+    adversary: lw.training.ClassAdversary | None = None
     if "soft_adv" in added:
-        adversary = lw.SoftAdversary(settings.weight("soft_adv"))
+        adversary = lw.training.SoftAdversary(settings.weight("soft_adv"))
     elif "adapt_adv" in added:
         ceiling = settings.factor * settings.ceiling
-        adversary = lw.AdaptiveAdversary(settings.weight("adapt_adv"), ceiling=ceiling)
+        adversary = lw.training.AdaptiveAdversary(settings.weight("adapt_adv"), ceiling=ceiling)
     return terms if adversary is None else [*terms, adversary], adversary
 
 
@@ -198,7 +196,7 @@ def scores_of(vectors: Tensor, data: lw.Dataset, *, starts: int = 10) -> dict[st
         own = (groups[:, None] == groups).to(D.device)
         found = lw.evaluate_matrix(torch.where(own, D + D.max() + 1, D), data.codes, ks=ks)
     return {
-        "nmi": lw.clustering_agreement(vectors, data.codes, starts=starts),
+        "nmi": lw.evaluation.clustering_agreement(vectors, data.codes, starts=starts),
         "recall": {str(k): found.recall[k] for k in ks},
         "knn": found.vote,
         "map_at_r": found.map_at_r,

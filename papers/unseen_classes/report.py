@@ -1,8 +1,8 @@
 """Print the tables of unseen classes from their lines, and draw their figures.
 
-    python -m papers.unseen_classes.report
-    python -m papers.unseen_classes.report --full          # also NMI, Recall@2, 4, 8, k-NN and MAP@R of every row
-    python -m papers.unseen_classes.report --figures FOLDER
+python -m papers.unseen_classes.report
+python -m papers.unseen_classes.report --full          # also NMI, Recall@2, 4, 8, k-NN and MAP@R of every row
+python -m papers.unseen_classes.report --figures FOLDER
 """
 
 import statistics
@@ -89,11 +89,8 @@ def rates_table() -> str:
     for rate in rates:
         row = [f"{rate:g}"]
         for loss in LOSSES:
-            same = [
-                line
-                for line in lines
-                if (line["loss"], line.get("add"), line["validate"], line.get("lr_backbone")) == (loss, "none", True, rate)
-            ]
+            wanted = {"loss": loss, "add": "none", "validate": True, "lr_backbone": rate}
+            same = [line for line in lines if all(line.get(name) == value for name, value in wanted.items())]
             row.append(f"{100 * best_epoch(same).recall:.1f}")
         rows.append(row)
     return table(["learning rate of the backbone, held-out classes", *LOSSES.values()], bold(rows))

@@ -24,14 +24,12 @@ are in --out are not run again. On a GPU, NVIDIA's MPS lets several rows share t
 
 import statistics
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 
 import likewise as lw
-from likewise.training.options import Checkpoints, Optimization
-from likewise.training.validation import Validation
 from papers.common import Run, check_choice, device_name, emit, find_line, from_command_line, moved, rounded
 from papers.unseen_classes.data import SEQUENCES, SKELETONS, folds, read, thinned
 from papers.unseen_classes.parts import (
@@ -141,18 +139,18 @@ def learn(
         metric,
         train,
         loss,
-        val=None if fold is None else Validation(note),
+        val=None if fold is None else lw.training.Validation(note),
         epochs=settings.epochs,
         batch_size=settings.batch_size,
         lr=make_rates(settings, loss, terms, adversary),
-        optimizer=Optimization(
+        optimizer=lw.training.Optimization(
             weight_decay=settings.weight_decay,
             schedule=lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, settings.decay),
         ),
         sampler=make_sampler(settings, train.codes, seed),
         terms=terms,
         average=0,
-        checkpoints=None if kept is None else Checkpoints(kept, resume=True),
+        checkpoints=None if kept is None else lw.training.Checkpoints(kept, resume=True),
         seed=seed,
         verbose=False,
         precision=settings.precision,
