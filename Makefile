@@ -1,27 +1,36 @@
-# Everything runs in .venv, which `make setup` fills: torch first, by its pin, since that is the CPU build.
+# Everything runs in .venv. It is filled in two steps: what likewise needs to run (`make demo`), and what developing it
+# needs (`make test` and the rest). torch comes first, by its pin, since that is the CPU build.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# Wheels for Python 3.12 and later are built by one of those: one abi3 wheel serves them all.
+ABI3_PYTHON ?= $(shell for p in python3.12 python3.13 python3.14 $(HOME)/.pyenv/versions/3.1[234]*/bin/python; do \
+	$$p -c '' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+RUNTIME := $(VENV)/.runtime
+DEVELOPMENT := $(VENV)/.development
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(shell find src -name '*.cpp' -o -name '*.h')
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 # Tests that read real data find it here; without it they are skipped.
 export LIKEWISE_DATA ?= $(wildcard $(abspath ../shared/data))
 
-.PHONY: setup demo test check format bench clean
+.PHONY: setup demo test check format docs wheel bench clean
 
-setup: $(STAMP)
+setup: $(DEVELOPMENT)
 
-$(STAMP): $(SOURCES)
+$(RUNTIME): $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) torch
 	$(PIP) scikit-build-core nanobind cmake ninja
+	$(PIP) --no-build-isolation --editable .
+	touch $@
+
+$(DEVELOPMENT): $(RUNTIME)
 	$(PIP) --no-build-isolation --editable '.[dev]'
 	touch $@
 
-demo: setup  ## the main job on real data
-	$(BIN)/python -m likewise.recipes.demo
+demo: $(RUNTIME)  ## the main job on real data
+	$(BIN)/likewise demo
 
 test: setup  ## all tests, doctests included
 	$(BIN)/python -m pytest $(ARGS)
@@ -35,6 +44,16 @@ format: setup
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+docs: setup  ## the documentation, in docs/_build/html; a warning is an error
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky docs docs/_build/html
+
+wheel: setup  ## audited wheels in dist: one for $(PYTHON), and one for 3.12 and later where $(ABI3_PYTHON) is found
+	rm -rf build/wheels dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheels .
+	$(if $(ABI3_PYTHON),PIP_CONSTRAINT=constraints.txt $(ABI3_PYTHON) -m pip wheel --quiet --no-deps --wheel-dir build/wheels .)
+	for wheel in build/wheels/*.whl; do PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist $$wheel; done
+	$(if $(ABI3_PYTHON),$(BIN)/abi3audit --strict --summary dist/*abi3*.whl)
+
 bench: setup  ## against peers, in the same run; rows go to benchmarks/results
 	$(BIN)/python benchmarks/dtw.py
 	$(BIN)/python benchmarks/soft_dtw.py
@@ -45,4 +64,4 @@ bench: setup  ## against peers, in the same run; rows go to benchmarks/results
 	$(BIN)/python benchmarks/unseen_classes.py
 
 clean:
-	rm -rf $(VENV) build
+	rm -rf $(VENV) build dist docs/_build docs/gallery docs/reference/generated

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from likewise import SoftDTW
 from likewise.ops.dtw import dtw, dtw_matrix, dtw_path
-from likewise.ops.gpu import common, tape
+from likewise.ops.launch import launcher, tape
 from likewise.ops.rules import Rules
 from likewise.ops.soft_dtw import gpu as gpu_soft_dtw
 from likewise.ops.soft_dtw import soft_dtw, soft_dtw_matrix
@@ -223,7 +223,7 @@ def varying(steps: int = 50, batch: int = 64, channels: int = 9) -> None:
         errors[f"value {n} x {m}"] = error(found, soft_dtw(x.double(), y.double()))
 
     def measure() -> dict[str, float]:
-        common._ready.clear(), common._compiled.clear(), tape._tapes.clear()  # Triton's own files stay
+        launcher._ready.clear(), launcher._compiled.clear(), tape._tapes.clear()  # Triton's own files stay
         times = []
         for n, m in lengths * 2:
             x = torch.randn(batch, n, channels, device=DEVICE, requires_grad=True)
@@ -234,7 +234,7 @@ def varying(steps: int = 50, batch: int = 64, channels: int = 9) -> None:
             torch.cuda.synchronize()
             times.append(time.perf_counter() - begin)
         return {
-            "kernels": len({id(kernel) for kernel in common._compiled.values()}),
+            "kernels": len({id(kernel) for kernel in launcher._compiled.values()}),
             "first_seconds": sum(times[:steps]),
             "slowest_ms": max(times[:steps]) * 1e3,
             "again_seconds": sum(times[steps:]),

@@ -131,9 +131,9 @@ def labelled(op: str, name: str, value: Any, *, need_labels: bool = True) -> tup
 
 
 def items_of(value: Any) -> Any:
-    """The items of a Dataset or an ImageSet; anything else is its own items."""
+    """The items of a Dataset or an ImageSet; anything else is its own items, a FileSet too."""
     items = getattr(value, "items", None) if hasattr(value, "labels") else None
-    return value if items is None or callable(items) else items
+    return value if items is None or callable(items) or getattr(items, "lazy", False) else items
 
 
 def has_labels(value: object) -> bool:
@@ -144,6 +144,35 @@ def has_labels(value: object) -> bool:
 def is_map_style(value: object) -> bool:
     """Whether items must be fetched one by one: value[i] is (item, label), and there is no tensor of all items."""
     return has_labels(value) and items_of(value) is value
+
+
+def rows_of(items: Any, part: slice) -> Any:
+    """Some of the items, one after another; of a map-style dataset, as one that is shorter."""
+    return _Rows(items, range(len(items))[part]) if is_map_style(items) else items[part]
+
+
+def same_items(x: Any, y: Any) -> bool:
+    """Whether these are the very same items: one object, or the same stretch of memory."""
+    if x is y:
+        return True
+    values = [getattr(items, "values", items) for items in (x, y)]
+    if not all(isinstance(part, Tensor) for part in values):
+        return False
+    a, b = values
+    return a.numel() > 0 and a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride()
+
+
+class _Rows:
+    """A stretch of a map-style dataset."""
+
+    def __init__(self, dataset: Any, places: range) -> None:
+        self.dataset, self.places, self.labels = dataset, places, None
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.dataset[self.places[index]]
 
 
 def _array(op: str, name: str, labels: Any) -> np.ndarray:

@@ -346,7 +346,7 @@ def datasets(draw) -> Dataset:
     kind = draw(st.sampled_from(["none", "classes", "labels", "targets"]))
     if kind == "classes":
         classes = tuple(draw(st.lists(names, min_size=1, max_size=4, unique=True)))
-        labels = np.array(classes)[vector(st.integers(0, len(classes) - 1), torch.int64)]
+        labels = np.array(classes)[vector(st.integers(0, len(classes) - 1), torch.int64).numpy()]
     elif kind == "labels":
         labels = vector(st.integers(0, 2**63 - 1), torch.int64)
     elif kind == "targets":

@@ -36,6 +36,24 @@ def test_wilcoxon_is_scipys(seed):
     assert paired_test(a, b).wilcoxon == pytest.approx(stats.wilcoxon(a, b, method="exact").pvalue)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_wilcoxon_with_ties_and_zeros_by_plain_enumeration(seed):
+    random = np.random.default_rng(seed)
+    a, b = random.integers(0, 5, 9) / 10, random.integers(0, 5, 9) / 10
+    d = np.round(a - b, 6)
+    d = d[d != 0]
+    ranks = stats.rankdata(abs(d))
+    observed = abs((ranks * np.sign(d)).sum())
+    sums = [abs((ranks * signs).sum()) for signs in itertools.product((1, -1), repeat=len(d))]
+    assert paired_test(a, b).wilcoxon == pytest.approx(np.mean(np.array(sums) >= observed))
+
+
+def test_the_scale_of_the_scores_does_not_matter():
+    a, b = pairs(9)
+    small, large = paired_test(a, b), paired_test(a * 1e9, b * 1e9)
+    assert (small.permutation, small.wilcoxon) == (large.permutation, large.wilcoxon)
+
+
 def test_many_pairs_are_sampled(monkeypatch):
     monkeypatch.setattr(significance, "DRAWS", 1 << 15)
     a, b = pairs(25)

@@ -67,7 +67,7 @@ def test_time_error_is_the_integral():
         errors = np.interp(at, times[b, :length], (found - true)[b, :length])
         expected.append(np.abs(errors).mean())
     assert losses.TimeError()(found, true, times, lengths).item() == pytest.approx(np.mean(expected), rel=1e-4)
-    evaluated = lw.time_error(found, true, times, lengths)
+    evaluated = lw.evaluation.time_error(found, true, times, lengths)
     torch.testing.assert_close(losses.TimeError()(found, true, times, lengths), evaluated.mean())
     torch.testing.assert_close(losses.TimeError(reduction="sum")(found, true, times, lengths), evaluated.sum())
 

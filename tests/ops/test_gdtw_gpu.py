@@ -14,7 +14,9 @@ from likewise.testing import assert_close
 from tests.ops.test_gdtw import FAMILIES, arguments, assert_feasible, batch_of, pair_of, random_pair, spread
 
 gpu = pytest.importorskip("likewise.ops.gdtw.gpu", reason="needs Triton")
-common, driver, tape = (pytest.importorskip(f"likewise.ops.gpu.{name}") for name in ("common", "driver", "tape"))
+driver, launcher, switch, tape = (
+    pytest.importorskip(f"likewise.ops.launch.{name}") for name in ("driver", "launcher", "switch", "tape")
+)
 
 SMALL = {"n": 6, "m": 4}
 
@@ -368,12 +370,13 @@ def test_a_call_like_one_before_only_repeats_its_launches(monkeypatch):
     from tests.ops.test_launch import STREAM, FakeKernel, launch_kernel
 
     launches = []
-    for module, name in ((common, "_ready"), (common, "_compiled"), (tape, "_tapes")):
+    for module, name in ((launcher, "_ready"), (launcher, "_compiled"), (tape, "_tapes")):
         monkeypatch.setattr(module, name, {})
     address = ctypes.cast(launch_kernel, ctypes.c_void_p).value
     monkeypatch.setattr(driver, "functions", lambda: (address, 0))
     monkeypatch.setattr(driver, "current_stream", lambda device: STREAM)
-    monkeypatch.setattr(gpu, "launch", lambda *of, **named: launches.append(of[0]) or common.launch(*of, **named))
+    monkeypatch.setattr(switch._switch, "on", True)  # whatever is installed
+    monkeypatch.setattr(gpu, "launch", lambda *of, **named: launches.append(of[0]) or launcher.launch(*of, **named))
     for name in KERNELS:
         kernel = getattr(gpu, name)
         monkeypatch.setattr(gpu, name, FakeKernel(kernel, kernel.arg_names))
@@ -387,8 +390,8 @@ def test_a_call_like_one_before_only_repeats_its_launches(monkeypatch):
         assert len(launches) == 12 + 4, "the first call launches, the next repeats it"
         assert len(tape._tapes) == 2
     # Of one tensor for both times there is another tape. (The stand-in knows the sizes of one call.)
-    common._compiled.clear()
-    common._ready.clear()
+    launcher._compiled.clear()
+    launcher._ready.clear()
     operator = (x, x, None, None, times_x, times_x, *operator[6:])
     assert gpu.solve(*operator)[0].item() < 1e-20
     assert len(tape._tapes) == 3

@@ -12,14 +12,17 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import likewise.ops.soft_dtw as cpu_soft_dtw
 from likewise import _native
 from likewise.ops import dispatch
+from likewise.ops.launch import quick
 from likewise.ops.rules import Rules
 from likewise.testing import assert_close
 
 pytest.importorskip("triton")
 import triton
 
-from likewise.ops.gpu import common, costs, diagonals, driver, gradients, inputs, tape
+from likewise.ops.engine import costs, diagonals, inputs
+from likewise.ops.launch import driver, launcher, tape
 from likewise.ops.soft_dtw import gpu as soft_dtw
+from likewise.ops.soft_dtw.gpu import gradients
 
 ON_GPU = torch.cuda.is_available() and os.environ["TRITON_INTERPRET"] == "0"
 pytestmark = [
@@ -114,18 +117,20 @@ def at(address, dtype, size):
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
-    for module, name in ((common, "_ready"), (common, "_compiled"), (tape, "_tapes")):
+    for module, name in ((launcher, "_ready"), (launcher, "_compiled"), (tape, "_tapes")):
         monkeypatch.setattr(module, name, {})
     address = ctypes.cast(launch_kernel, ctypes.c_void_p).value
     monkeypatch.setattr(driver, "functions", lambda: (address, 0))
     monkeypatch.setattr(driver, "current_stream", lambda device: STREAM)
+    with quick(True):  # whatever is installed
+        yield
 
 
 def test_lengths_that_change_do_not_compile_anew():
     kernel = FakeKernel(None, ["x", "steps", "columns", "BLOCK"], do_not_specialize=["columns"])
     x, lengths = torch.zeros(4), [*range(1, 200), 16, 1, 17]
     for steps in lengths:
-        common.launch(kernel, (3, 2), (x,), (steps, steps), 4, BLOCK=32)
+        launcher.launch(kernel, (3, 2), (x,), (steps, steps), 4, BLOCK=32)
     assert [numbers for numbers, *_ in kernel.compiled_for] == [1, 2, 16]  # one, any, a multiple of 16
     assert [numbers for _, numbers, _ in kernel.calls] == [(steps, steps) for steps in lengths]
     assert {(grid, constants) for grid, _, constants in kernel.calls} == {((3, 2, 1), (32,))}
@@ -138,15 +143,15 @@ def test_a_call_like_one_before_goes_to_the_driver(monkeypatch):
     monkeypatch.setattr(FakeCompiled, "launched", lambda self, *a: by_driver.append(1) or launched(self, *a))
     same = torch.zeros(4)
     for x, y in ((same, same), (torch.zeros(4), torch.zeros(4)), (torch.zeros(4), same)):  # one tensor twice at first
-        common.launch(kernel, (3,), (x, y), (5,), 4, BLOCK=32)
+        launcher.launch(kernel, (3,), (x, y), (5,), 4, BLOCK=32)
     assert (len(kernel.calls), len(by_driver)) == (3, 2)
     assert set(kernel.calls) == {((3, 1, 1), (5,), (32,))}
     monkeypatch.setattr(driver, "current_stream", lambda device: REFUSED)  # no context in this thread: Triton's turn
-    common.launch(kernel, (3,), (same, same), (5,), 4, BLOCK=32)
+    launcher.launch(kernel, (3,), (same, same), (5,), 4, BLOCK=32)
     assert (len(kernel.calls), len(by_driver)) == (4, 2)
     monkeypatch.setattr(driver, "functions", lambda: None)  # another maker's GPU
     for _ in range(2):
-        common.launch(kernel, (4,), (same, same), (5,), 4, BLOCK=32)
+        launcher.launch(kernel, (4,), (same, same), (5,), 4, BLOCK=32)
     assert (len(kernel.calls), len(by_driver)) == (6, 2)
 
 
@@ -163,7 +168,7 @@ def test_what_triton_tells_apart_is_compiled_apart(other):
     kernel = FakeKernel(None, ["x", "steps", "BLOCK"])
     for change in ({}, other, {}, other):
         call = {"tensors": (torch.zeros(4),), "numbers": (5,), "num_warps": 4, "constants": {"BLOCK": 32}} | change
-        common.launch(kernel, (1,), call["tensors"], call["numbers"], call["num_warps"], **call["constants"])
+        launcher.launch(kernel, (1,), call["tensors"], call["numbers"], call["num_warps"], **call["constants"])
     assert len(kernel.compiled_for) == 2
     assert len(kernel.calls) == 4
 
@@ -177,7 +182,7 @@ def test_kinds_are_those_of_the_installed_triton():
     edges = [0, 1, 2, 15, 16, -16, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63 - 1, 2**63, 2**64 - 1]
     for specialized in (True, False):
         known = [native_specialize_impl(CUDABackend, number, False, specialized, True) for number in edges]
-        kinds = [common._kind(number, specialized) for number in edges]
+        kinds = [launcher._kind(number, specialized) for number in edges]
         for a, first in zip(kinds, known, strict=True):
             for b, second in zip(kinds, known, strict=True):
                 assert a != b or first == second, "one kernel for what Triton compiles twice"
@@ -186,7 +191,7 @@ def test_kinds_are_those_of_the_installed_triton():
 def test_tensors_off_16_bytes_go_through_triton():
     kernel, ran = FakeKernel(None, ["x", "steps"]), []
     FakeKernel.__getitem__ = lambda self, grid: lambda *a, **options: ran.append((grid, a[1:], options))
-    common.launch(kernel, (1,), (torch.zeros(8)[1:],), (5,), 4)
+    launcher.launch(kernel, (1,), (torch.zeros(8)[1:],), (5,), 4)
     del FakeKernel.__getitem__
     assert ran == [((1,), (5,), {"num_warps": 4, "num_stages": 1})]
     assert not kernel.compiled_for
@@ -216,7 +221,7 @@ def test_a_call_like_one_before_only_repeats_its_launches(channels, rows, root, 
 
     def launch(*arguments, **constants):
         launches.append(arguments[0])
-        common.launch(*arguments, **constants)
+        launcher.launch(*arguments, **constants)
 
     for module in (inputs, costs, diagonals, soft_dtw, gradients):
         monkeypatch.setattr(module, "launch", launch)
@@ -241,8 +246,8 @@ def test_lengths_that_are_all_steps_are_none_and_others_are_not_repeated(by_addr
         soft_dtw.value_with_grad(x, y, *lengths, *rest)
     assert len(tape._tapes) == 1
     arguments = (x, y, some, whole, *rest)
-    common._compiled.clear()  # the stand-in knows the sizes of one call
-    common._ready.clear()
+    launcher._compiled.clear()  # the stand-in knows the sizes of one call
+    launcher._ready.clear()
     found, expected = soft_dtw.value_with_grad(*arguments), cpu_soft_dtw._soft_dtw_with_grad(*arguments)
     assert_close(found[0], expected[0], 1e-5, "value")
     assert len(tape._tapes) == 1
@@ -272,8 +277,8 @@ def test_weights_reach_both_gradients(by_address):
     for _ in range(3):  # the first launches, the others repeat it
         x, y, weights = torch.randn(3, 5, 2), torch.randn(3, 4, 2), torch.randn(6)[::2]
         for w in (weights, torch.tensor(2.0).expand(3), torch.randn(3)):
-            common._compiled.clear()  # the stand-in knows the sizes of one call
-            common._ready.clear()
+            launcher._compiled.clear()  # the stand-in knows the sizes of one call
+            launcher._ready.clear()
             found = gradients.weighted(x, y, w)
             assert torch.equal(found[0], w[:, None, None] * x)
             assert torch.equal(found[1], w[:, None, None] * y)

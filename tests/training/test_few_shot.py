@@ -128,7 +128,7 @@ def test_validation_draws_from_one_matrix():
     accuracy, precision = EpisodeValidation((x, y), sampler, count=50)(m).values()
     D = m.matrix(x).detach()
     assert accuracy == few_shot_accuracy(D, *sampler.take(50)).accuracy
-    assert precision == pytest.approx(lw.mean_average_precision(D, y))
+    assert precision == pytest.approx(lw.evaluation.mean_average_precision(D, y))
 
 
 def test_what_does_not_fit_is_refused():

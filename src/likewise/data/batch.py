@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence, pad_sequence
 
 from likewise import _check
-from likewise._labels import items_of
+from likewise._labels import is_map_style, items_of
 
 
 class Batch:
@@ -233,6 +233,8 @@ def as_sequences(op: str, name: str, value: object) -> tuple[Tensor, Tensor | No
     value = items_of(value)
     if isinstance(value, Batch):
         return value.values, value.lengths
+    if is_map_style(value):
+        return _padded(op, name, (value[i][0] for i in range(len(value))))  # type: ignore[index, arg-type]
     if isinstance(value, np.ndarray):
         value = _floating(op, name, value)
     if isinstance(value, Tensor):

@@ -34,19 +34,8 @@ def read_image_folder(folder: Folder, part: str | None = None, **options: Unpack
         ...     read_image_folder(folder, size=8)
         ImageSet(2 images of 3 x 8 x 8, 2 classes)
     """
-    op, root = "read_image_folder", Path(folder)
-    classes = [path for path in _entries(root) if path.is_dir()]
-    if not classes:
-        _check.refuse(op, f"{root} has no folders; each class is a folder of images")
-    files: list[Path] = []
-    labels: list[int] = []
-    for label, path in enumerate(classes):
-        inside = _entries(path)
-        if not inside and not options.get("skip_broken", False):
-            _check.refuse(op, f"the class {path} has no images")
-        files += inside
-        labels += [label] * len(inside)
-    listing = Listing(tuple(files), tuple(labels), tuple(path.name for path in classes))
+    op = "read_image_folder"
+    listing = list_classes(op, Path(folder), "images", empty=options.get("skip_broken", False))
     return read_images(listing.part(op, part), **options)
 
 
@@ -175,6 +164,22 @@ def read_online_products(folder: Folder, part: str | None = None, **options: Unp
             files.append(_below(root, _text(line, image), f"{path}:{line.number}"))
     listing = Listing(tuple(files), tuple(labels), tuple(str(code) for code in numbers))
     return read_images(listing, **options)
+
+
+def list_classes(op: str, root: Path, kind: str, *, empty: bool = False) -> Listing:
+    """The files in a folder for each class, sorted by name. kind: what they hold, for errors; empty: let it be none."""
+    classes = [path for path in _entries(root) if path.is_dir()]
+    if not classes:
+        _check.refuse(op, f"{root} has no folders; each class is a folder of {kind}")
+    files: list[Path] = []
+    labels: list[int] = []
+    for label, path in enumerate(classes):
+        inside = _entries(path)
+        if not inside and not empty:
+            _check.refuse(op, f"the class {path} has no {kind}")
+        files += inside
+        labels += [label] * len(inside)
+    return Listing(tuple(files), tuple(labels), tuple(path.name for path in classes))
 
 
 def _entries(folder: Path) -> list[Path]:

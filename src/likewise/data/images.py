@@ -105,7 +105,7 @@ def read_images(listing: Listing, **options: Unpack[Options]) -> ImageSet:
     op = "read_images"
     _pillow()
     size = _check.whole(op, "size", options.get("size", SIZE))
-    channels = _channels(op, options.get("channels", CHANNELS))
+    channels = check_channels(op, options.get("channels", CHANNELS))
     limit, crop = options.get("limit", LIMIT), options.get("crop", True)
     count = len(listing.files)
     needed = count * channels * size * size
@@ -182,7 +182,8 @@ def _resized(Image: Any, image: Any, size: int, crop: bool) -> Any:
     return image.resize((size, size), Image.Resampling.BILINEAR, box=box)
 
 
-def _channels(op: str, channels: object) -> int:
+def check_channels(op: str, channels: object) -> int:
+    """Return ``channels`` if it is 3 or 1."""
     if channels not in (1, 3):
         _check.refuse(op, f"channels must be 3, for colours, or 1, for grey, got {channels!r}")
     return int(channels)  # type: ignore[call-overload]

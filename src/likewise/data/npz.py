@@ -5,8 +5,9 @@ import math
 import os
 import re
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -133,6 +134,33 @@ def _labels(labels: np.ndarray | None, classes: tuple[str, ...] | None) -> np.nd
     return labels if classes is None else names_of(classes, labels)
 
 
+def read_npy(path: str | os.PathLike[str], *, limit: int = 4 << 30) -> np.ndarray:
+    """The array of an .npy file; or of an .npz file, if it has one array or one that is called values.
+
+    Nothing is unpickled, and nothing is allocated before its size is known to be right.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "walk.npy")
+        ...     np.save(path, np.arange(3.0))
+        ...     read_npy(path)
+        array([0., 1., 2.])
+    """
+    name, size = os.fspath(path), file_size(path)
+    with _ShortReads(path) as file:
+        if file.read(2) == b"PK":
+            archive = _open_archive(name, file)
+            arrays = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            if len(arrays) != 1 and "values" not in arrays:
+                _check.refuse(name, f"expected one array, or one called values, got {len(arrays)}")
+            info = arrays.get("values", next(iter(arrays.values())))
+            _check_sizes(name, [info], size, limit)
+            where = f"{name}: {info.filename}"
+            return _decoded(where, partial(_read_bytes, where, archive, info), info.file_size, limit)
+        return _decoded(name, partial(_read_plain, name, file), size, limit)
+
+
 class _ShortReads(io.FileIO):
     """A file that refuses long reads: zipfile would load a directory of any length, at ten times its size."""
 
@@ -192,22 +220,49 @@ def _check_sizes(name: str, members: list[zipfile.ZipInfo], size: int, limit: in
 def _read_array(name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, key: str, limit: int) -> np.ndarray:
     """Read one member; integers become int64, targets float64."""
     where = f"{name}: {info.filename}"
-    head = _read_bytes(where, archive, info, 0, min(info.file_size, _LONGEST_HEADER))
-    layout = _parse_header(where, head.tobytes())
     kinds, dimensions = _EXPECTED[key]
-    found = f"{layout.dtype} of shape {layout.shape}"
-    if layout.dtype.kind not in kinds or len(layout.shape) != dimensions:
-        names = {"f": "floats", "i": "integers", "U": "strings"}
-        expected = " or ".join(names[kind] for kind in kinds if kind in names)
-        _check.refuse(where, f"expected {expected}, {dimensions}-dimensional, got {found}")
-    payload = info.file_size - layout.begin
+
+    def check(layout: _Layout) -> None:
+        if layout.dtype.kind not in kinds or len(layout.shape) != dimensions:
+            names = {"f": "floats", "i": "integers", "U": "strings"}
+            expected = " or ".join(names[kind] for kind in kinds if kind in names)
+            _check.refuse(where, f"expected {expected}, {dimensions}-dimensional, got {layout}")
+
+    return _convert(
+        where, _decoded(where, partial(_read_bytes, where, archive, info), info.file_size, limit, check), key
+    )
+
+
+def _decoded(
+    where: str,
+    read: Callable[[int, int], np.ndarray],
+    size: int,
+    limit: int,
+    check: Callable[["_Layout"], None] = lambda layout: None,
+) -> np.ndarray:
+    """The array of an .npy member of size bytes, in native byte order; read(skip, count) gives some of its bytes."""
+    layout = _parse_header(where, read(0, min(size, _LONGEST_HEADER)).tobytes())
+    check(layout)
+    payload = size - layout.begin
     if math.prod(layout.shape) * layout.dtype.itemsize != payload:
-        _check.refuse(where, f"{payload} bytes cannot hold {found}")
-    if math.prod(side or 1 for side in layout.shape) > limit:  # empty, and yet too wide for any array
-        _check.refuse(where, f"absurd shape {layout.shape}")
-    flat = _read_bytes(where, archive, info, layout.begin, payload).view(layout.dtype)
+        _check.refuse(where, f"{payload} bytes cannot hold {layout}")
+    if max(payload, math.prod(side or 1 for side in layout.shape)) > limit:  # empty, and yet too wide for any array
+        _check.refuse(where, f"absurd shape {layout.shape}" if payload <= limit else f"takes more than {limit} bytes")
+    flat = read(layout.begin, payload).view(layout.dtype)
     array = np.ascontiguousarray(flat.reshape(layout.shape, order=layout.order))
-    return _convert(where, array.astype(layout.dtype.newbyteorder("="), copy=False), key)
+    return array.astype(layout.dtype.newbyteorder("="), copy=False)
+
+
+def _read_plain(where: str, file: io.FileIO, skip: int, size: int) -> np.ndarray:
+    """Bytes skip..skip + size of a file, (size,) uint8."""
+    data = np.empty(size, np.uint8)
+    file.seek(skip)
+    done = 0
+    while done < size and (count := file.readinto(data[done:])):  # type: ignore[arg-type]
+        done += count
+    if done < size:
+        _check.refuse(where, f"ends after {skip + done} bytes")
+    return data
 
 
 def _convert(where: str, array: np.ndarray, key: str) -> np.ndarray:
@@ -250,6 +305,9 @@ class _Layout:
     shape: tuple[int, ...]
     order: Literal["C", "F"]
     begin: int
+
+    def __str__(self) -> str:
+        return f"{self.dtype} of shape {self.shape}"
 
 
 def _parse_header(where: str, head: bytes) -> _Layout:

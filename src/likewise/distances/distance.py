@@ -1,17 +1,20 @@
 """Distance: what every distance can do."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from likewise import _check
+from likewise._labels import is_map_style
+from likewise._progress import track
 from likewise.data.batch import as_sequences
+from likewise.data.loading import Loader
 from likewise.distances.alignment import Alignment
 from likewise.distances.training_defaults import TrainingDefaults
 
-# What a distance takes: a Batch, a tensor or array (B, T, C), or a list of sequences (T_i, C) or (T_i,).
+# What a distance takes: a Dataset, a Batch, a tensor or array (B, T, C), or a list of sequences (T_i, C) or (T_i,).
 Sequences = object
 
 PAIRED_NUMBERS = 1 << 24  # numbers that a chunk of pairs may hold at once, in its frames or its cost matrices
@@ -59,14 +62,17 @@ class Distance(nn.Module):
         """Distances (N, M) between every x[i] and every y[j]; without y, (N, N) of x with itself.
 
         Memory is bounded: the cost matrices of all pairs are never held at once. ``progress`` draws a bar on stderr.
+        Items of a map-style dataset, which do not fit in memory, are read some at a time.
         """
         own = y is None or y is x
+        if is_map_style(x) or is_map_style(y):
+            return self._blocks(x, x if own else y)
         x, y, x_lengths, y_lengths = self._pair(x, x if own else y, paired=False)
         rows = max(1, CELLS_A_STEP // max(1, len(y) * x.shape[1] * y.shape[1]))
         if not progress or rows >= len(x):
             return self.all_pairs(x, None if own else y, x_lengths, y_lengths)
         strips = []
-        for first in _track(range(0, len(x), rows), f"{self.name}: {len(x):,} x {len(y):,}"):
+        for first in track(range(0, len(x), rows), f"{self.name}: {len(x):,} x {len(y):,}"):
             part = slice(first, first + rows)
             # A symmetric matrix is computed from the diagonal on, and mirrored below.
             start = first if own and self.symmetric else 0
@@ -78,6 +84,14 @@ class Distance(nn.Module):
             )
         whole = torch.cat(strips) if strips else x.new_empty(0, len(y))
         return whole.triu() + whole.triu(1).T if own and self.symmetric else whole
+
+    def _blocks(self, x: Sequences, y: Sequences) -> Tensor:
+        """The matrix of items that are read piece by piece, x once, and y once for each piece of x."""
+
+        def pieces(items: Sequences) -> Iterator[Sequences]:
+            return Loader(items).pieces() if is_map_style(items) else iter([items])
+
+        return torch.cat([torch.cat([self.matrix(a, b) for b in pieces(y)], 1) for a in pieces(x)])
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (N, M) of padded sequences; y is None for x against itself. By default pair by pair, in chunks."""
@@ -109,13 +123,6 @@ def _part(lengths: Tensor | None, index: slice | Tensor) -> Tensor | None:
     if lengths is None:
         return None
     return lengths[index.to(lengths.device) if isinstance(index, Tensor) else index]
-
-
-def _track(steps: Iterable[int], text: str) -> Iterable[int]:
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(steps, text, console=Console(stderr=True))
 
 
 def full_lengths(x: Tensor, lengths: Tensor | None) -> Tensor:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from likewise import _check
+from likewise._labels import is_map_style
 from likewise.evaluation import ranking
 from likewise.evaluation.labels import ready_strip
 
@@ -65,12 +66,16 @@ class Candidates:
         return f"Candidates({type(self.metric).__name__}, keep={self.keep})"
 
 
-def embedded(metric: Any, items: Any, others: Any) -> tuple[Any, Any, Any]:
+def embedded(metric: Any, items: Any, others: Any, workers: int = 0) -> tuple[Any, Any, Any]:
     """What is compared, and by what: embeddings, computed once, or the items themselves."""
     if not callable(getattr(metric, "embed", None)):
         return items, others, metric
-    x = metric.embed(items)
-    return x, x if others is items else metric.embed(others), metric.distance
+
+    def embed(part: Any) -> Any:
+        return metric.embed(part, workers=workers) if is_map_style(part) else metric.embed(part)
+
+    x = embed(items)
+    return x, x if others is items else embed(others), metric.distance
 
 
 def rerank(op: str, cheap: Tensor, distance: Any, x: Any, y: Any, keep: int) -> tuple[Tensor, Tensor]:

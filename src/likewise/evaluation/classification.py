@@ -12,7 +12,7 @@ from likewise.evaluation import ranking
 from likewise.evaluation.retrieval import nearest_labels
 
 
-def macro_f1(D: Tensor, row_labels: Tensor, col_labels: Tensor | None = None, *, k: int = 1) -> float:
+def macro_f1(D: Tensor, row_labels: object, col_labels: object | None = None, *, k: int = 1) -> float:
     """Mean of the classes' F1 = 2 TP / (2 TP + FP + FN), for the prediction by the k nearest columns.
 
     The classes are those that a row has or that are predicted for one, as in scikit-learn.
@@ -26,7 +26,7 @@ def macro_f1(D: Tensor, row_labels: Tensor, col_labels: Tensor | None = None, *,
     return mean_f1(labels.rows, ranking.vote(neighbors))
 
 
-def confusion_matrix(D: Tensor, row_labels: Tensor, col_labels: Tensor | None = None, *, k: int = 1) -> Tensor:
+def confusion_matrix(D: Tensor, row_labels: object, col_labels: object | None = None, *, k: int = 1) -> Tensor:
     """Counts (K, K) of rows whose class is i and for which the k nearest columns predict class j.
 
     The K classes are all labels of rows and of columns, sorted.

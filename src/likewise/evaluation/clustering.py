@@ -1,22 +1,20 @@
-"""How well clusters of vectors agree with their classes."""
+"""How well clusters of vectors agree with their classes, by scikit-learn."""
+
+import warnings
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from likewise import _check
-from likewise.evaluation.labels import read_labels
-
-STEPS = 100  # of k-means, at most, from each start
-NUMBERS_A_STRIP = 1 << 22  # distances to centres that are held at once
+from likewise._labels import number_labels, read_labels
 
 
-def clustering_agreement(x: Tensor, labels: Tensor, *, starts: int = 10, seed: int = 0) -> float:
+def clustering_agreement(x: Tensor, labels: object, *, starts: int = 10, seed: int = 0) -> float:
     """Normalised mutual information between the labels and a k-means clustering, with as many clusters as classes.
 
-    x: (N, C) vectors, compared by Euclidean distance as they are; give unit vectors for a clustering by angle.
-    labels: (N,). starts: k-means runs so often, and the clustering with the closest centres counts.
-
-    There is no such number from distances alone: centres need vectors.
+    x: (N, C) vectors, compared by Euclidean distance; pass unit vectors to cluster by angle.
+    labels: (N,). starts: how often k-means runs; the clustering with the smallest inertia counts.
 
     Example:
         >>> x = torch.tensor([[0.0], [0.1], [5.0], [5.1]])
@@ -28,14 +26,15 @@ def clustering_agreement(x: Tensor, labels: Tensor, *, starts: int = 10, seed: i
         _check.refuse(op, f"expected x of shape (N, C), not empty, got {tuple(x.shape)}")
     if not x.isfinite().all():
         _check.refuse(op, f"x holds NaN or infinity in row {int((~x.isfinite()).any(1).nonzero()[0])}")
-    classes, codes = read_labels(op, "labels", labels, len(x)).unique(return_inverse=True)
-    return normalized_mutual_information(codes, k_means(x.detach(), len(classes), starts=starts, seed=seed))
+    starts = _check.whole(op, "starts", starts)
+    classes, (codes,) = number_labels(read_labels(op, "labels", labels, len(x)))
+    return normalized_mutual_information(codes, _k_means(x, len(classes), starts, seed))
 
 
-def normalized_mutual_information(labels: Tensor, clusters: Tensor) -> float:
+def normalized_mutual_information(labels: Any, clusters: Any) -> float:
     """2 I(labels, clusters) / (H(labels) + H(clusters)): 1 for equal partitions, 0 for independent ones.
 
-    Both (N,). Two partitions of one part each are equal: 1, as in scikit-learn, with its arithmetic mean.
+    Both (N,). Two partitions into a single part each are equal: 1.
 
     Example:
         >>> normalized_mutual_information(torch.tensor([0, 0, 1, 1]), torch.tensor([5, 5, 2, 2]))
@@ -43,79 +42,23 @@ def normalized_mutual_information(labels: Tensor, clusters: Tensor) -> float:
         >>> normalized_mutual_information(torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1]))
         0.0
     """
+    from sklearn.metrics import normalized_mutual_info_score
+
     op = "normalized_mutual_information"
     size = len(labels)
     if size == 0:
         _check.refuse(op, "expected at least one label")
     given = read_labels(op, "labels", labels, size), read_labels(op, "clusters", clusters, size)
-    pairs = torch.stack([part.unique(return_inverse=True)[1] for part in given])  # (2, N)
-    first, second = (_entropy(row.bincount()) for row in pairs)
-    if first == second == 0:
-        return 1.0
-    shared = first + second - _entropy(pairs.unique(dim=1, return_counts=True)[1])
-    return min(1.0, max(0.0, 2 * shared / (first + second)))
+    first, second = (number_labels(part)[1][0] for part in given)
+    return min(1.0, max(0.0, float(normalized_mutual_info_score(first, second))))
 
 
-def k_means(x: Tensor, clusters: int, *, starts: int = 10, seed: int = 0) -> Tensor:
-    """The cluster (N,) of each vector (N, C), by Lloyd's algorithm from k-means++ starts; the best of them counts.
+def _k_means(x: Tensor, clusters: int, starts: int, seed: int) -> Tensor:
+    """The cluster (N,) of each vector (N, C)."""
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
 
-    Memory beside x: O(N + K C), never (N, K) at once. A cluster that loses its last vector keeps its centre.
-
-    Reference: Arthur & Vassilvitskii (2007), "k-means++: the advantages of careful seeding".
-    """
-    starts = _check.whole("k_means", "starts", starts)
-    clusters = _check.whole("k_means", "clusters", clusters)
-    if clusters > len(x):
-        _check.refuse("k_means", f"{clusters} clusters of {len(x)} vectors")
-    x = x if x.dtype == torch.float64 else x.float()
-    x = x - x.mean(0)  # for the digits of the squares
-    generator = torch.Generator().manual_seed(seed)
-    best, found = torch.inf, torch.zeros(len(x), dtype=torch.int64)
-    for _ in range(starts):
-        total, nearest = _lloyd(x, _spread(x, clusters, generator))
-        if total < best:
-            best, found = total, nearest
-    return found
-
-
-def _lloyd(x: Tensor, centers: Tensor) -> tuple[float, Tensor]:
-    """From these centres (K, C): the sum of squared distances, and the clusters (N,)."""
-    distance, nearest = _nearest_center(x, centers)
-    for _ in range(STEPS):
-        count = nearest.bincount(minlength=len(centers))[:, None]
-        sums = torch.zeros_like(centers).index_add_(0, nearest, x)
-        centers = torch.where(count > 0, sums / count.clamp(min=1), centers)
-        before = nearest
-        distance, nearest = _nearest_center(x, centers)
-        if torch.equal(nearest, before):
-            break
-    return distance.double().sum().item(), nearest
-
-
-def _spread(x: Tensor, clusters: int, generator: torch.Generator) -> Tensor:
-    """Centres (K, C) among the vectors, each drawn with a chance that grows with its squared distance to the others."""
-    centers = x[torch.randint(len(x), (1,), generator=generator)]
-    left = (x - centers).square().sum(1)
-    for _ in range(clusters - 1):
-        # Where every vector is a centre already, any will do.
-        weights = left.double().cpu() if left.any() else torch.ones(len(x), dtype=torch.float64)
-        place = weights.cumsum(0)
-        drawn = torch.searchsorted(
-            place, place[-1] * torch.rand(1, generator=generator, dtype=torch.float64), right=True
-        )
-        center = x[drawn.clamp(max=len(x) - 1)]
-        centers, left = torch.cat([centers, center]), torch.minimum(left, (x - center).square().sum(1))
-    return centers
-
-
-def _nearest_center(x: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared distance (N,) to the nearest centre, and which it is (N,); the first of equally near ones."""
-    size, step = centers.square().sum(1), max(1, NUMBERS_A_STRIP // len(centers))
-    nearest = torch.cat([(size - 2 * rows @ centers.T).argmin(1) for rows in x.split(step)])
-    return (x - centers[nearest]).square().sum(1), nearest
-
-
-def _entropy(counts: Tensor) -> float:
-    """Of parts of these sizes, in nats."""
-    share = counts.double() / counts.sum()
-    return -(share * share.log()).sum().item()
+    values = x.detach().cpu().to(torch.promote_types(x.dtype, torch.float32)).numpy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct vectors than clusters are no mistake
+        return torch.from_numpy(KMeans(clusters, n_init=starts, random_state=seed).fit_predict(values))

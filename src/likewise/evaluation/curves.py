@@ -30,7 +30,7 @@ class PrecisionRecall:
 
 
 def precision_recall_curve(
-    D: Tensor, row_labels: Tensor, col_labels: Tensor | None = None, *, points: int = 200
+    D: Tensor, row_labels: object, col_labels: object | None = None, *, points: int = 200
 ) -> PrecisionRecall:
     """Mean, over the rows, of the precision at which each recall is reached.
 

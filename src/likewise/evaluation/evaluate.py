@@ -4,9 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from likewise import _check
+from likewise._labels import is_map_style, labelled, rows_of, same_items
+from likewise._modes import evaluating
+from likewise._progress import track
 from likewise.evaluation import ranking
 from likewise.evaluation.candidates import Candidates, HasMatrix, embedded, ranked_strip
 from likewise.evaluation.classification import mean_f1
@@ -15,6 +18,10 @@ from likewise.evaluation.labels import Labels, read_k, read_matrix, ready_strip,
 from likewise.evaluation.scores import Scores
 
 VOTERS, VOTES = 5, 3  # of the vote: 3 of the 5 nearest
+QUERIES_A_READING = 1024  # that are compared with references on disk each time these are read
+
+# A Dataset, an ImageSet, a map-style dataset with labels, or a pair (items, labels).
+Labelled = Any
 
 
 class Items(Protocol):
@@ -26,30 +33,34 @@ class Items(Protocol):
 
 def evaluate(
     metric: HasMatrix,
-    queries: tuple[Items, Tensor],
-    references: tuple[Items, Tensor] | None = None,
+    queries: Labelled,
+    references: Labelled | None = None,
     *,
     ks: Sequence[int] = (1,),
     nmi: bool = False,
     candidates: Candidates | None = None,
     chunk: int | None = None,
+    workers: int = 0,
     progress: bool = False,
 ) -> Scores:
     """Score a distance by how well queries find references of their class.
 
     metric: a Distance, or a Metric, whose encoder then runs once for each item.
-    queries, references: (items, labels) each; without references, queries against themselves, none finding itself.
+    queries, references: a Dataset each, or a pair (items, labels); labels are numbers or names, and a class is its
+        name. Without references, queries against themselves, none finding itself; the same items given twice, too.
     ks: the k of k-NN accuracy and of Recall@k. nmi: cluster the queries too, where they are vectors.
     candidates: Candidates(cheap distance, keep): only the pairs that it keeps are passed through the metric; the other
         references rank after them, by the cheap distance.
     chunk: queries at once; by default as many as make about a million distances. progress draws a bar on stderr.
+    workers: processes that read items of a map-style dataset, one that does not fit in memory. A Metric encodes them
+        as they come. Another distance reads all references again for each chunk, a thousand queries, in this process.
 
     Distances are computed for a chunk of queries at a time and reduced at once: memory grows with the number of
     references, not with that of pairs. The metric is put in evaluation mode for the time, and no gradients are kept.
 
     Example:
         >>> from likewise import Euclidean
-        >>> x, labels = torch.tensor([[0.0], [0.1], [5.0], [5.1]]), torch.tensor([0, 0, 1, 1])
+        >>> x, labels = torch.tensor([[0.0], [0.1], [5.0], [5.1]]), ["walk", "walk", "run", "run"]
         >>> evaluate(Euclidean(), queries=(x, labels), ks=(1, 3))
         Scores(accuracy=1.0000, f1=1.0000, map=1.0000, map@r=1.0000, knn@3=0.0000, recall@3=1.0000,
                queries=4, references=4)
@@ -60,6 +71,8 @@ def evaluate(
         raise TypeError(f"{op}: expected metric to be a Distance or a Metric, got {type(metric).__name__}{mend}")
     items, row_labels = _pair(op, "queries", queries)
     others, col_labels = (items, None) if references is None else _pair(op, "references", references)
+    if same_items(items, others):  # nothing may be found at distance 0 from itself
+        others, col_labels = items, None
     for name, part in (("queries", items), ("references", others)):
         if len(part) == 0:
             _check.refuse(op, f"{name} are empty")
@@ -68,38 +81,33 @@ def evaluate(
     names = "the labels of queries", "the labels of references"
     labels = Labels.of(op, row_labels, col_labels, (len(items), len(others)), names)
     ks = _read_ks(op, ks, labels)
+    workers = _check.whole(op, "workers", workers, least=0)
     if chunk is not None:
         chunk = _check.whole(op, "chunk", chunk)
+    elif is_map_style(others) and not callable(getattr(metric, "embed", None)):
+        chunk = QUERIES_A_READING
     if candidates is not None and not isinstance(candidates, Candidates):
         raise TypeError(f"{op}: expected candidates to be Candidates(metric, keep), got {type(candidates).__name__}")
-    parts_of = [metric] if candidates is None else [metric, candidates.metric]
-    modes = [(m, m.training) for part in parts_of if isinstance(part, nn.Module) for m in part.modules()]
-    try:
-        for module, _ in modes:
-            module.training = False
-        with torch.no_grad():
-            x, y, distance = embedded(metric, items, others)
-            agreement = clustering_agreement(_vectors(op, x), labels.rows) if nmi else None
-            parts: Iterable[slice] = row_slices(len(items), len(others), chunk)
-            if progress:
-                parts = _track(list(parts), f"evaluate: {len(items):,} x {len(others):,}")
-            strip_of = _all_pairs(op, x, y, distance, labels)
-            if candidates is not None:
-                strip_of = _chosen_pairs(op, candidates, items, others, x, y, distance, labels)
-            strips = ((part, strip_of(part)) for part in parts)
-            return _score(labels, strips, ks, agreement)
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    with torch.no_grad(), evaluating(metric, None if candidates is None else candidates.metric):
+        x, y, distance = embedded(metric, items, others, workers)
+        agreement = clustering_agreement(_vectors(op, x), labels.rows) if nmi else None
+        parts: Iterable[slice] = row_slices(len(items), len(others), chunk)
+        if progress:
+            parts = track(list(parts), f"evaluate: {len(items):,} x {len(others):,}")
+        strip_of = _all_pairs(op, x, y, distance, labels)
+        if candidates is not None:
+            strip_of = _chosen_pairs(op, candidates, items, others, x, y, distance, labels, workers)
+        strips = ((part, strip_of(part)) for part in parts)
+        return _score(labels, strips, ks, agreement)
 
 
 def evaluate_matrix(
-    D: Tensor, row_labels: Tensor, col_labels: Tensor | None = None, *, ks: Sequence[int] = (1,)
+    D: Tensor, row_labels: object, col_labels: object | None = None, *, ks: Sequence[int] = (1,)
 ) -> Scores:
     """Score a ready matrix of distances (N, M) by how well rows find columns of their class.
 
-    Without col_labels, rows and columns are the same items, and no row finds itself. ks: the k of k-NN accuracy and of
-    Recall@k.
+    Labels are numbers or names. Without col_labels, rows and columns are the same items, and no row finds itself.
+    ks: the k of k-NN accuracy and of Recall@k.
 
     Example:
         >>> D = torch.tensor([[0.1, 0.9], [0.8, 0.3], [0.2, 0.6]])
@@ -142,7 +150,7 @@ def _score(labels: Labels, strips: Iterator[tuple[slice, Tensor]], ks: tuple[int
         queries=len(labels.rows),
         references=len(labels.columns),
         unmatched=len(labels.rows) - matched,
-        classes=labels.classes,
+        classes=labels.names,
         actual=labels.rows,
         predicted=found[:, 0],
     )
@@ -153,14 +161,24 @@ def _share(right: Tensor) -> float:
 
 
 def _all_pairs(op: str, x: Items, y: Items, distance: Any, labels: Labels) -> Callable[[slice], Tensor]:
-    return lambda part: ready_strip(op, distance.matrix(x[part], y), part.start, labels.own)
+    return lambda part: ready_strip(op, distance.matrix(rows_of(x, part), y), part.start, labels.own)
 
 
 def _chosen_pairs(
-    op: str, candidates: Candidates, items: Items, others: Items, x: Items, y: Items, distance: Any, labels: Labels
+    op: str,
+    candidates: Candidates,
+    items: Items,
+    others: Items,
+    x: Items,
+    y: Items,
+    distance: Any,
+    labels: Labels,
+    workers: int,
 ) -> Callable[[slice], Tensor]:
     """As ``_all_pairs``, but ranks in place of distances: only what the candidates keep is compared by ``distance``."""
-    first, second, cheap = embedded(candidates.metric, items, others)
+    first, second, cheap = embedded(candidates.metric, items, others, workers)
+    if any(map(is_map_style, (first, second, x, y))):
+        _check.refuse(op, "candidates of a map-style dataset need a metric that embeds, and a cheap one that does too")
     keep = candidates.count(labels.candidates)
 
     def strip_of(part: slice) -> Tensor:
@@ -178,22 +196,14 @@ def _vectors(op: str, x: Items) -> Tensor:
 
 
 def _pair(op: str, name: str, value: object) -> tuple[Any, Any]:
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise TypeError(f"{op}: expected {name}=(items, labels), got {type(value).__name__}")
-    if not hasattr(value[0], "__len__") or not hasattr(value[0], "__getitem__"):
-        kind = type(value[0]).__name__
+    items, labels = labelled(op, name, value)
+    if not hasattr(items, "__len__") or not hasattr(items, "__getitem__"):
+        kind = type(items).__name__
         raise TypeError(f"{op}: expected the items of {name} to be a Batch, a tensor or a list, got {kind}")
-    return value[0], value[1]
+    return items, labels
 
 
 def _read_ks(op: str, ks: Sequence[int], labels: Labels) -> tuple[int, ...]:
     if not isinstance(ks, (tuple, list, range)):
         raise TypeError(f"{op}: expected ks to be several numbers such as (1, 5), got {type(ks).__name__}")
     return tuple(sorted({read_k(op, k, labels.candidates) for k in ks}))
-
-
-def _track(steps: Sequence[slice], text: str) -> Iterable[slice]:
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(steps, text, console=Console(stderr=True))

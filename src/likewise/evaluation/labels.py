@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from likewise import _check
+from likewise._labels import class_names, number_labels, read_labels
 
 NUMBERS_A_STRIP = 1 << 20  # distances that are computed and ranked at once: 4 MB of float32
 NUMBERS_OF_A_MATRIX = 1 << 24  # of a ready matrix: longer strips are faster, and may be copied
@@ -14,14 +16,14 @@ NUMBERS_OF_A_MATRIX = 1 << 24  # of a ready matrix: longer strips are faster, an
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels of the rows (N,) and the columns (M,) as indices into classes (K,), which are sorted.
+    """Labels of the rows (N,) and the columns (M,) as indices into classes (K,), names or numbers, which are sorted.
 
     own: rows and columns are the same items, so that no row may find itself.
     """
 
     rows: Tensor
     columns: Tensor
-    classes: Tensor
+    classes: Any
     own: bool
 
     @classmethod
@@ -35,10 +37,16 @@ class Labels:
     ) -> "Labels":
         """Check the labels against the shape (N, M) that they belong to, and number them, on the CPU."""
         own = columns is None
-        first = read_labels(op, names[0], rows, shape[0])
-        second = first if own else read_labels(op, names[1], columns, shape[1])
-        classes, codes = torch.cat([first, second]).unique(return_inverse=True)
-        return cls(codes[: shape[0]], codes[shape[0] :], classes, own)
+        parts = [read_labels(op, names[0], rows, shape[0])]
+        if not own:
+            parts.append(read_labels(op, names[1], columns, shape[1]))
+        classes, codes = number_labels(*parts)
+        return cls(torch.from_numpy(codes[0]), torch.from_numpy(codes[-1]), classes, own)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the classes."""
+        return tuple(class_names(self.classes).tolist())
 
     @property
     def candidates(self) -> int:
@@ -52,7 +60,7 @@ class Labels:
 
 
 def read_matrix(
-    op: str, D: Tensor, row_labels: Tensor, col_labels: Tensor | None
+    op: str, D: Tensor, row_labels: object, col_labels: object | None
 ) -> tuple[Labels, Iterator[tuple[slice, Tensor]]]:
     """The labels of a matrix (N, M), and its strips: which rows, and their distances, ready to be ranked."""
     D = _check.is_tensor(op, "D", D).detach()
@@ -95,19 +103,3 @@ def read_k(op: str, k: object, references: int) -> int:
     if count > references:
         _check.refuse(op, f"k is {count}, but each row has {references} reference{'s' * (references != 1)}")
     return count
-
-
-def read_labels(op: str, name: str, labels: object, size: int) -> Tensor:
-    """Labels (size,) as a tensor of numbers on the CPU."""
-    try:
-        tensor = torch.as_tensor(labels).detach().cpu()
-    except (TypeError, ValueError, RuntimeError) as error:
-        mend = "number them with numpy.unique(labels, return_inverse=True)[1]"
-        raise TypeError(f"{op}: expected {name} to be numbers: {error}; {mend}") from error
-    if tensor.shape != (size,):
-        _check.refuse(op, f"expected {name} of shape ({size},), got {tuple(tensor.shape)}")
-    if tensor.is_complex():
-        raise TypeError(f"{op}: expected {name} to be real, got {tensor.dtype}")
-    if tensor.isnan().any():
-        _check.refuse(op, f"{name}[{int(tensor.isnan().nonzero()[0])}] is NaN")
-    return tensor

@@ -1,7 +1,7 @@
 """How well distances retrieve items of the same class: functions of (D, row_labels, col_labels).
 
 D (N, M) holds distances: smaller is closer. Without col_labels, rows and columns are the same items, and none finds
-itself, whatever stands on the diagonal. Labels are numbers: whole ones, or any others that are equal or not.
+itself, whatever stands on the diagonal. Labels are numbers or names.
 """
 
 import torch
@@ -12,7 +12,7 @@ from likewise.evaluation import ranking
 from likewise.evaluation.labels import Labels, read_k, read_matrix
 
 
-def nearest_neighbor_accuracy(D: Tensor, row_labels: Tensor, col_labels: Tensor | None = None, *, k: int = 1) -> float:
+def nearest_neighbor_accuracy(D: Tensor, row_labels: object, col_labels: object | None = None, *, k: int = 1) -> float:
     """Share of rows whose label is the most frequent one among their k nearest columns.
 
     Of equally near columns, the first ones count; of equally frequent labels, the smallest. Without col_labels, rows
@@ -28,7 +28,7 @@ def nearest_neighbor_accuracy(D: Tensor, row_labels: Tensor, col_labels: Tensor 
 
 
 def nearest_neighbor_vote(
-    D: Tensor, row_labels: Tensor, col_labels: Tensor | None = None, *, k: int = 5, least: int = 3
+    D: Tensor, row_labels: object, col_labels: object | None = None, *, k: int = 5, least: int = 3
 ) -> float:
     """Share of rows of which at least ``least`` of the k nearest columns have the label.
 
@@ -46,7 +46,7 @@ def nearest_neighbor_vote(
     return ((neighbors == labels.rows[:, None]).sum(1) >= least).double().mean().item()
 
 
-def mean_average_precision(D: Tensor, row_labels: Tensor, col_labels: Tensor | None = None) -> float:
+def mean_average_precision(D: Tensor, row_labels: object, col_labels: object | None = None) -> float:
     """Mean, over the rows, of the average precision at which a row's class is retrieved from all columns.
 
     Average precision is the mean, over the relevant columns, of the share of relevant ones among all that are at most
@@ -63,7 +63,7 @@ def mean_average_precision(D: Tensor, row_labels: Tensor, col_labels: Tensor | N
     return _mean_precision("mean_average_precision", D, row_labels, col_labels, "full")
 
 
-def mean_average_precision_at_r(D: Tensor, row_labels: Tensor, col_labels: Tensor | None = None) -> float:
+def mean_average_precision_at_r(D: Tensor, row_labels: object, col_labels: object | None = None) -> float:
     """Mean average precision over the R nearest columns only, where R is how many columns have the row's label.
 
     MAP@R = mean over rows of (1 / R) * sum, over the relevant columns of rank at most R, of the precision at that rank.
@@ -81,7 +81,7 @@ def mean_average_precision_at_r(D: Tensor, row_labels: Tensor, col_labels: Tenso
     return _mean_precision("mean_average_precision_at_r", D, row_labels, col_labels, "at_r")
 
 
-def recall_at_k(D: Tensor, row_labels: Tensor, col_labels: Tensor | None = None, *, k: int) -> float:
+def recall_at_k(D: Tensor, row_labels: object, col_labels: object | None = None, *, k: int) -> float:
     """Share of rows that have a column of their label among the k nearest; of equally near columns, the first counts.
 
     Rows whose label no column has count as misses, as in ``nearest_neighbor_accuracy``, which Recall@1 equals.
@@ -96,14 +96,14 @@ def recall_at_k(D: Tensor, row_labels: Tensor, col_labels: Tensor | None = None,
     return (neighbors == labels.rows[:, None]).any(1).double().mean().item()
 
 
-def nearest_labels(op: str, D: Tensor, row_labels: Tensor, col_labels: Tensor | None, k: int) -> tuple[Labels, Tensor]:
+def nearest_labels(op: str, D: Tensor, row_labels: object, col_labels: object | None, k: int) -> tuple[Labels, Tensor]:
     """The labels, and those of each row's k nearest columns, (N, k)."""
     labels, strips = read_matrix(op, D, row_labels, col_labels)
     k = read_k(op, k, labels.candidates)
     return labels, torch.cat([labels.columns[ranking.nearest(strip, k).cpu()] for _, strip in strips])
 
 
-def _mean_precision(op: str, D: Tensor, row_labels: Tensor, col_labels: Tensor | None, which: str) -> float:
+def _mean_precision(op: str, D: Tensor, row_labels: object, col_labels: object | None, which: str) -> float:
     labels, strips = read_matrix(op, D, row_labels, col_labels)
     relevant = labels.relevant
     total = torch.zeros((), dtype=torch.float64)

@@ -22,7 +22,8 @@ class Scores:
     nmi: agreement of k-means clusters of the queries with their labels; None where it was not asked for.
     queries, references: how many there were; unmatched: queries whose label no reference has. These count as misses,
     and are left out of both means of average precision.
-    classes: (K,), all labels, sorted; actual, predicted: (N,), each query's index into them, and its neighbour's.
+    classes: the names of all K classes, sorted. actual, predicted: (N,), the class of each query and of its neighbour, as
+        indices into classes.
 
     Example:
         >>> import torch
@@ -47,7 +48,7 @@ class Scores:
     queries: int
     references: int
     unmatched: int
-    classes: Tensor = field(metadata={"data": True})
+    classes: tuple[str, ...] = field(metadata={"data": True})
     actual: Tensor = field(metadata={"data": True})
     predicted: Tensor = field(metadata={"data": True})
 

@@ -42,7 +42,7 @@ class TimeError(PathLoss):
     Between two change points with errors e1 and e2 the error is linear, and its integral is, by the span,
     (|e1| + |e2|) / 2 if they have one sign, else (e1^2 + e2^2) / (2 (|e1| + |e2|)): two triangles. Its derivative is
     finite everywhere and zero where the error is; in the published code it is NaN there.
-    ``likewise.time_error`` gives the numbers (B,) for evaluation.
+    ``likewise.evaluation.time_error`` gives the numbers (B,) for evaluation.
     Reference: Thickstun et al. (2020), arXiv:2009.14374; Xu et al. (2023), arXiv:2303.10778.
 
     Example:

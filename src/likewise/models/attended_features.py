@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from likewise import _check
+from likewise._modes import evaluating
 from likewise.data.batch import Batch
 from likewise.models.attention import Additive, Attention, attend_all
 from likewise.models.layers import FeatureMap, as_map, captured, find_layers, read_items
@@ -140,14 +141,8 @@ class AttendedFeatures(nn.Module):
 
     def _probe(self, example: Any) -> tuple[list[int], int]:
         """How many features the layers have, and how many the backbone gives."""
-        training = [(part, part.training) for part in self.backbone.modules()]
-        self.backbone.eval()
-        try:
-            with torch.no_grad():
-                maps, u = self._maps(_example(self.backbone) if example is None else example)
-        finally:
-            for part, mode in training:
-                part.training = mode
+        with torch.no_grad(), evaluating(self.backbone):
+            maps, u = self._maps(_example(self.backbone) if example is None else example)
         return [maps[name].values.shape[1] for name in self.layers], u.shape[1]
 
 

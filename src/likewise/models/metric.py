@@ -1,24 +1,28 @@
 """Metric: an encoder and a distance, trained, saved and loaded as one."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from likewise import _check
+from likewise._labels import is_map_style, items_of
+from likewise._modes import evaluating
+from likewise._progress import track
 from likewise.data.batch import Batch, as_sequences
+from likewise.data.loading import Loader
 from likewise.distances.alignment import Alignment
 from likewise.distances.distance import Distance
 from likewise.distances.training_defaults import TrainingDefaults
 from likewise.models.config import build, describe
 from likewise.models.storage import read_json, read_tensors, write_json, write_tensors
 
-# What a Metric takes: a Batch, a list of sequences, or whatever tensor its encoder takes: (B, T, C), (B, C, H, W).
+# What a Metric takes: a Dataset or an ImageSet, a Batch, a list of sequences, or a tensor that its encoder takes, such
+# as (B, T, C) or (B, C, H, W).
 Items = object
 Encoded = Batch | Tensor
 
@@ -78,10 +82,13 @@ class Metric(Distance):
 
         Under ``torch.no_grad()`` large sets are encoded piece by piece.
         """
+        if is_map_style(x):
+            return self._joined(self._encode(items) for items in Loader(x).pieces(CHUNK))
         items = as_items("Metric", "x", x)
         if torch.is_grad_enabled() or len(items) <= CHUNK:
             return self._encode(items)
-        return self._pieces(items, range(0, len(items), CHUNK), CHUNK)
+        starts = range(0, len(items), CHUNK)
+        return self._joined(self._encode(take(items, slice(start, start + CHUNK))) for start in starts)
 
     def _encode(self, items: Batch | Tensor) -> Encoded:
         x = self._ready(items)
@@ -93,20 +100,28 @@ class Metric(Distance):
             _check.refuse("Metric", f"expected the encoder to give a Batch or a tensor of {len(x)} items, got {got}")
         return encoded
 
-    def embed(self, x: Items, *, chunk: int = CHUNK, progress: bool = False) -> Encoded:
-        """Encode items in eval mode, without gradients, ``chunk`` at a time: a Batch, or vectors (N, D)."""
-        x = as_items("Metric.embed", "x", x)
-        starts: Iterable[int] = range(0, max(1, len(x)), _check.whole("Metric.embed", "chunk", chunk))
+    def embed(self, x: Items, *, chunk: int = CHUNK, workers: int = 0, progress: bool = False) -> Encoded:
+        """Encode items in eval mode, without gradients, ``chunk`` at a time: a Batch, or vectors (N, D).
+
+        x: items, a Dataset, or a map-style dataset of (item, label) with ``labels``, whose items are read by so many
+            ``workers``, processes, and never held all at once.
+        """
+        chunk = _check.whole("Metric.embed", "chunk", chunk)
+        if is_map_style(x):
+            pieces: Iterable[Any] = Loader(x, workers).pieces(chunk)
+        else:
+            x = as_items("Metric.embed", "x", x)
+            pieces = (take(x, slice(start, start + chunk)) for start in range(0, max(1, len(x)), chunk))
         if progress:
-            from rich.console import Console
-            from rich.progress import track
-
-            starts = track(starts, f"Encoding {len(x):,} items", console=Console(stderr=True))
+            count = len(x)  # type: ignore[arg-type]
+            pieces = track(pieces, f"Encoding {count:,} items", max(1, -(-count // chunk)))
         with torch.no_grad(), evaluating(self):
-            return self._pieces(x, starts, chunk)
+            return self._joined(self._encode(piece) for piece in pieces)
 
-    def _pieces(self, x: Batch | Tensor, starts: Iterable[int], chunk: int) -> Encoded:
-        parts = [self._encode(take(x, slice(start, start + chunk))) for start in starts]
+    def _joined(self, encoded: Iterable[Encoded]) -> Encoded:
+        parts = list(encoded)
+        if not parts:
+            _check.refuse("Metric", "there are no items")
         if isinstance(parts[0], Batch):
             return parts[0] if len(parts) == 1 else Batch.cat(parts)  # type: ignore[arg-type]
         return torch.cat(parts)  # type: ignore[arg-type]
@@ -180,6 +195,7 @@ class Metric(Distance):
 
 def as_items(op: str, name: str, value: Items) -> Batch | Tensor:
     """Items as a Batch or a tensor: what can be sequences becomes a Batch, images and vectors stay tensors."""
+    value = items_of(value)
     if isinstance(value, Batch):
         return value
     if isinstance(value, np.ndarray) and value.ndim in (2, 4):
@@ -198,18 +214,6 @@ def take(items: Batch | Tensor, index: slice | Tensor) -> Batch | Tensor:
     lengths = items.lengths[index]
     longest = int(lengths.max()) if len(lengths) else items.values.shape[1]
     return Batch(items.values[index, :longest], lengths)
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module in eval mode for a while; each part gets its own mode back."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, training in modes:
-            part.training = training
 
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 Operators take tensors and plain numbers, so that ``torch.compile`` can carry them through a graph. They are registered
 with ``torch.library.define`` rather than ``custom_op``, which does the same but costs 20 microseconds more a call.
+Calls that the dispatcher would only pass on skip it, if that was tried with the installed PyTorch (``private.py``).
 """
 
 import functools
@@ -12,7 +13,8 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
-from torch._C._functorch import peek_interpreter_stack
+
+from likewise.ops import private
 
 HAS_TRITON = find_spec("triton") is not None
 
@@ -28,7 +30,7 @@ def operator(
     save: Callable[..., None] | None = None,
     backward: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
-    """Register likewise::<schema> and return it.
+    """Register likewise::<schema> and return what calls it.
 
     ``triton`` names the CUDA kernel, "op.function" for likewise.ops.op.gpu.function: imported when first called, since
     it needs Triton. ``fake`` gives the shapes. Without ``backward``, differentiating raises.
@@ -47,6 +49,10 @@ def operator(
     _library.impl(name, lambda *arguments: _no_kernel(op, arguments), "CompositeExplicitAutograd")
     torch.library.register_fake(f"likewise::{name}", fake, lib=_library)
     run = getattr(torch.ops.likewise, name).default
+    if not private.torch_is_tried:
+        if backward is not None:
+            torch.library.register_autograd(f"likewise::{name}", backward, setup_context=save, lib=_library)
+        return run
     derivative = _derivative(run, kernel, save, backward)
     if derivative is not None:
         _library.impl(name, _with_derivative(run, derivative), "Autograd", with_keyset=True)
@@ -72,9 +78,9 @@ def _nobody_watches(arguments: tuple[Any, ...]) -> bool:
     The operator would then do nothing but call our own kernel, through four layers between C++ and Python that take
     longer than a short kernel: the kernel is called directly.
     """
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+    if not private.torch_is_tried or torch.compiler.is_compiling() or private.dispatch_modes():
         return False
-    if torch._C._get_tracing_state() is not None or peek_interpreter_stack() is not None:
+    if private.tracing_state() is not None or private.interpreters() is not None:
         return False
     for a in arguments:  # written out: a generator takes twice as long
         # A tensor may be kept negated (the imaginary part of a conjugate is): the dispatcher would undo that.
@@ -87,11 +93,15 @@ _PLAIN = (Tensor, nn.Parameter)
 
 
 def _wants_gradient(arguments: tuple[Any, ...]) -> bool:
-    return torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in arguments)
+    if torch.is_grad_enabled():
+        for a in arguments:  # written out, as above
+            if isinstance(a, Tensor) and a.requires_grad:
+                return True
+    return False
 
 
 def _derivative(
-    run: torch._ops.OpOverload,
+    run: Any,
     kernel: Callable[..., Any],
     save: Callable[..., None] | None,
     backward: Callable[..., Any] | None,
@@ -108,8 +118,8 @@ def _derivative(
             if keys is None:
                 output = kernel(*arguments)
             else:
-                with torch._C._AutoDispatchBelowAutograd():
-                    output = run.redispatch(keys & torch._C._after_autograd_keyset, *arguments)
+                with private.below_autograd():
+                    output = run.redispatch(keys & private.keys_below_autograd, *arguments)
             if save is not None:
                 save(ctx, arguments, output)
             return output
@@ -121,12 +131,12 @@ def _derivative(
     return Derivative
 
 
-def _with_derivative(run: torch._ops.OpOverload, derivative: type[torch.autograd.Function]) -> Callable[..., Any]:
+def _with_derivative(run: Any, derivative: type[torch.autograd.Function]) -> Callable[..., Any]:
     def implementation(keys: Any, *arguments: Any) -> Any:
         if _wants_gradient(arguments):
             return derivative.apply(keys, *arguments)
-        with torch._C._AutoDispatchBelowAutograd():
-            return run.redispatch(keys & torch._C._after_autograd_keyset, *arguments)
+        with private.below_autograd():
+            return run.redispatch(keys & private.keys_below_autograd, *arguments)
 
     return implementation
 

@@ -11,7 +11,7 @@
 #include "dtw/kernel.h"
 #include "finite/kernel.h"
 #include "gdtw/kernel.h"
-#include "gpu/tape.h"
+#include "launch/tape.h"
 #include "problem.h"
 #include "soft_dtw/kernel.h"
 #include "transport/kernel.h"

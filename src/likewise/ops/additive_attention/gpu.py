@@ -12,7 +12,8 @@ import triton.language as tl
 from torch import Tensor
 
 from likewise.ops.additive_attention.layer import Layer
-from likewise.ops.gpu.common import launch, power_of_2, processors
+from likewise.ops.launch.arguments import power_of_2, processors
+from likewise.ops.launch.launcher import launch
 
 LEAST = 16  # of each dimension of a product
 TILE = 4096  # numbers of a map that a program has at a time

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from likewise.ops.additive_attention.layer import Layer
+from likewise.ops.private import softmax_backward
 
 
 def weigh(u: Tensor, layer: Layer) -> tuple[Tensor, Tensor, Tensor]:
@@ -39,7 +40,7 @@ def gradients(
     clean, hidden, weights = found
     slope = torch.bmm(by_summary[:, None], clean)  # (B, 1, P)
     slope = slope if by_weights is None else slope + by_weights
-    slope = torch.ops.aten._softmax_backward_data(slope, weights, -1, weights.dtype)  # by the scores
+    slope = softmax_backward(slope, weights, -1, weights.dtype)  # by the scores
     by_values = None
     if many_features(layer):
         before = torch.ops.aten.tanh_backward(slope.mT * layer.outward, hidden)  # (B, P, R)

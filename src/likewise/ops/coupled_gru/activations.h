@@ -1,7 +1,7 @@
 // The activations of the coupled GRU, in lanes.
 #pragma once
 #include "../simd.h"
-#include "../soft_dtw/scaled.h"
+#include "../scaled.h"
 
 namespace likewise {
 namespace LIKEWISE_ISA {

@@ -1,4 +1,4 @@
-"""DTW on a GPU: values by the kernels in ops/gpu; paths by walking back over the moves that they record."""
+"""DTW on a GPU: values by the kernels in ops/engine; paths by walking back over the moves that they record."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from likewise.ops.gpu import Pairs, values
-from likewise.ops.gpu.common import launch
-from likewise.ops.gpu.diagonals import Record, run_diagonals
+from likewise.ops.engine import Pairs, values
+from likewise.ops.engine.diagonals import Record, run_diagonals
+from likewise.ops.launch.launcher import launch
 from likewise.ops.rules import Rules
 
 CELLS_AT_ONCE = 1 << 30  # moves kept at once, a byte each

@@ -18,12 +18,13 @@ from torch import Tensor
 
 from likewise.ops import cpu
 from likewise.ops.gdtw import _Problem, _run
-from likewise.ops.gpu.common import ceil_div, float64_bits, launch, power_of_2
-from likewise.ops.gpu.tape import find, record
 from likewise.ops.gpu.warp_gradient import bends_kernel, response_kernel, x_gradient_kernel, y_gradient_kernel
 from likewise.ops.gpu.warp_grid import PLAN, STATE, TILE, bellman_kernel, nodes_kernel, path_kernel, refine_kernel
 from likewise.ops.gpu.warp_polish import polish_kernel
 from likewise.ops.gpu.warp_table import SPLIT, WIDE, look_kernel, table_kernel
+from likewise.ops.launch.arguments import ceil_div, float64_bits, power_of_2
+from likewise.ops.launch.launcher import launch
+from likewise.ops.launch.tape import find, record
 
 ROW_BYTES = 128 << 20  # room for the rows of all knots; more pairs than fit take turns
 MOST_PASSES = 40

@@ -11,8 +11,8 @@ What remains is a chain of groups, each tied to its ground by its curvature and 
 import triton
 import triton.language as tl
 
-from likewise.ops.gpu.common import float64_from
 from likewise.ops.gpu.warp_limits import lengths_of
+from likewise.ops.launch.arguments import float64_from
 
 # Bits of kernel.h's Hold.
 HELD = tl.constexpr(3)

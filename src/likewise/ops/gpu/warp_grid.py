@@ -13,8 +13,8 @@ of parabolas needs fewer, but one after the other.
 import triton
 import triton.language as tl
 
-from likewise.ops.gpu.common import float64_from
 from likewise.ops.gpu.warp_limits import envelope, lengths_of, limits_at, segment_of
+from likewise.ops.launch.arguments import float64_from
 
 TILE = tl.constexpr(128)  # nodes of a target row that a program takes at once
 STEP = tl.constexpr(8)  # nodes of a source row that it takes at once

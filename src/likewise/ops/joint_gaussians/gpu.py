@@ -12,9 +12,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from likewise.ops.gpu.common import ceil_div, launch
 from likewise.ops.joint_gaussians.mixture import Mixture
 from likewise.ops.joint_gaussians.reference import least_bandwidth, least_difference
+from likewise.ops.launch.arguments import ceil_div
+from likewise.ops.launch.launcher import launch
 
 BLOCK = 16  # rows and columns that a program has
 CHANNELS = 32  # and channels

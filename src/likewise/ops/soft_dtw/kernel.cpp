@@ -8,9 +8,9 @@
 // shares from the end and gathers the expected alignment E = d value / d cost.
 #include "kernel.h"
 
-#include "../wavefront.h"
+#include "../scaled.h"
 #include "lanes.h"
-#include "scaled.h"
+#include "wavefront.h"
 
 namespace likewise {
 namespace LIKEWISE_ISA {

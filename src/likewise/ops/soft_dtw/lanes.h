@@ -1,7 +1,7 @@
 // Soft-DTW of many pairs, one in each lane: values, and the gradients of the sequences.
 #pragma once
 #include "../lanes.h"
-#include "scaled.h"
+#include "../scaled.h"
 
 namespace likewise {
 namespace LIKEWISE_ISA {

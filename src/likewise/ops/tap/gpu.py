@@ -20,8 +20,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from likewise.ops.gpu.common import launch
 from likewise.ops.ground import at_least_float32, zero_padding
+from likewise.ops.launch.launcher import launch
 from likewise.ops.tap import tiles as plan
 from likewise.ops.tap.network import LARGEST_HALF as LARGEST
 from likewise.ops.tap.network import Network, power_of_two

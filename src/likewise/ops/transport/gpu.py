@@ -13,8 +13,8 @@ import triton.language as tl
 from torch import Tensor
 
 from likewise import _check
-from likewise.ops.gpu.common import launch
 from likewise.ops.ground import euclidean, sqeuclidean, zero_padding
+from likewise.ops.launch.launcher import launch
 from likewise.ops.transport import Settings, exact, masses, reference, warn_unless_met
 from likewise.ops.transport import gradient as gradient
 

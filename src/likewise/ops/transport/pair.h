@@ -1,7 +1,7 @@
 // One pair's costs, log-kernel L and potentials f, g: its plan is 2^(L_ij + f_i + g_j). Logarithms are to base 2.
 #pragma once
 #include "../simd.h"
-#include "../soft_dtw/scaled.h"
+#include "../scaled.h"
 #include "kernel.h"
 
 namespace likewise {

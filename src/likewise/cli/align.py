@@ -1,0 +1,101 @@
+"""``likewise align``."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from torch import Tensor
+
+import likewise as lw
+from likewise.cli import arguments
+from likewise.cli.files import read_both, select
+from likewise.cli.printing import finite, print_facts
+
+
+class AlignerName(StrEnum):
+    """A distance that aligns sequences."""
+
+    DTW = "dtw"
+    SOFT_DTW = "soft-dtw"
+    GDTW = "gdtw"
+    SINKHORN = "sinkhorn"
+    OPW = "opw"
+    TCOT = "tcot"
+    EMD = "emd"
+
+
+class Kind(StrEnum):
+    """A plot of ``likewise.viz``."""
+
+    TWO_WAY = "two-way"
+    THREE_WAY = "three-way"
+    DENSITY = "density"
+    PATH = "path"
+
+
+def align(
+    a: arguments.FileA,
+    b: Annotated[Path, typer.Argument(metavar="B", help="The file of the second sequence.", show_default=False)],
+    item_a: Annotated[int, typer.Option("--item-a", "-i", help="Which sequence of A, from 0.")] = 0,
+    item_b: Annotated[int, typer.Option("--item-b", "-j", help="Which sequence of B, from 0.")] = 0,
+    distance: Annotated[AlignerName, typer.Option("--distance", "-d", help="Which distance.")] = AlignerName.DTW,
+    plot: Annotated[Path | None, typer.Option(help="Draw it here: .png, .pdf, .svg.", show_default=False)] = None,
+    kind: Annotated[Kind, typer.Option(help="What --plot draws.")] = Kind.TWO_WAY,
+    band: arguments.Band = None,
+    gamma: arguments.Gamma = None,
+    reg: arguments.Reg = None,
+    ground: arguments.GroundCost = None,
+    normalize: arguments.Normalize = None,
+    subsequence: arguments.Subsequence = None,
+    split_a: arguments.SplitA = None,
+    split_b: arguments.SplitB = None,
+    as_json: arguments.Json = False,
+) -> None:
+    """How a sequence of A matches one of B: their distance and the path of matched steps.
+
+    --json prints the path as well: pairs (step of A, step of B), from 0.
+    """
+    chosen, options = arguments.build(
+        distance, band=band, gamma=gamma, reg=reg, ground=ground, normalize=normalize, subsequence=subsequence
+    )
+    first, second = read_both(a, b, split_a, split_b)
+    x, y = select(first, item_a, a), select(first if second is None else second, item_b, b)
+    alignment = chosen.align(x, y)
+    path = alignment.path(0)
+    facts = {
+        "distance": distance.value,
+        "options": options,
+        "items": [item_a, item_b],
+        "lengths": [int(x.lengths[0]), int(y.lengths[0])],
+        "value": finite(alignment.value[0].item()),
+        "plot": None if plot is None else str(plot),
+    }
+    if plot is not None:
+        _draw(plot, kind, x, y, alignment)
+    if as_json:
+        typer.echo(json.dumps(facts | {"path": path.tolist()}, allow_nan=False))
+    else:
+        shown = {key: " and ".join(map(str, facts[key])) for key in ("items", "lengths")}
+        print_facts(facts | shown | {"path": f"{len(path):,} cells, {_ends(path)}"})
+
+
+def _draw(path: Path, kind: Kind, x: lw.Batch, y: lw.Batch, alignment: lw.Alignment) -> None:
+    from matplotlib.figure import Figure
+
+    from likewise import viz
+
+    figure = Figure(figsize=(7.0, 3.4) if kind is Kind.TWO_WAY else (5.4, 5.0), layout="constrained")
+    if kind is Kind.TWO_WAY or kind is Kind.THREE_WAY:
+        plot = viz.two_way if kind is Kind.TWO_WAY else viz.three_way
+        plot(x, y, alignment, ax=figure.subplots())
+    else:
+        plot = viz.density if kind is Kind.DENSITY else viz.path
+        plot(alignment, ax=figure.subplots())
+    figure.savefig(path, dpi=150)
+
+
+def _ends(path: Tensor) -> str:
+    first, last = path[[0, -1]].tolist()
+    return f"from ({first[0]}, {first[1]}) to ({last[0]}, {last[1]})"

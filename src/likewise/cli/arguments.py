@@ -1,0 +1,119 @@
+"""Arguments that several subcommands share, and the distances that they name."""
+
+import inspect
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import likewise as lw
+
+
+class DistanceName(StrEnum):
+    """A distance that fills a matrix."""
+
+    DTW = "dtw"
+    SOFT_DTW = "soft-dtw"
+    SOFT_DTW_DIVERGENCE = "soft-dtw-divergence"
+    GDTW = "gdtw"
+    SINKHORN = "sinkhorn"
+    OPW = "opw"
+    TCOT = "tcot"
+    EMD = "emd"
+    OTAM = "otam"
+    EUCLIDEAN = "euclidean"
+    COSINE = "cosine"
+
+
+DISTANCES: dict[str, type[lw.Distance]] = {
+    DistanceName.DTW: lw.DTW,
+    DistanceName.SOFT_DTW: lw.SoftDTW,
+    DistanceName.SOFT_DTW_DIVERGENCE: lw.SoftDTWDivergence,
+    DistanceName.GDTW: lw.GDTW,
+    DistanceName.SINKHORN: lw.Sinkhorn,
+    DistanceName.OPW: lw.OPW,
+    DistanceName.TCOT: lw.TCOT,
+    DistanceName.EMD: lw.EMD,
+    DistanceName.OTAM: lw.OTAM,
+    DistanceName.EUCLIDEAN: lw.Euclidean,
+    DistanceName.COSINE: lw.Cosine,
+}
+
+
+class Ground(StrEnum):
+    """A cost between two frames."""
+
+    SQEUCLIDEAN = "sqeuclidean"
+    EUCLIDEAN = "euclidean"
+    COSINE = "cosine"
+
+
+class Normalization(StrEnum):
+    """What DTW is divided by."""
+
+    LENGTHS = "lengths"
+    STEPS = "steps"
+
+
+def _parse_band(text: str) -> int | float:
+    """A whole number counts steps; one with a point is a fraction."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither a whole number nor a fraction") from None
+
+
+FileA = Annotated[Path, typer.Argument(metavar="A", help="Sequences, .npz or .ts.", show_default=False)]
+SplitA = Annotated[str | None, typer.Option(help="Read A's X_<split>, y_<split> ...; for .npz.", show_default=False)]
+SplitB = Annotated[str | None, typer.Option(help="The same for B.", show_default=False)]
+Named = Annotated[DistanceName, typer.Option("--distance", "-d", help="Which distance.")]
+Band = Annotated[
+    Any,
+    typer.Option(
+        parser=_parse_band,
+        metavar="STEPS|FRACTION",
+        help="Sakoe-Chiba radius: 10 is ten steps, 0.1 a tenth of the shorter length.",
+        show_default=False,
+    ),
+]
+Gamma = Annotated[
+    float | None,
+    typer.Option(help="How soft soft-DTW is, in the unit of the ground cost; 1 by default.", show_default=False),
+]
+Reg = Annotated[
+    float | None,
+    typer.Option(help="Weight of the slopes in gdtw, of the entropy in sinkhorn and tcot.", show_default=False),
+]
+GroundCost = Annotated[
+    Ground | None, typer.Option(help="Cost between two frames; sqeuclidean by default.", show_default=False)
+]
+Normalize = Annotated[
+    Normalization | None, typer.Option(help="Divide DTW by Tx + Ty, or by the path's cells.", show_default=False)
+]
+Subsequence = Annotated[
+    bool | None,
+    typer.Option(
+        "--subsequence",
+        help="Match all of A's sequence to a stretch of B's; with gdtw, all of B's to a stretch of A's.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def build(name: StrEnum, **given: Any) -> tuple[lw.Distance, dict[str, Any]]:
+    """The distance, and the options that were given for it."""
+    kind = DISTANCES[name]
+    options = {key: str(value) if isinstance(value, StrEnum) else value for key, value in given.items()}
+    options = {key: value for key, value in options.items() if value is not None}
+    known = [key for key in given if key in inspect.signature(kind).parameters]
+    for key in options:
+        if key not in known:
+            has = f"it has {', '.join(f'--{key}' for key in known)}" if known else "it has none"
+            raise typer.BadParameter(f"{name} has no option --{key}; {has}")
+    return kind(**options), options

@@ -1,0 +1,62 @@
+"""``likewise fewshot``."""
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+import likewise as lw
+from likewise.cli import arguments
+from likewise.cli.arguments import DISTANCES, DistanceName
+from likewise.cli.files import read
+from likewise.cli.printing import is_terminal, print_facts
+
+
+def fewshot(
+    a: Annotated[Path, typer.Argument(metavar="A", help="Sequences with labels, .npz or .ts.", show_default=False)],
+    distance: arguments.Named = DistanceName.DTW,
+    metric: Annotated[
+        Path | None, typer.Option(help="A folder with a learned metric, instead of a distance.", show_default=False)
+    ] = None,
+    ways: Annotated[int, typer.Option(help="Classes of an episode.")] = 5,
+    shots: Annotated[int, typer.Option(help="Examples of each class.")] = 1,
+    queries: Annotated[int, typer.Option(help="Sequences to classify, of each class.")] = 1,
+    episodes: Annotated[int, typer.Option(help="How many episodes.")] = 10_000,
+    other_groups: Annotated[
+        bool, typer.Option("--other-groups", help="Examples and queries of a class are of different subjects.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Which episodes are drawn.")] = 0,
+    split: arguments.SplitA = None,
+    as_json: arguments.Json = False,
+) -> None:
+    """Classify sequences from a few examples of each class: mean accuracy of random episodes, with a 95 % interval."""
+    data = read(a, split)
+    if data.labels is None or data.labels.is_floating_point():
+        raise ValueError(f"{a}: holds no classes")
+    if other_groups and data.groups is None:
+        raise ValueError(f"{a}: holds no groups, which --other-groups needs")
+    chosen = DISTANCES[distance]() if metric is None else lw.Metric.load(metric)
+    groups = data.groups if other_groups else None
+    drawn = lw.Episodes(data.labels, ways, shots, queries, groups=groups, seed=seed).take(episodes)
+    start = time.perf_counter()
+    with torch.no_grad():
+        D = chosen.matrix(data.sequences, progress=is_terminal())
+    score = lw.few_shot_accuracy(D, *drawn)
+    facts = {
+        "distance": distance.value if metric is None else str(metric),
+        "ways": ways,
+        "shots": shots,
+        "episodes": episodes,
+        "sequences": len(data),
+        "accuracy": score.accuracy,
+        "interval": score.interval,
+        "seconds": round(time.perf_counter() - start, 6),
+    }
+    if as_json:
+        typer.echo(json.dumps(facts))
+    else:
+        share = f"{100 * score.accuracy:.2f} % ± {100 * score.interval:.2f} %"
+        print_facts({name: value for name, value in facts.items() if name != "interval"} | {"accuracy": share})

@@ -1,0 +1,53 @@
+"""Files that the subcommands read and write."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+import typer
+
+import likewise as lw
+
+
+def read(path: Path, split: str | None) -> lw.Dataset:
+    """The sequences of an .npz or .ts file; ``split`` names one of an .npz file's."""
+    suffix = path.suffix.lower()
+    if suffix not in (".npz", ".ts"):
+        raise ValueError(f"{path}: expected a file that ends in .npz or .ts")
+    if split is not None and suffix != ".npz":
+        raise ValueError(f"{path}: only an .npz file has splits")
+    data = lw.read_npz(path, split=split) if suffix == ".npz" else lw.read_ts(path)
+    if len(data) == 0:
+        raise ValueError(f"{path}: holds no sequences")
+    return data
+
+
+def read_both(a: Path, b: Path | None, split_a: str | None, split_b: str | None) -> tuple[lw.Batch, lw.Batch | None]:
+    """Both files in one type of number; None for the second where it is the first."""
+    if b is None and split_b is not None:
+        raise typer.BadParameter("--split-b needs B")
+    x = read(a, split_a).sequences
+    if b is None or (a, split_a) == (b, split_b):
+        return x, None
+    y = read(b, split_b).sequences
+    dtype = torch.promote_types(x.dtype, y.dtype)
+    return x.to(dtype), y.to(dtype)
+
+
+def select(sequences: lw.Batch, item: int, path: Path) -> lw.Batch:
+    """One of the sequences of a file, as a batch of one."""
+    if not 0 <= item < len(sequences):
+        raise ValueError(f"{path}: item {item} is out of range; it holds {len(sequences)}, counted from 0")
+    return lw.Batch.from_list([sequences[item]])
+
+
+def save(path: Path, D: np.ndarray) -> None:
+    """Write a matrix, under another name first, so that an interrupted run leaves no half file."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(part, "wb") as file:  # given a path, NumPy would append .npz to it
+            np.savez(file, distances=D)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

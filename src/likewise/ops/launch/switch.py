@@ -1,0 +1,55 @@
+"""The switch between quick launches and Triton's own."""
+
+import functools
+import logging
+import os
+from types import SimpleNamespace
+
+from likewise.ops import private
+
+VARIABLE = "LIKEWISE_QUICK_LAUNCH"
+
+_switch = SimpleNamespace(on={"0": False, "1": True}.get(os.environ.get(VARIABLE, "")))
+
+
+class quick:  # noqa: N801, used like a function
+    """Launch kernels quickly, or leave it to Triton: from now on or, in a ``with`` statement, inside its block.
+
+    on: True launches quickly with any version of PyTorch and Triton, False never. None, the default, launches quickly
+        with the versions that the launcher has been tried with.
+
+    Holds for the whole process, and never changes a result. ``LIKEWISE_QUICK_LAUNCH`` in the environment, 0 or 1, is
+    read once, at import.
+
+    Example:
+        >>> with quick(False):
+        ...     is_quick()
+        False
+    """
+
+    def __init__(self, on: bool | None) -> None:
+        self._before = _switch.on
+        _switch.on = on
+
+    def __enter__(self) -> None:
+        """Nothing more to do: the switch is set."""
+
+    def __exit__(self, *error: object) -> None:
+        """Set the switch back."""
+        _switch.on = self._before
+
+
+def is_quick() -> bool:
+    """Whether kernels are launched quickly."""
+    on = _switch.on
+    return _by_versions() if on is None else on
+
+
+@functools.cache
+def _by_versions() -> bool:
+    untried = private.untried()
+    if untried:
+        logging.getLogger(__name__).debug(
+            "Triton launches its kernels itself: the quick launcher has not been tried with %s", " and ".join(untried)
+        )
+    return not untried

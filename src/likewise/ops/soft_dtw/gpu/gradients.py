@@ -1,0 +1,153 @@
+"""Gradients of sequences from expected alignments."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from likewise.ops.engine.diagonals import pair_lengths
+from likewise.ops.engine.inputs import Inputs
+from likewise.ops.launch.arguments import ceil_div, power_of_2
+from likewise.ops.launch.launcher import launch
+from likewise.ops.launch.tape import find, record
+
+
+@triton.jit
+def gradient_rows(x, y, expected, cost, grad, n, m, own, plane, x_steps, y_steps, C, ROOT: tl.constexpr,
+                  FOR_Y: tl.constexpr, BLOCK: tl.constexpr, CHANNELS: tl.constexpr):  # fmt: skip
+    """grad(i, c) = sum_j weight(i, j) (x(i, c) - y(j, c)), weight = 2 E, or E / cost for the Euclidean cost; FOR_Y the
+    same with the sequences exchanged.
+
+    As matrix products, with both sequences taken relative to one of their frames, so that a common offset costs no
+    digits.
+    """
+    lane = tl.arange(0, BLOCK)
+    k = own + lane
+    c = tl.program_id(2) * CHANNELS + tl.arange(0, CHANNELS)
+    length = m if FOR_Y else n
+    other_length = n if FOR_Y else m
+    others = x if FOR_Y else y
+    at = k[:, None].to(tl.int64) * C + c[None, :]
+    origin = tl.load(others + c, mask=c < C, other=0.0)[None, :]
+    frames = tl.load((y if FOR_Y else x) + at, mask=(k < length)[:, None] & (c < C)[None, :], other=0.0) - origin
+    dtype = grad.dtype.element_ty
+    weights = tl.zeros((BLOCK,), dtype)
+    product = tl.zeros((BLOCK, CHANNELS), dtype)
+    for start in range(0, tl.where(own < length, other_length, 0), BLOCK):
+        top = start if FOR_Y else own
+        first = own if FOR_Y else start
+        # A tile of E, read by antidiagonals: row d holds (first + d - i, top + i).
+        d = tl.arange(0, 2 * BLOCK)[:, None]
+        j_local = d - lane[None, :]
+        inside = (j_local >= 0) & (j_local < BLOCK) & (first + j_local < m) & (top + lane < n)[None, :]
+        cell = plane + (top + first + d).to(tl.int64) * x_steps + (top + lane)[None, :]
+        weight = tl.load(expected + cell, mask=inside, other=0.0)
+        if ROOT:
+            distance = tl.load(cost + cell, mask=inside, other=0.0)
+            weight = tl.where(distance > 0, weight / distance, 0.0)
+        else:
+            weight *= 2.0
+        tile = tl.gather(weight, lane[:, None] + lane[None, :], 0)  # (j, i)
+        if not FOR_Y:
+            tile = tl.trans(tile)
+        k_other = start + lane
+        other = tl.load(others + k_other[:, None].to(tl.int64) * C + c[None, :],
+                        mask=(k_other < other_length)[:, None] & (c < C)[None, :], other=0.0)  # fmt: skip
+        other = tl.where((k_other < other_length)[:, None], other - origin, 0.0)
+        weights += tl.sum(tile, 1)
+        product += tl.dot(tile, other, input_precision="ieee" if dtype == tl.float64 else "tf32x3", out_dtype=dtype)
+    total = tl.where((k < length)[:, None], weights[:, None] * frames - product, 0.0)
+    steps = y_steps if FOR_Y else x_steps
+    tl.store(grad + at, total, mask=(k < steps)[:, None] & (c < C)[None, :])
+
+
+@triton.jit(do_not_specialize=["first_pair", "first_grad", "columns", "x_blocks", "x_steps", "y_steps"])
+def gradient_kernel(x, y, expected, cost, x_grad, y_grad, x_lengths, y_lengths, first_pair, first_grad, columns,
+                    x_blocks, x_steps, y_steps, C, ALL_PAIRS: tl.constexpr, FULL: tl.constexpr, ROOT: tl.constexpr,
+                    BLOCK: tl.constexpr, CHANNELS: tl.constexpr):  # fmt: skip
+    """Gradients of each pair. Programs: (pairs, blocks of steps of x and then of y, blocks of channels)."""
+    local = tl.program_id(0).to(tl.int64)
+    pair = local + first_pair
+    n, m = pair_lengths(pair, x_lengths, y_lengths, columns, x_steps, y_steps, ALL_PAIRS, FULL)
+    x += (pair // columns if ALL_PAIRS else pair) * x_steps * C
+    y += (pair % columns if ALL_PAIRS else pair) * y_steps * C
+    x_grad += (local + first_grad) * x_steps * C
+    y_grad += (local + first_grad) * y_steps * C
+    plane = local * (x_steps + y_steps - 1) * x_steps
+    block = tl.program_id(1)
+    if block < x_blocks:
+        gradient_rows(x, y, expected, cost, x_grad, n, m, block * BLOCK, plane, x_steps, y_steps, C, ROOT, False,
+                      BLOCK, CHANNELS)  # fmt: skip
+    else:
+        gradient_rows(x, y, expected, cost, y_grad, n, m, (block - x_blocks) * BLOCK, plane, x_steps, y_steps, C,
+                      ROOT, True, BLOCK, CHANNELS)  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["x_size", "y_size", "stride"])
+def weighted_kernel(x, y, x_out, y_out, weights, x_size, y_size, stride, BLOCK: tl.constexpr):
+    """Rows of x and y times the weight of their pair. Programs: (pairs, blocks of a row)."""
+    pair = tl.program_id(0).to(tl.int64)
+    weight = tl.load(weights + pair * stride)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    x_at = pair * x_size + at
+    tl.store(x_out + x_at, tl.load(x + x_at, mask=at < x_size, other=0.0) * weight, mask=at < x_size)
+    y_at = pair * y_size + at
+    tl.store(y_out + y_at, tl.load(y + y_at, mask=at < y_size, other=0.0) * weight, mask=at < y_size)
+
+
+def write_gradients(
+    inputs: Inputs,
+    expected: Tensor,
+    cost: Tensor | None,
+    first: int,
+    last: int,
+    first_grad: int,
+    x_grad: Tensor,
+    y_grad: Tensor,
+) -> None:
+    """Write each pair's own gradients, of pair ``first`` to place ``first_grad``."""
+    pairs, (x_steps, y_steps), channels = inputs.pairs, inputs.pairs.steps, inputs.x.shape[2]
+    block, wide = 32, min(64, max(16, power_of_2(channels)))  # several programs share a processor
+    x_blocks = ceil_div(x_steps, block)
+    launch(
+        gradient_kernel,
+        (last - first, x_blocks + ceil_div(y_steps, block), ceil_div(channels, wide)),
+        (
+            inputs.x,
+            inputs.y,
+            expected,
+            expected if cost is None else cost,
+            x_grad,
+            y_grad,
+            inputs.x_lengths,
+            inputs.y_lengths,
+        ),
+        (first, first_grad, pairs.columns, x_blocks, x_steps, y_steps, channels),
+        4,
+        ALL_PAIRS=pairs.all_pairs,
+        FULL=inputs.full,
+        ROOT=pairs.root,
+        BLOCK=block,
+        CHANNELS=wide,
+    )
+
+
+def weighted(x: Tensor, y: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """weights (B,) * x (B, Tx, C), and the same of y, in one launch; x and y are contiguous."""
+    x_out, y_out, device, at = torch.empty_like(x), torch.empty_like(y), x.get_device(), weights.data_ptr()
+    if not x.shape[0]:
+        return x_out, y_out
+    key = ("weighted", x.shape, y.shape, x.dtype, device, weights.stride())
+    tape = find(key)
+    if tape is not None and not at & 15:
+        if tape.run(device, (x.data_ptr(), y.data_ptr(), x_out.data_ptr(), y_out.data_ptr(), at)):
+            return x_out, y_out
+
+    def work() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, ...]]:
+        x_size, y_size = x.shape[1] * x.shape[2], y.shape[1] * y.shape[2]
+        grid = (x.shape[0], ceil_div(max(x_size, y_size), 1024))
+        tensors = (x, y, x_out, y_out, weights)
+        launch(weighted_kernel, grid, tensors, (x_size, y_size, weights.stride(0)), 4, BLOCK=1024)
+        return (x_out, y_out), tensors
+
+    return record(key, work)
