@@ -42,13 +42,11 @@ def demo(
     """Recognise speakers by several distances, learn a better one, and draw an alignment; the last line is JSON."""
     start = time.perf_counter()
     references, queries = load_japanese_vowels()
-    assert queries.labels is not None
-    assert references.labels is not None
     scores, matrices = {}, {}
     quiet = as_json or not sys.stderr.isatty()
     for name, distance in track(DISTANCES.items(), "distances", console=Console(stderr=True), disable=quiet):
         began = time.perf_counter()
-        D = distance.matrix(queries.sequences, references.sequences)  # (370, 270)
+        D = distance.matrix(queries.items, references.items)  # (370, 270)
         scores[name] = score(D, queries, references) | {"seconds": time.perf_counter() - began}
         matrices[name] = D
     metric, began = learn(references, epochs, out / "metric", verbose=not as_json), time.perf_counter()
@@ -72,25 +70,22 @@ def demo(
 
 def score(D: Tensor, queries: lw.Dataset, references: lw.Dataset) -> dict[str, float]:
     """1-NN accuracy and mean average precision."""
-    assert queries.labels is not None
-    assert references.labels is not None
-    scores = lw.evaluate_matrix(D, queries.labels, references.labels)
+    scores = lw.evaluate_matrix(D, queries.codes, references.codes)
     return {"accuracy": scores.accuracy, "map": scores.map}
 
 
 def learn(references: lw.Dataset, epochs: int, folder: Path, *, verbose: bool) -> lw.Metric:
     """Learn a metric from the references, save it, and return it as it is loaded again."""
-    assert references.labels is not None
     torch.manual_seed(0)
     metric = lw.Metric(lw.FrameMLP(12, hidden=256), lw.TAP(width=16))
     lw.fit(
         metric,
         standardized(references, references),
-        references.labels,
+        references.codes,
         lw.losses.HardMiningMeans(),
         epochs=epochs,
         lr=1e-3,
-        sampler=lw.MPerClass(references.labels, 36, per_class=4),
+        sampler=lw.MPerClass(references.codes, 36, per_class=4),
         verbose=verbose,
     )
     metric.save(folder)
@@ -99,8 +94,8 @@ def learn(references: lw.Dataset, epochs: int, folder: Path, *, verbose: bool) -
 
 def standardized(data: lw.Dataset, references: lw.Dataset) -> lw.Batch:
     """Sequences with the references' means at 0 and their deviations at 1."""
-    frames = references.sequences.values[references.sequences.mask]
-    return lw.Batch((data.sequences.values - frames.mean(0)) / frames.std(0), data.sequences.lengths)
+    frames = references.items.values[references.items.mask]
+    return lw.Batch((data.items.values - frames.mean(0)) / frames.std(0), data.items.lengths)
 
 
 def draw_alignments(folder: Path, queries: lw.Dataset, references: lw.Dataset, D: Tensor, metric: lw.Metric) -> Path:
@@ -109,25 +104,23 @@ def draw_alignments(folder: Path, queries: lw.Dataset, references: lw.Dataset, D
 
     from likewise import viz
 
-    assert queries.labels is not None
-    assert references.labels is not None
     nearest = D.argmin(1)
-    recognised = references.labels[nearest] == queries.labels
-    difference = (queries.sequences.lengths - references.sequences.lengths[nearest]).abs()
+    recognised = references.codes[nearest] == queries.codes
+    difference = (queries.items.lengths - references.items.lengths[nearest]).abs()
     i = int((difference * recognised).argmax())
     j = int(nearest[i])
-    x, y = queries.sequences.to_list()[i], references.sequences.to_list()[j]  # (Tx, 12), (Ty, 12)
+    x, y = queries.items.to_list()[i], references.items.to_list()[j]  # (Tx, 12), (Ty, 12)
     alignment = DISTANCES[DRAWN].align([x], [y])
     figure = Figure(figsize=(15, 4.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3, width_ratios=(3, 2, 2))
-    viz.two_way(x, y, alignment, ax=left)
-    viz.density(alignment, cost=torch.cdist(x, y).square(), ax=middle)
+    viz.plot_two_way(x, y, alignment, ax=left)
+    viz.plot_density(alignment, cost=torch.cdist(x, y).square(), ax=middle)
     pair = (standardized(part, references)[k][None] for part, k in ((queries, i), (references, j)))
     with torch.no_grad():
-        viz.density(metric.align(*pair), ax=right)
+        viz.plot_density(metric.align(*pair), ax=right)
     middle.set_title(DRAWN)
     right.set_title(LEARNED)
-    speaker = queries.classes[int(queries.labels[i])]
+    speaker = queries.labels[i]
     figure.suptitle(f"Speaker {speaker} says /ae/ twice: x, test utterance {i}, and y, training utterance {j}")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "alignment.png"

@@ -34,7 +34,7 @@ def fewshot(
 ) -> None:
     """Classify sequences from a few examples of each class: mean accuracy of random episodes, with a 95 % interval."""
     data = read(a, split)
-    if data.labels is None or data.labels.is_floating_point():
+    if data.codes is None:
         raise ValueError(f"{a}: holds no classes")
     if other_groups and data.groups is None:
         raise ValueError(f"{a}: holds no groups, which --other-groups needs")
@@ -43,7 +43,7 @@ def fewshot(
     drawn = lw.Episodes(data.labels, ways, shots, queries, groups=groups, seed=seed).take(episodes)
     start = time.perf_counter()
     with torch.no_grad():
-        D = chosen.matrix(data.sequences, progress=is_terminal())
+        D = chosen.matrix(data.items, progress=is_terminal())
     score = lw.few_shot_accuracy(D, *drawn)
     facts = {
         "distance": distance.value if metric is None else str(metric),
