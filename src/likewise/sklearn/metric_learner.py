@@ -80,7 +80,7 @@ class MetricLearner(TransformerMixin, NeighborClassifier):
         named = {"epochs": self.epochs, "batch_size": self.batch_size, "lr": self.lr}
         chosen = {name: value for name, value in named.items() if value is not None}
         self.history_ = fit(
-            metric, items, codes, loss, **chosen, seed=self.seed, verbose=self.verbose, **(self.options or {})
+            metric, (items, codes), loss, **chosen, seed=self.seed, verbose=self.verbose, **(self.options or {})
         )
         self.metric_ = metric.eval()
         self.references_ = embedded(metric, items)
