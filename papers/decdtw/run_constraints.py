@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 import likewise as lw
+from likewise.training import AlignedPairs
 from papers.common import Run, emit, from_command_line
 
 STEPS = 48  # frames of a signal
@@ -42,48 +43,6 @@ VARIANTS = {
     "features and band": ("features", "band"),
     "all": ("features", "reg", "band"),
 }
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """x (N, T, C) is the reference, y (N, T, C) what it is warped to; truth (N, T), the warps at y's times (T,)."""
-
-    x: Tensor
-    y: Tensor
-    truth: Tensor
-    times: Tensor
-
-    def __getitem__(self, index: Tensor) -> "Pairs":
-        return Pairs(self.x[index], self.y[index], self.truth[index], self.times)
-
-
-class Aligner(nn.Module):
-    """GDTW on mapped channels, with a lambda and a band that may be learned."""
-
-    def __init__(self, reg: float, band: float, learned: tuple[str, ...] = ()) -> None:
-        super().__init__()
-        self.features = nn.Linear(CHANNELS, CHANNELS, bias=False)
-        nn.init.eye_(self.features.weight)
-        # Logarithms, so that both stay positive.
-        self.log_reg = nn.Parameter(torch.tensor(math.log(reg)))
-        self.log_band = nn.Parameter(torch.full((BAND_KNOTS,), math.log(band)))
-        self.features.requires_grad_("features" in learned)
-        self.log_reg.requires_grad_("reg" in learned)
-        self.log_band.requires_grad_("band" in learned)
-
-    @property
-    def reg(self) -> Tensor:
-        """lambda, ()."""
-        return self.log_reg.exp()
-
-    @property
-    def band(self) -> Tensor:
-        """Widths (8,) at times spread evenly."""
-        return self.log_band.exp()
-
-    def forward(self, pairs: Pairs) -> lw.Warp:
-        """The warps of all pairs."""
-        return lw.GDTW(self.reg, band=self.band).warp(self.features(pairs.x), self.features(pairs.y))
 
 
 @dataclass(frozen=True)
@@ -108,24 +67,23 @@ def main(run: Figure, settings: Settings) -> None:
     for seed in run.seeds:
         generator = torch.Generator().manual_seed(seed)
         train, val, test = (make_pairs(settings.pairs * times, generator) for times in (1, 1, 2))
-        reg, band = min(itertools.product(REGS, BANDS), key=lambda grid: time_err(Aligner(*grid), val))
+        reg, band = min(itertools.product(REGS, BANDS), key=lambda grid: time_err(build(*grid), val))
         for variant, learned in VARIANTS.items():
-            start = time.perf_counter()
-            aligner = Aligner(reg, band, learned)
-            val_time_err = learn(aligner, settings, train, val, seed)
+            start, metric = time.perf_counter(), build(reg, band, learned)
+            val_time_err = learn(metric, settings, train, val, seed) if learned else time_err(metric, val)
             line = {
                 "recipe": "learnable_constraints", "learned": variant, "seed": seed, **asdict(settings),
-                "reg_before": reg, "band_before": band, "reg": aligner.reg.item(),
-                "band": [round(width, 4) for width in aligner.band.tolist()], "val_time_err": val_time_err,
-                "time_err": time_err(aligner, test), "wall_time": time.perf_counter() - start, "device": "cpu",
+                "reg_before": reg, "band_before": band, "reg": metric.distance.reg.item(),
+                "band": [round(width, 4) for width in metric.distance.band.tolist()], "val_time_err": val_time_err,
+                "time_err": time_err(metric, test), "wall_time": time.perf_counter() - start, "device": "cpu",
             }  # fmt: skip
             emit(line, run.out)
             if run.plot is not None and variant == "all" and seed == run.seeds[0]:
-                draw(run.plot, aligner, test)
+                draw(run.plot, metric, test)
 
 
-def make_pairs(count: int, generator: torch.Generator) -> Pairs:
-    """Pairs whose second signal is the first one, warped, in noise."""
+def make_pairs(count: int, generator: torch.Generator) -> AlignedPairs:
+    """Pairs in noise: x (N, T, C) is y at the times of the true warps, (N, T)."""
     times = torch.linspace(0, 1, STEPS)
     # Zero at both ends, small at first, and widest at two thirds of the time.
     shape = 6.75 * times.square() * (1 - times)
@@ -143,24 +101,36 @@ def make_pairs(count: int, generator: torch.Generator) -> Pairs:
         noise[..., :INFORMATIVE] *= NOISE
         return torch.cat([signal, torch.zeros(count, STEPS, CHANNELS - INFORMATIVE)], 2) + noise
 
-    return Pairs(noisy(motif(times.expand(count, -1))), noisy(motif(truth)), truth, times)
+    y, x = noisy(motif(times.expand(count, -1))), noisy(motif(truth))
+    return AlignedPairs(x, y, truth)
 
 
-def learn(aligner: Aligner, settings: Settings, train: Pairs, val: Pairs, seed: int) -> float:
-    """Train the aligner, and leave it as it was at the best step; its TimeErr on the validation pairs there."""
-    if not any(parameter.requires_grad for parameter in aligner.parameters()):
-        return time_err(aligner, val)
+def build(reg: float, band: float, learned: tuple[str, ...] = ()) -> lw.Metric:
+    """GDTW on mapped channels, with a lambda and a band that may be learned; the map begins as the identity."""
+    features = lw.FrameMLP(CHANNELS, depth=0, normalize=False)
+    (layer,) = features.layers
+    nn.init.eye_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    layer.weight.requires_grad_("features" in learned)
+    layer.bias.requires_grad_(False)
+    strength, widths = torch.tensor(reg), torch.full((BAND_KNOTS,), band)
+    return lw.Metric(
+        features,
+        lw.GDTW(
+            nn.Parameter(strength) if "reg" in learned else strength,
+            band=nn.Parameter(widths) if "band" in learned else widths,
+        ),
+    )
 
-    def loss(step: lw.training.Step) -> Tensor:
-        part = train[step.index]
-        return lw.losses.TimeError()(aligner(part)(part.times), part.truth, part.times)
 
+def learn(metric: lw.Metric, settings: Settings, train: AlignedPairs, val: AlignedPairs, seed: int) -> float:
+    """Train the metric, and leave it as it was at the best step; its TimeErr on the validation pairs there."""
     history = lw.fit(
-        lw.Metric(aligner, lw.GDTW()),
-        train.x,
-        step=loss,
-        val=lw.training.Validation(lambda _: time_err(aligner, val), every_steps=10, lowest=True, before=True),
-        epochs=-(-settings.steps * settings.batch_size // len(train.x)),
+        metric,
+        train,
+        lw.losses.TimeError(),
+        val=lw.training.Validation(lambda metric: time_err(metric, val), every_steps=10, lowest=True, before=True),
+        epochs=-(-settings.steps * settings.batch_size // len(train)),
         batch_size=settings.batch_size,
         lr=settings.lr,
         optimizer=lw.training.Optimization(weight_decay=0.0),
@@ -172,28 +142,31 @@ def learn(aligner: Aligner, settings: Settings, train: Pairs, val: Pairs, seed: 
 
 
 @torch.no_grad()
-def time_err(aligner: Aligner, pairs: Pairs) -> float:
+def warps(metric: lw.Metric, pairs: AlignedPairs) -> Tensor:
+    """The warps that are found, (N, T), at x's frames."""
+    return metric.distance.warp(metric.embed(pairs.x), metric.embed(pairs.y)).values
+
+
+def time_err(metric: lw.Metric, pairs: AlignedPairs) -> float:
     """Mean TimeErr, in thousandths of a signal's duration."""
-    return 1000 * float(lw.evaluation.time_error(aligner(pairs)(pairs.times), pairs.truth, pairs.times).mean())
+    times = torch.linspace(0, 1, STEPS)
+    return 1000 * float(lw.evaluation.time_error(warps(metric, pairs), pairs.truth, times).mean())
 
 
-def draw(path: Path, aligner: Aligner, pairs: Pairs) -> None:
+def draw(path: Path, metric: lw.Metric, pairs: AlignedPairs) -> None:
     """Draw the true warps and the ones found, less the diagonal, within the learned band."""
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Canvas
 
-    with torch.no_grad():
-        found, band = aligner(pairs)(pairs.times), aligner.band
-    figure = Figure(figsize=(8.4, 3.6), layout="constrained")
-    spread = torch.linspace(0, 1, len(band))
-    for ax, title, warps in zip(
-        figure.subplots(1, 2, sharey=True), ("true warps", "found warps"), (pairs.truth, found), strict=True
-    ):
-        ax.plot(pairs.times, (warps - pairs.times).T[:, :60], color="tab:blue", linewidth=0.6, alpha=0.5)
+    figure = Canvas(figsize=(8.4, 3.6), layout="constrained")
+    times, band = torch.linspace(0, 1, STEPS), metric.distance.band.detach()
+    axes = figure.subplots(1, 2, sharey=True)
+    for ax, title, found in zip(axes, ("true warps", "found warps"), (pairs.truth, warps(metric, pairs)), strict=True):
+        ax.plot(times, (found - times).T[:, :60], color="tab:blue", linewidth=0.6, alpha=0.5)
         for side in (band, -band):
-            ax.plot(spread, side, color="tab:red", linewidth=1.5)
+            ax.plot(torch.linspace(0, 1, len(band)), side, color="tab:red", linewidth=1.5)
         ax.set(title=title, xlabel="time", ylim=(-2.5 * WANDER, 2.5 * WANDER))
         ax.label_outer()
-    figure.axes[0].set_ylabel("distance from the diagonal; the band in red")
+    axes[0].set_ylabel("distance from the diagonal; the band in red")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
 
