@@ -23,6 +23,8 @@ def read_labels(op: str, name: str, labels: object, size: int | None = None) -> 
         >>> read_labels("op", "labels", torch.tensor([2, 0])), read_labels("op", "labels", ["a", 2.0])
         (array([2, 0]), array(['a', '2'], dtype='<U1'))
     """
+    if labels is None:
+        raise TypeError(f"{op}: expected {name} to be numbers or names, got None")
     values = _array(op, name, labels)
     if values.ndim != 1 or (size is not None and len(values) != size):
         _check.refuse(op, f"expected {name} of shape ({'N' if size is None else size},), got {values.shape}")
@@ -155,7 +157,7 @@ def same_items(x: Any, y: Any) -> bool:
     """Whether these are the very same items: one object, or the same stretch of memory."""
     if x is y:
         return True
-    values = [getattr(items, "values", items) for items in (x, y)]
+    values = [items if isinstance(items, Tensor) else getattr(items, "values", None) for items in (x, y)]
     if not all(isinstance(part, Tensor) for part in values):
         return False
     a, b = values

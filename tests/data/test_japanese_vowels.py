@@ -15,8 +15,8 @@ def test_they_are_the_archives():
         theirs = lw.read_ts(folder / f"JapaneseVowels_{part}.ts")
         assert ours.classes == theirs.classes
         assert list(ours.labels) == list(theirs.labels)
-        assert torch.equal(ours.sequences.lengths, theirs.sequences.lengths)
-        assert torch.equal(ours.sequences.values, theirs.sequences.values)
+        assert torch.equal(ours.items.lengths, theirs.items.lengths)
+        assert torch.equal(ours.items.values, theirs.items.values)
 
 
 def test_licence_and_citation_come_along():

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from likewise import DTW, Batch, Cosine, Distance, Euclidean, SoftDTW
+from likewise.data.dataset import Dataset
 from likewise.evaluation import classification, clustering, retrieval
 from likewise.evaluation.evaluate import evaluate, evaluate_matrix
 from likewise.models.frame_mlp import FrameMLP
@@ -21,7 +22,7 @@ QUERIES, REFERENCES = (SEQUENCES[:4], LABELS[:4]), (SEQUENCES[4:11], LABELS[4:11
 def same(a, b):
     for name, value in a.as_dict().items():
         assert value == pytest.approx(b.as_dict()[name]), name
-    assert torch.equal(a.classes, b.classes)
+    assert a.classes == b.classes
     assert torch.equal(a.predicted, b.predicted)
 
 
@@ -62,6 +63,42 @@ def test_whatever_a_distance_takes():
     same(evaluate(Euclidean(), (Batch(x[:, None]), labels.int())), expected)
     half = x.bfloat16()
     same(evaluate(Euclidean(), (half, labels)), evaluate_matrix(Euclidean().matrix(half), labels))
+
+
+def test_names_are_as_good_as_numbers():
+    x = torch.randn(9, 4, 1, generator=generator)
+    labels = [10, 9, 8, 10, 9, 8, 10, 9, 8]
+    expected = evaluate(Euclidean(), (x, labels))
+    assert expected.classes == ("8", "9", "10")
+    same(evaluate(Euclidean(), (x, [str(label) for label in labels])), expected)
+    same(evaluate(Euclidean(), Dataset(x, labels)), expected)
+    same(evaluate_matrix(Euclidean().matrix(x), [float(label) for label in labels]), expected)
+    split = evaluate(Euclidean(), (x[:4], labels[:4]), (x[4:], labels[4:]))
+    same(evaluate(Euclidean(), Dataset(x[:4], labels[:4]), (x[4:], labels[4:])), split)  # text against numbers
+    words = evaluate(Euclidean(), (x, ["a", "b", "c"] * 3))
+    assert words.classes == ("a", "b", "c")
+    assert torch.equal(words.confusion, evaluate(Euclidean(), (x, [0, 1, 2] * 3)).confusion)
+
+
+def test_a_class_is_its_name_across_splits():
+    # Numbered anew, "test" would find "train": class 0 of one is not class 0 of the other.
+    x = torch.tensor([0.0, 0.1, 5.0, 5.1])[:, None, None]
+    train, test = Dataset(x, ["iris", "iris", "rose", "rose"]), Dataset(x + 0.01, ["tulip", "tulip", "lily", "lily"])
+    assert train.codes.tolist() == [0, 0, 1, 1]
+    scores = evaluate(Euclidean(), test, train)
+    assert (scores.accuracy, scores.map, scores.unmatched) == (0, 0, 4)
+    assert scores.classes == ("iris", "lily", "rose", "tulip")
+    assert evaluate(Euclidean(), test).accuracy == 1
+
+
+@pytest.mark.parametrize("distance", [Euclidean(), Metric(None, Euclidean())], ids=["distance", "metric"])
+def test_no_item_finds_itself(distance):
+    data = Dataset(torch.randn(20, 3, 1, generator=generator), torch.arange(20) % 2)
+    alone = evaluate(distance, data)
+    assert alone.accuracy < 1
+    for again in (data, (data.items, data.labels), (data.items.values, data.labels), Dataset(data.items, data.labels)):
+        same(evaluate(distance, data, again), alone)
+    assert evaluate(distance, data, Dataset(data.items.values.clone(), data.labels)).accuracy == 1  # cannot be known
 
 
 class Counting(nn.Module):
@@ -194,10 +231,13 @@ ITEMS = torch.zeros(3, 2, 1)
     [
         ((torch.zeros(3, 3), (ITEMS, [0, 1, 2])), {}, TypeError, "got Tensor; for a ready matrix, use evaluate_matrix"),
         ((None, (ITEMS, [0, 1, 2])), {}, TypeError, "expected metric to be a Distance or a Metric, got NoneType"),
-        ((DTW(), ITEMS), {}, TypeError, r"expected queries=\(items, labels\), got Tensor"),
+        ((DTW(), ITEMS), {}, TypeError, r"expected queries to be a Dataset or a pair \(items, labels\), got Tensor"),
         ((DTW(), (5, [0])), {}, TypeError, "expected the items of queries to be a Batch, a tensor or a list, got int"),
         ((DTW(), (ITEMS, [0, 1])), {}, ValueError, r"expected the labels of queries of shape \(3,\), got \(2,\)"),
-        ((DTW(), (ITEMS, ["a", "b", "c"])), {}, TypeError, "expected the labels of queries to be numbers"),
+        ((DTW(), (ITEMS, ["a", "b", None])), {}, ValueError, r"the labels of queries\[2\] is missing"),
+        ((DTW(), Dataset(ITEMS)), {}, ValueError, "queries has no labels"),
+        ((DTW(), (ITEMS, [0, 1, 2]), (ITEMS, [0, 1, 1])), {}, ValueError, "item 2 is the same in both, and its labels"),
+        ((DTW(), (ITEMS, [0, 1, 2])), {"workers": -1}, ValueError, "workers must be a whole number of 0 or more"),
         (
             (DTW(), (ITEMS, [0, 1, 2]), (ITEMS, [0])),
             {},

@@ -48,7 +48,7 @@ def demo(
     quiet = as_json or not sys.stderr.isatty()
     for name, distance in track(DISTANCES.items(), "distances", console=Console(stderr=True), disable=quiet):
         began = time.perf_counter()
-        D = distance.matrix(queries.sequences, references.sequences)  # (370, 270)
+        D = distance.matrix(queries.items, references.items)  # (370, 270)
         scores[name] = score(D, queries, references) | {"seconds": time.perf_counter() - began}
         matrices[name] = D
     metric, began = learn(references, epochs, out / "metric", verbose=not as_json), time.perf_counter()
@@ -99,8 +99,8 @@ def learn(references: lw.Dataset, epochs: int, folder: Path, *, verbose: bool) -
 
 def standardized(data: lw.Dataset, references: lw.Dataset) -> lw.Batch:
     """Sequences with the references' means at 0 and their deviations at 1."""
-    frames = references.sequences.values[references.sequences.mask]
-    return lw.Batch((data.sequences.values - frames.mean(0)) / frames.std(0), data.sequences.lengths)
+    frames = references.items.values[references.items.mask]
+    return lw.Batch((data.items.values - frames.mean(0)) / frames.std(0), data.items.lengths)
 
 
 def draw_alignments(folder: Path, queries: lw.Dataset, references: lw.Dataset, D: Tensor, metric: lw.Metric) -> Path:
@@ -113,10 +113,10 @@ def draw_alignments(folder: Path, queries: lw.Dataset, references: lw.Dataset, D
     assert references.labels is not None
     nearest = D.argmin(1)
     recognised = references.labels[nearest] == queries.labels
-    difference = (queries.sequences.lengths - references.sequences.lengths[nearest]).abs()
+    difference = (queries.items.lengths - references.items.lengths[nearest]).abs()
     i = int((difference * recognised).argmax())
     j = int(nearest[i])
-    x, y = queries.sequences.to_list()[i], references.sequences.to_list()[j]  # (Tx, 12), (Ty, 12)
+    x, y = queries.items.to_list()[i], references.items.to_list()[j]  # (Tx, 12), (Ty, 12)
     alignment = DISTANCES[DRAWN].align([x], [y])
     figure = Figure(figsize=(15, 4.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3, width_ratios=(3, 2, 2))

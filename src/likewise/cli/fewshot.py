@@ -43,7 +43,7 @@ def fewshot(
     drawn = lw.Episodes(data.labels, ways, shots, queries, groups=groups, seed=seed).take(episodes)
     start = time.perf_counter()
     with torch.no_grad():
-        D = chosen.matrix(data.sequences, progress=is_terminal())
+        D = chosen.matrix(data.items, progress=is_terminal())
     score = lw.few_shot_accuracy(D, *drawn)
     facts = {
         "distance": distance.value if metric is None else str(metric),

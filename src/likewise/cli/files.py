@@ -27,10 +27,10 @@ def read_both(a: Path, b: Path | None, split_a: str | None, split_b: str | None)
     """Both files in one type of number; None for the second where it is the first."""
     if b is None and split_b is not None:
         raise typer.BadParameter("--split-b needs B")
-    x = read(a, split_a).sequences
+    x = read(a, split_a).items
     if b is None or (a, split_a) == (b, split_b):
         return x, None
-    y = read(b, split_b).sequences
+    y = read(b, split_b).items
     dtype = torch.promote_types(x.dtype, y.dtype)
     return x.to(dtype), y.to(dtype)
 

@@ -71,15 +71,15 @@ def evaluate(
         raise TypeError(f"{op}: expected metric to be a Distance or a Metric, got {type(metric).__name__}{mend}")
     items, row_labels = _pair(op, "queries", queries)
     others, col_labels = (items, None) if references is None else _pair(op, "references", references)
-    if same_items(items, others):  # nothing may be found at distance 0 from itself
-        others, col_labels = items, None
+    own = same_items(items, others)  # nothing may be found at distance 0 from itself
+    others = items if own else others
     for name, part in (("queries", items), ("references", others)):
         if len(part) == 0:
             _check.refuse(op, f"{name} are empty")
-    if col_labels is None and len(items) < 2:
+    if own and len(items) < 2:
         _check.refuse(op, "without references, there must be at least two queries")
     names = "the labels of queries", "the labels of references"
-    labels = Labels.of(op, row_labels, col_labels, (len(items), len(others)), names)
+    labels = Labels.of(op, row_labels, col_labels, (len(items), len(others)), names, own=own)
     ks = _read_ks(op, ks, labels)
     workers = _check.whole(op, "workers", workers, least=0)
     if chunk is not None:

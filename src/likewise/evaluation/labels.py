@@ -34,13 +34,18 @@ class Labels:
         columns: object | None,
         shape: tuple[int, int],
         names: tuple[str, str] = ("row_labels", "col_labels"),
+        *,
+        own: bool = False,
     ) -> "Labels":
         """Check the labels against the shape (N, M) that they belong to, and number them, on the CPU."""
-        own = columns is None
         parts = [read_labels(op, names[0], rows, shape[0])]
-        if not own:
+        if columns is not None:
             parts.append(read_labels(op, names[1], columns, shape[1]))
         classes, codes = number_labels(*parts)
+        own = own or columns is None
+        if own and (codes[0] != codes[-1]).any():
+            place = int((codes[0] != codes[-1]).argmax())
+            _check.refuse(op, f"item {place} is the same in both, and its labels differ")
         return cls(torch.from_numpy(codes[0]), torch.from_numpy(codes[-1]), classes, own)
 
     @property
