@@ -34,7 +34,7 @@ def fewshot(
 ) -> None:
     """Classify sequences from a few examples of each class: mean accuracy of random episodes, with a 95 % interval."""
     data = read(a, split)
-    if data.labels is None or data.labels.is_floating_point():
+    if data.codes is None:
         raise ValueError(f"{a}: holds no classes")
     if other_groups and data.groups is None:
         raise ValueError(f"{a}: holds no groups, which --other-groups needs")

@@ -12,6 +12,7 @@ from likewise._progress import track
 from likewise.data.batch import as_sequences
 from likewise.data.loading import Loader
 from likewise.distances.alignment import Alignment
+from likewise.distances.training_defaults import TrainingDefaults
 
 # What a distance takes: a Dataset, a Batch, a tensor or array (B, T, C), or a list of sequences (T_i, C) or (T_i,).
 Sequences = object
@@ -38,6 +39,7 @@ class Distance(nn.Module):
     """
 
     symmetric = False  # d(x, y) == d(y, x)
+    training_defaults = TrainingDefaults()  # what ``fit`` uses where it is not told
 
     @property
     def name(self) -> str:

@@ -1,6 +1,7 @@
 """Metric: an encoder and a distance, trained, saved and loaded as one."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ from likewise.data.batch import Batch, as_sequences
 from likewise.data.loading import Loader
 from likewise.distances.alignment import Alignment
 from likewise.distances.distance import Distance
+from likewise.distances.training_defaults import TrainingDefaults
 from likewise.models.config import build, describe
 from likewise.models.storage import read_json, read_tensors, write_json, write_tensors
 
@@ -60,6 +62,20 @@ class Metric(Distance):
         self.encoder = encoder
         self.distance = distance
         self.symmetric = distance.symmetric
+
+    @property
+    def training_defaults(self) -> TrainingDefaults:  # type: ignore[override]
+        """What ``fit`` uses where it is not told: the settings of the distance and of the encoder, combined.
+
+        A distance without parameters leaves it to the encoder, but for its loss.
+        """
+        own = self.distance.training_defaults
+        encoder = getattr(self.encoder, "training_defaults", None)
+        if encoder is None:
+            return own
+        if next(self.distance.parameters(), None) is None:
+            return encoder if own.loss is None else replace(encoder, loss=own.loss)
+        return own.combined(encoder)
 
     def encode(self, x: Items) -> Encoded:
         """Encode items with gradients, in the mode, train or eval, that the encoder is in.
