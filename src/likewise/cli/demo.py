@@ -112,7 +112,7 @@ def draw_alignments(folder: Path, queries: lw.Dataset, references: lw.Dataset, D
     assert queries.labels is not None
     assert references.labels is not None
     nearest = D.argmin(1)
-    recognised = references.labels[nearest] == queries.labels
+    recognised = torch.from_numpy(references.labels[nearest] == queries.labels)
     difference = (queries.items.lengths - references.items.lengths[nearest]).abs()
     i = int((difference * recognised).argmax())
     j = int(nearest[i])
@@ -127,7 +127,7 @@ def draw_alignments(folder: Path, queries: lw.Dataset, references: lw.Dataset, D
         viz.density(metric.align(*pair), ax=right)
     middle.set_title(DRAWN)
     right.set_title(LEARNED)
-    speaker = queries.classes[int(queries.labels[i])]
+    speaker = queries.labels[i]
     figure.suptitle(f"Speaker {speaker} says /ae/ twice: x, test utterance {i}, and y, training utterance {j}")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "alignment.png"

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from likewise import _check
 from likewise.data.episodes import Episodes
-from likewise.evaluation.few_shot import FewShotScore, few_shot_accuracy
+from likewise.evaluation.few_shot import FewShotScore, few_shot_accuracy_matrix
 from likewise.evaluation.retrieval import mean_average_precision
 from likewise.models.metric import Encoded, Items, Metric, as_items, evaluating, take
 from likewise.training.ranks import ALONE, Ranks
@@ -107,12 +107,13 @@ class EpisodeValidation(Validation):
     def score(self, metric: Metric, ranks: Ranks = ALONE) -> tuple[float, float]:
         """Mean accuracy of the episodes, and mean average precision; every process computes all of it."""
         D = self._matrix(metric)
-        accuracy = few_shot_accuracy(D, *self.episodes.take(self.count), prototypes=self.prototypes).accuracy
+        accuracy = few_shot_accuracy_matrix(D, *self.episodes.take(self.count), prototypes=self.prototypes).accuracy
         return accuracy, mean_average_precision(D, self.labels)
 
     def few_shot(self, metric: Metric) -> FewShotScore:
         """The accuracy of the episodes, with its interval."""
-        return few_shot_accuracy(self._matrix(metric), *self.episodes.take(self.count), prototypes=self.prototypes)
+        D, drawn = self._matrix(metric), self.episodes.take(self.count)
+        return few_shot_accuracy_matrix(D, *drawn, prototypes=self.prototypes)
 
     def _matrix(self, metric: Metric) -> Tensor:
         with torch.no_grad(), evaluating(metric):

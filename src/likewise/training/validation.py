@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from likewise import _check
+from likewise._labels import read_labels
 from likewise.data.batch import Batch
-from likewise.evaluation.labels import read_labels
 from likewise.evaluation.retrieval import mean_average_precision, nearest_neighbor_accuracy
 from likewise.models.metric import Metric, as_items, evaluating, take
 from likewise.training.ranks import ALONE, Ranks
@@ -64,7 +64,7 @@ class Validation:
 
 def as_labels(name: str, labels: object, count: int) -> Tensor:
     """Labels (count,) as whole numbers on the CPU."""
-    tensor = read_labels("fit", name, labels, count)
+    tensor = torch.from_numpy(read_labels("fit", name, labels, count).copy())
     if count and (tensor.is_floating_point() or tensor.dtype == torch.bool):
         raise TypeError(f"fit: expected {name} to be whole numbers, got {tensor.dtype}")
     return tensor.long()
