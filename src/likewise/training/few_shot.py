@@ -6,10 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from likewise import _check
+from likewise._modes import evaluating
 from likewise.data.episodes import Episodes
 from likewise.evaluation.few_shot import FewShotScore, few_shot_accuracy_matrix
 from likewise.evaluation.retrieval import mean_average_precision
-from likewise.models.metric import Encoded, Metric, evaluating, take
+from likewise.models.metric import Encoded, Metric, take
 from likewise.training.source import Source
 from likewise.training.step import Step
 from likewise.training.validation import embed
