@@ -18,7 +18,8 @@ from pathlib import Path
 import torch
 from measure import Benchmark, check, machine
 
-from likewise import Euclidean, mean_average_precision
+from likewise import Euclidean
+from likewise.evaluation import mean_average_precision
 from likewise.evaluation.evaluate import evaluate
 
 ITEMS, CHANNELS, CLASSES = 10_000, 64, 100

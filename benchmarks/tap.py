@@ -203,7 +203,7 @@ def plot(rows: list[dict[str, Any]], device: str) -> None:
 def epoch(distance: str, loss: str, train: Batch, labels: Tensor, steps: int = 30) -> dict[str, Any]:
     """Seconds of an epoch of training in bfloat16, from the median step of the recipe's batches of 64."""
     from likewise.recipes import tap as recipe
-    from likewise.training.step import take_step
+    from likewise.training.step import Step
 
     torch.manual_seed(0)
     kinds = recipe.LOSSES if distance == "tap" else recipe.LOSSES_OF_SUMS
@@ -214,7 +214,7 @@ def epoch(distance: str, loss: str, train: Batch, labels: Tensor, steps: int = 3
         torch.cuda.synchronize()
         begin = time.perf_counter()
         with torch.autocast("cuda", torch.bfloat16):
-            step = take_step(metric, train[index.to("cuda")], labels[index])
+            step = Step(metric, train[index.to("cuda")], labels[index].to("cuda"))
             value = measure(step.D, step.labels)
         optimizer.zero_grad()
         value.backward()

@@ -30,7 +30,7 @@ from likewise.models.frozen_batch_norm import freeze_batch_norm
 from likewise.regularizers import JointRepresentationSimilarity
 from likewise.training.adversary import AdaptiveAdversary
 from likewise.training.regularizer import Regularizer
-from likewise.training.step import take_step
+from likewise.training.step import Step
 
 BATCH, CLASSES, SIZE, STEPS, CHANNELS = 100, 51, 96, 128, 9
 TURN = 0.3  # seconds of one kind of step before the next has its turn: training runs one kind only
@@ -108,7 +108,7 @@ def training_step(
 
     def run() -> None:
         with torch.autocast(device, torch.bfloat16, enabled=half), loss.sharing():
-            step = take_step(metric, items, labels, matrix=False, layers=names)
+            step = Step(metric, items, labels.to(device), layers=tuple(names))
             total = loss(step.features, step.labels)
             for term in terms:
                 total = total + term(step)

@@ -10,7 +10,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 @pytest.mark.parametrize("name", ["dtw", "soft-dtw", "gdtw"])
 def test_align_prints_value_and_path(a, b, name):
     found = answer("align", a, b, "--item-a", 2, "--item-b", 1, "-d", name)
-    x, y = lw.read_npz(a).sequences[2], lw.read_ts(b).sequences[1]
+    x, y = lw.read_npz(a).items[2], lw.read_ts(b).items[1]
     alignment = DISTANCES[name]().align([x], [y])
     assert found["value"] == alignment.value.item()
     assert found["path"] == alignment.path(0).tolist()

@@ -10,7 +10,7 @@ from tests.cli.commands import answer, refusal, run, sequences
 @pytest.mark.parametrize("name", DistanceName)
 def test_distance_prints_the_matrix_as_json(a, b, name):
     found = answer("distance", a, b, "--distance", name)
-    expected = DISTANCES[name]().matrix(lw.read_npz(a).sequences, lw.read_ts(b).sequences)
+    expected = DISTANCES[name]().matrix(lw.read_npz(a).items, lw.read_ts(b).items)
     np.testing.assert_array_equal(np.float32(found["distances"]), expected)
     assert found["distance"] == name
     assert found["options"] == {}
@@ -23,7 +23,7 @@ def test_distance_prints_the_matrix_as_json(a, b, name):
 
 def test_distance_of_one_file_is_that_to_itself(a):
     found = answer("distance", a)
-    assert found["distances"] == lw.DTW().matrix(lw.read_npz(a).sequences).tolist()
+    assert found["distances"] == lw.DTW().matrix(lw.read_npz(a).items).tolist()
     assert found["min"] == 0
     assert answer("distance", a, a)["distances"] == found["distances"]
 
@@ -52,7 +52,7 @@ def test_distance_of_one_file_is_that_to_itself(a):
 )
 def test_options_reach_the_distance(a, b, arguments, distance, options):
     found = answer("distance", a, b, *arguments)
-    expected = distance.matrix(lw.read_npz(a).sequences, lw.read_ts(b).sequences)
+    expected = distance.matrix(lw.read_npz(a).items, lw.read_ts(b).items)
     np.testing.assert_array_equal(np.float32(found["distances"]), expected)
     assert found["options"] == options
     assert [type(value) for value in found["options"].values()] == [type(value) for value in options.values()]
@@ -62,7 +62,7 @@ def test_distance_writes_the_matrix(a, b, tmp_path):
     output = tmp_path / "D.npz"
     output.write_text("what was there")
     found = answer("distance", a, b, "-o", output)
-    expected = lw.DTW().matrix(lw.read_npz(a).sequences, lw.read_ts(b).sequences)
+    expected = lw.DTW().matrix(lw.read_npz(a).items, lw.read_ts(b).items)
     with np.load(output) as saved:
         assert saved.files == ["distances"]
         np.testing.assert_array_equal(saved["distances"], expected)
@@ -133,13 +133,13 @@ def test_float32_and_float64_meet(a, tmp_path):
     path = tmp_path / "double.npz"
     lw.write_npz(lw.Dataset(sequences(1, 4, dtype=torch.float64)), path)
     found = answer("distance", a, path)
-    expected = lw.DTW().matrix(lw.read_npz(a).sequences.to(torch.float64), lw.read_npz(path).sequences)
+    expected = lw.DTW().matrix(lw.read_npz(a).items.to(torch.float64), lw.read_npz(path).items)
     np.testing.assert_array_equal(found["distances"], expected)
 
 
 def test_gdtw_takes_its_own_options(a, b):
     found = answer("distance", a, b, "-d", "gdtw", "--reg", 0.5, "--band", 0.5)
-    expected = lw.GDTW(0.5, band=0.5).matrix(lw.read_npz(a).sequences, lw.read_ts(b).sequences)
+    expected = lw.GDTW(0.5, band=0.5).matrix(lw.read_npz(a).items, lw.read_ts(b).items)
     np.testing.assert_array_equal(found["distances"], expected)
     assert "dtw has no option --reg" in refusal(2, "distance", a, "-d", "dtw", "--reg", 1)
 

@@ -13,7 +13,7 @@ def data(tmp_path):
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(24) % 4
     items = [torch.randn(5 + i % 3, 2, generator=generator) + 2 * labels[i] for i in range(24)]
-    data = lw.Dataset(lw.Batch.from_list(items), [*"abcd"] * 6, groups=torch.arange(24) // 8)
+    data = lw.Dataset(items, ["abcd"[k] for k in labels], groups=torch.arange(24) // 8)
     lw.write_npz(data, tmp_path / "a.npz")
     return tmp_path / "a.npz", data
 

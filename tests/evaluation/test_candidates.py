@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from likewise import DTW, Batch, CoupledGRU, Euclidean, Metric, NearestNeighbors, evaluate, evaluate_matrix
+from likewise import DTW, Batch, CoupledGRU, Euclidean, Metric, evaluate, evaluate_matrix
 from likewise.evaluation.candidates import Candidates
+from likewise.sklearn import NearestNeighbors
 
 
 def problem(count=17, seed=0):

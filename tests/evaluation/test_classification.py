@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 import torch
-from sklearn import metrics
 from sklearn.neighbors import KNeighborsClassifier
 
 from likewise.evaluation.classification import confusion_matrix, macro_f1
+from sklearn import metrics
 
 
 @pytest.mark.parametrize("tied", [False, True])

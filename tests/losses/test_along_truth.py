@@ -44,40 +44,40 @@ def test_the_best_path_of_dtw_costs_its_value_by_its_steps():
 @pytest.mark.parametrize("timed", ["none", "one", "each"])
 def test_warp_in_loops(timed):
     generator = torch.Generator().manual_seed(2)
-    warped, y = (torch.randn(3, 5, 2, generator=generator, dtype=torch.float64) for _ in range(2))
+    warped, x = (torch.randn(3, 5, 2, generator=generator, dtype=torch.float64) for _ in range(2))
     times = torch.rand(3, 5, generator=generator, dtype=torch.float64).cumsum(1)
     lengths = torch.tensor([5, 2, 4])
     expected = 0.0
     for b, length in enumerate(lengths.tolist()):
         at = {"none": torch.linspace(0, 1, length), "one": times[0], "each": times[b]}[timed]
-        squares = [((warped[b, k] - y[b, k]) ** 2).sum().item() for k in range(length)]
+        squares = [((warped[b, k] - x[b, k]) ** 2).sum().item() for k in range(length)]
         for k in range(length - 1):
             expected += (at[k + 1] - at[k]).item() * (squares[k] + squares[k + 1]) / 2 / 3
     given = {"none": None, "one": times[0], "each": times}[timed]
-    assert losses.AlongWarp()(warped, y, given, lengths).item() == pytest.approx(expected, rel=1e-6)
+    assert losses.AlongWarp()(warped, x, given, lengths).item() == pytest.approx(expected, rel=1e-6)
 
 
 def test_warp_is_the_objective_of_gdtw_at_the_truth():
     x, y = torch.randn(2, 8, 3, dtype=torch.float64), torch.randn(2, 6, 3, dtype=torch.float64)
     value, warp = lw.GDTW(reg=1e-9)(x, y), lw.GDTW(reg=1e-9).warp(x, y)
-    found = losses.AlongWarp()(warp.apply(x), y)
+    found = losses.AlongWarp()(warp.apply(y), x)
     assert found.item() == pytest.approx(value.mean().item(), rel=1e-5)
 
 
 def test_warp_derivatives_and_padding():
-    warped, y = (torch.randn(2, 4, 2, dtype=torch.float64) for _ in range(2))
+    warped, x = (torch.randn(2, 4, 2, dtype=torch.float64) for _ in range(2))
     times, lengths = torch.rand(2, 4, dtype=torch.float64).cumsum(1), torch.tensor([4, 2])
-    expected = losses.AlongWarp()(warped, y, times, lengths)
+    expected = losses.AlongWarp()(warped, x, times, lengths)
     padding = torch.arange(4) >= lengths[:, None]
-    warped, y = (value.masked_fill(padding[..., None], torch.nan).requires_grad_() for value in (warped, y))
+    warped, x = (value.masked_fill(padding[..., None], torch.nan).requires_grad_() for value in (warped, x))
     times = times.masked_fill(padding, torch.nan)
-    value = losses.AlongWarp()(warped, y, times, lengths)
+    value = losses.AlongWarp()(warped, x, times, lengths)
     value.backward()
     assert torch.equal(value, expected)
     assert warped.grad.isfinite().all()
-    assert (y.grad[padding] == 0).all()
-    warped, y = (torch.randn(2, 4, 2, dtype=torch.float64, requires_grad=True) for _ in range(2))
-    assert torch.autograd.gradcheck(lambda a, b: losses.AlongWarp()(a, b, times, lengths), (warped, y))
+    assert (x.grad[padding] == 0).all()
+    warped, x = (torch.randn(2, 4, 2, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    assert torch.autograd.gradcheck(lambda a, b: losses.AlongWarp()(a, b, times, lengths), (warped, x))
 
 
 def test_no_pairs():
@@ -95,7 +95,7 @@ def test_bad_input_is_refused():
     path[1, 2] = torch.tensor([1, 6])
     with pytest.raises(ValueError, match=r"AlongPath: path\[1, 2\] is \(1, 6\), outside 4 x 6"):
         losses.AlongPath()(cost, path)
-    with pytest.raises(ValueError, match=r"AlongWarp: warped is \(3, 4, 6\) and y is \(2, 4, 6\)"):
+    with pytest.raises(ValueError, match=r"AlongWarp: warped is \(3, 4, 6\) and x is \(2, 4, 6\)"):
         losses.AlongWarp()(cost, cost[:2])
     with pytest.raises(ValueError, match=r"AlongWarp: times\[0\] do not increase"):
         losses.AlongWarp()(cost, cost, torch.zeros(4))

@@ -55,26 +55,26 @@ def random_pair(
     huber=math.inf,
     even=True,
 ):
-    """x is a random walk, y is x at other times and noise. Uneven times start and end anywhere."""
+    """y is a random walk, x is y at other times and noise. Uneven times start and end anywhere."""
     rng = np.random.default_rng(seed)
-    x = torch.from_numpy(rng.standard_normal((n, channels)).cumsum(0))
-    times_x, times_y = spread(0, 1, n), spread(0, 1, m)
+    y = torch.from_numpy(rng.standard_normal((n, channels)).cumsum(0))
+    times_x, times_y = spread(0, 1, m), spread(0, 1, n)
     if not even:
-        times_x, times_y = (torch.from_numpy(rng.uniform(0.3, 1, k).cumsum()) - 2 for k in (n, m))
+        times_y, times_x = (torch.from_numpy(rng.uniform(0.3, 1, k).cumsum()) - 2 for k in (n, m))
     share = spread(0, 1, m) ** rng.uniform(0.5, 2)
     if subsequence:
         share = 0.1 + 0.7 * share
     place = share * (n - 1)
     k = place.long().clamp(max=n - 2)
-    y = torch.lerp(x[k], x[k + 1], (place - k)[:, None]) + 0.3 * torch.from_numpy(rng.standard_normal((m, channels)))
+    x = torch.lerp(y[k], y[k + 1], (place - k)[:, None]) + 0.3 * torch.from_numpy(rng.standard_normal((m, channels)))
     return pair_of(x, y, times_x, times_y, reg, slope, band, subsequence, huber)
 
 
 def pair_of(x, y, times_x, times_y, reg=0.1, slope=(0.0, math.inf), band=None, subsequence=False, huber=math.inf):
-    m = len(y)
-    duration = times_x[-1] - times_x[0]
-    stretch = 1.0 if subsequence else duration / (times_y[-1] - times_y[0])
-    middle = times_x[0] + stretch * (times_y - times_y[0])
+    m = len(x)
+    duration = times_y[-1] - times_y[0]
+    stretch = 1.0 if subsequence else duration / (times_x[-1] - times_x[0])
+    middle = times_y[0] + stretch * (times_x - times_x[0])
     width = math.inf if band is None else band * duration
     limits = [torch.full((m - 1,), limit, dtype=torch.float64) * stretch for limit in slope]
     return Pair(
@@ -96,7 +96,7 @@ def solve(pair, **options):
 
 def assert_feasible(pair, warp, tolerance=1e-9):
     lower, upper = pair.bounds()
-    slopes, slack = warp.diff() / pair.y_times.diff(), tolerance * len(warp)
+    slopes, slack = warp.diff() / pair.x_times.diff(), tolerance * len(warp)
     assert (warp >= lower - tolerance).all()
     assert (warp <= upper + tolerance).all()
     assert (slopes >= pair.slope_min - slack).all()
@@ -125,9 +125,9 @@ def test_operator(options):
 
 def test_there_is_no_second_derivative():
     pair = random_pair(0)
-    x = pair.x.clone().requires_grad_()
-    value, warp, _ = _gdtw(*arguments(pair, x=x))
-    (grad,) = torch.autograd.grad(value.sum() + warp.sum(), x, create_graph=True)
+    y = pair.y.clone().requires_grad_()
+    value, warp, _ = _gdtw(*arguments(pair, y=y))
+    (grad,) = torch.autograd.grad(value.sum() + warp.sum(), y, create_graph=True)
     with pytest.raises(NotImplementedError, match="gdtw: the second derivative is not implemented"):
         grad.sum().backward()
 
@@ -179,7 +179,7 @@ def test_gradients_of_a_batch_are_those_of_its_pairs():
 def test_solutions_equal_the_reference(options):
     for seed in range(4):
         pair = random_pair(seed, **options)
-        expected = reference.grid_search(pair, max(len(pair.x), 50) | 1)
+        expected = reference.grid_search(pair, max(len(pair.y), 50) | 1)
         expected, segments, active = reference.polish(pair, expected)
         value, warp, _ = solve(pair)
         assert_close(value, reference.objective(pair, warp), 1e-12, "the value is the objective")
@@ -215,7 +215,7 @@ def test_the_grid_search_of_the_reference_is_exhaustive(options):
     best = math.inf
     for nodes in itertools.product(range(7), repeat=4):
         warp = grid[torch.arange(4), torch.tensor(nodes)]
-        slopes = warp.diff() / pair.y_times.diff()
+        slopes = warp.diff() / pair.x_times.diff()
         if (slopes >= pair.slope_min - 1e-9).all() and (slopes <= pair.slope_max + 1e-9).all():
             best = min(best, reference.objective(pair, warp).item())
     assert reference.objective(pair, reference.grid_search(pair, 7, 0)).item() == pytest.approx(best, rel=1e-12)
@@ -239,7 +239,7 @@ def minimise_further(pair, warp):
     """The objective that SLSQP reaches from a warp."""
     optimize = pytest.importorskip("scipy.optimize")
     lower, upper = pair.bounds()
-    steps = pair.y_times.diff()
+    steps = pair.x_times.diff()
     moves = torch.diff(torch.eye(len(warp)).double(), dim=0).numpy()
     finite = pair.slope_max.isfinite().numpy()
     constraints = [
@@ -289,11 +289,11 @@ def test_never_worse_than_the_gdtw_package(kind):
         for _ in range(4):
             x, y = rng.standard_normal((2, n)).cumsum(1)
             if kind == "related":
-                y = np.interp(np.linspace(0, 1, n) ** 1.6, np.linspace(0, 1, n), x) + 0.2 * rng.standard_normal(n)
+                x = np.interp(np.linspace(0, 1, n) ** 1.6, np.linspace(0, 1, n), y) + 0.2 * rng.standard_normal(n)
             # It scales signals to [-1, 1]: these are already.
             x, y = (2 * (z - z.min()) / (z.max() - z.min()) - 1 for z in (x, y))
             for settings in ({}, {"lambda_cum": 0.0}):
-                theirs = peer.GDTW().set_params({"x": x, "y": y, **settings}).run()
+                theirs = peer.GDTW().set_params({"x": y, "y": x, **settings}).run()
                 times = torch.from_numpy(theirs.t)
                 pair = pair_of(*(torch.from_numpy(z)[:, None] for z in (x, y)), times, times, theirs.lambda_inst)
                 value, _, _ = solve(pair)
@@ -321,14 +321,14 @@ def test_shifted_times_shift_the_warp(options):
     pair = random_pair(5, **options)
     value, warp, holds = solve(pair)
     shift = 1e5
-    times = {"x_times": pair.x_times + shift, "y_times": pair.y_times - shift}
+    times = {"x_times": pair.x_times - shift, "y_times": pair.y_times + shift}
     found = solve(replace(pair, **times, lower=pair.lower + shift, upper=pair.upper + shift))
     assert_close(found[0], value, 1e-8, "value")
     assert_close(found[1] - shift, warp, 1e-8, "warp")
     assert torch.equal(found[2][:, 1], holds[:, 1])
 
 
-def test_a_coarse_grid_is_refined_until_it_is_as_fine_as_x():
+def test_a_coarse_grid_is_refined_until_it_is_as_fine_as_y():
     for options in ({"reg": 1.0}, {"reg": 1.0, "huber": 0.5}, {"subsequence": True}):
         pair = random_pair(0, n=600, m=500, channels=2, **options)
         fine, coarse = solve(pair)[0], solve(pair, nodes=21, refinements=0)[0]
@@ -354,12 +354,12 @@ def smooth_pair(seed):
     """A finely sampled curve with many channels, whose kinks are too weak to hold a knot; noise keeps losses up."""
     rng = np.random.default_rng(seed)
     time = spread(0, 1, 101)
-    x = torch.stack(
+    y = torch.stack(
         [torch.sin(f * time + p) for f, p in zip(rng.uniform(2, 9, 4), rng.uniform(0, 6, 4), strict=True)], 1
     )
     knots = spread(0, 1, 9)
-    y = x[(100 * knots**1.4).round().long()] + 0.2 * torch.from_numpy(rng.standard_normal((9, 4)))
-    return pair_of(x, y, time, knots, 0.5, (0.05, 3.0), 0.4)
+    x = y[(100 * knots**1.4).round().long()] + 0.2 * torch.from_numpy(rng.standard_normal((9, 4)))
+    return pair_of(x, y, knots, time, 0.5, (0.05, 3.0), 0.4)
 
 
 def kinked_pair(seed):
@@ -369,11 +369,11 @@ def kinked_pair(seed):
 def flat_pair(seed):
     """Stretches in which x, y or both stand still."""
     rng = np.random.default_rng(seed)
-    x = torch.from_numpy(rng.standard_normal((8, 2)).cumsum(0)).repeat_interleave(
+    y = torch.from_numpy(rng.standard_normal((8, 2)).cumsum(0)).repeat_interleave(
         torch.tensor([1, 3, 1, 2, 1, 3, 1, 1]), 0
     )
-    y = x[[0, 1, 1, 4, 5, 5, 9, 12]] + 0.3 * torch.from_numpy(rng.standard_normal((8, 1)))
-    times = spread(0, 1, 13), spread(0, 1, 8)
+    x = y[[0, 1, 1, 4, 5, 5, 9, 12]] + 0.3 * torch.from_numpy(rng.standard_normal((8, 1)))
+    times = spread(0, 1, 8), spread(0, 1, 13)
     return pair_of(x, y, *times, 0.05, (0.1, 4.0), 0.5)
 
 
@@ -387,7 +387,7 @@ FAMILIES = {"smooth": smooth_pair, "kinked": kinked_pair, "flat": flat_pair, "bo
 
 def kinks(pair, warp):
     inside = warp[1:-1]
-    return int((inside[:, None] == pair.x_times[None]).any(1).sum())
+    return int((inside[:, None] == pair.y_times[None]).any(1).sum())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -441,12 +441,12 @@ def test_the_value_has_the_envelopes_derivative(family):
 
 def test_knots_on_kinks_and_merged_knots_do_not_move():
     # SPEC 2.4: phi = (0, 0, 0, ...) has dependent active constraints; the exact derivative of what they hold is 0.
-    x = torch.tensor([0.0, 1.0, 2.0, 3.0, 5.0]).double()[:, None]
-    y = torch.tensor([0.0, -1.0, -1.0, 2.0, 5.0]).double()[:, None]
+    y = torch.tensor([0.0, 1.0, 2.0, 3.0, 5.0]).double()[:, None]
+    x = torch.tensor([0.0, -1.0, -1.0, 2.0, 5.0]).double()[:, None]
     times = spread(0, 1, 5)
     pair = pair_of(x, y, times, times, 0.01)
-    leaf = y.clone().requires_grad_()
-    _, warp, _ = solve(pair, y=leaf)
+    leaf = x.clone().requires_grad_()
+    _, warp, _ = solve(pair, x=leaf)
     assert (warp[:3] == 0).all()
     (grad,) = torch.autograd.grad(warp[3], leaf)
     assert (grad[:3] == 0).all()
@@ -454,9 +454,9 @@ def test_knots_on_kinks_and_merged_knots_do_not_move():
 
 
 def test_a_flat_reference_has_a_finite_derivative():
-    # Nothing tells where in x the subsequence is: any shift is as good, and the derivative leaves shifts out.
-    x, times = torch.full((6, 1), 2.0).double(), spread(0, 1, 6)
-    pair = pair_of(x, torch.zeros(4, 1).double(), times, spread(0.0, 0.4, 4), subsequence=True)
+    # Nothing tells where in y the subsequence is: any shift is as good, and the derivative leaves shifts out.
+    y, times = torch.full((6, 1), 2.0).double(), spread(0, 1, 6)
+    pair = pair_of(torch.zeros(4, 1).double(), y, spread(0.0, 0.4, 4), times, subsequence=True)
     leaves = {name: getattr(pair, name).clone().requires_grad_() for name in NAMES}
     value, warp, _ = solve(pair, **leaves)
     assert value.item() == pytest.approx(4 * 0.4)
@@ -464,7 +464,7 @@ def test_a_flat_reference_has_a_finite_derivative():
     for loss in (warp.sum(), warp @ torch.arange(4.0).double(), value):
         grads = torch.autograd.grad(loss, list(leaves.values()), retain_graph=True)
         assert all(grad.isfinite().all() for grad in grads)
-    assert torch.autograd.grad(warp.sum(), leaves["x"], retain_graph=True)[0].abs().max() < 1e-12
+    assert torch.autograd.grad(warp.sum(), leaves["y"], retain_graph=True)[0].abs().max() < 1e-12
 
 
 # ---- Faults
@@ -473,18 +473,18 @@ def test_a_flat_reference_has_a_finite_derivative():
 def test_a_broken_pair_is_named():
     pairs = [random_pair(seed) for seed in range(3)]
     (x, y, x_lengths, y_lengths), named = batch_of(pairs)
-    x[1, 4, 2] = math.inf
-    with pytest.raises(ValueError, match=r"gdtw: x\[1\] holds inf at step 4, channel 2"):
+    y[1, 4, 2] = math.inf
+    with pytest.raises(ValueError, match=r"gdtw: y\[1\] holds inf at step 4, channel 2"):
         gdtw(x, y, x_lengths, y_lengths, **named)
     with pytest.raises(ValueError, match=r"gdtw: expected reg of shape \(3,\), got \(2,\)"):
         gdtw(x, y, x_lengths, y_lengths, **(named | {"reg": named["reg"][:2]}))
     with pytest.raises(TypeError, match="gdtw: expected lower to be floating point"):
         gdtw(x, y, x_lengths, y_lengths, **(named | {"lower": torch.zeros(3, 9, dtype=torch.int64)}))
-    with pytest.raises(ValueError, match=r"gdtw: x_lengths\[0\] is 99; lengths must be between 1 and 12"):
-        gdtw(x, y, torch.tensor([99, 1, 1]), y_lengths, **named)
+    with pytest.raises(ValueError, match=r"gdtw: y_lengths\[0\] is 99; lengths must be between 1 and 12"):
+        gdtw(x, y, x_lengths, torch.tensor([99, 1, 1]), **named)
 
 
 def test_values_that_overflow_are_refused():
     pair = random_pair(0)
     with pytest.raises(ValueError, match="gdtw: the value of pair 0 is not finite: its losses overflow"):
-        solve(pair, x=pair.x * 1e200)
+        solve(pair, y=pair.y * 1e200)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from likewise.ops import cpu
-from likewise.ops.gdtw import _LIMITS, _gdtw, _gdtw_grad, _Problem, _run, _setting, gdtw
+from likewise.ops.gdtw import _LIMITS, Inputs, _gdtw, _gdtw_grad, _Problem, _run, _setting, gdtw
 from likewise.ops.gdtw.reference import grid_search
 from likewise.testing import assert_close
 from tests.ops.test_gdtw import FAMILIES, arguments, assert_feasible, batch_of, pair_of, random_pair, spread
@@ -40,7 +40,7 @@ def operands(given, named, **options):
 
 def searched(pair, *, nodes, refinements):
     """What the kernels find, before it is polished."""
-    search = gpu._Search.of(*arguments(pair, nodes=nodes, refinements=refinements))
+    search = gpu._Search.of(Inputs(*arguments(pair, nodes=nodes, refinements=refinements)))
     return search.search()[0]
 
 
@@ -70,7 +70,7 @@ def test_finds_what_the_cpu_finds(options):
 
 def test_the_grid_is_the_references():
     pair = random_pair(1, n=9, m=6, slope=(0.3, 3.0))
-    # With no refinement and a grid that is not coarser than x, there is one pass.
+    # With no refinement and a grid that is not coarser than y, there is one pass.
     assert_close(searched(pair, nodes=21, refinements=0), grid_search(pair, 21, 0), 1e-9, "")
 
 
@@ -81,7 +81,7 @@ def test_several_tiles():
 
 def test_a_row_that_would_need_one_more_lane_has_two_nodes_fewer():
     pair = random_pair(2, n=6, m=4)
-    search = gpu._Search.of(*arguments(pair, nodes=128))
+    search = gpu._Search.of(Inputs(*arguments(pair, nodes=128)))
     assert search.most_nodes(True) == 127
     assert search.most_nodes(False) == 65
     assert_close(searched(pair, nodes=128, refinements=0), grid_search(pair, 127, 0), 1e-9, "")
@@ -111,8 +111,8 @@ def test_the_grid_moves_on_with_a_solution_at_its_rim():
 
 
 def polished(operator, warps, *, searched=True):
-    """What the polish makes of warps (B, Ty), and its outcomes (B,)."""
-    search = gpu._Search.of(*operator)
+    """What the polish makes of warps (B, Tx), and its outcomes (B,)."""
+    search = gpu._Search.of(Inputs(*operator))
     scratch, found = search.scratch(), search.found()
     search.lay_out(scratch, 0)
     search.look(scratch)
@@ -125,7 +125,7 @@ def polished(operator, warps, *, searched=True):
 
 def polished_on_host(operator, warps):
     values, warps, holds = torch.empty(len(warps)).double(), warps.clone(), torch.empty(*warps.shape, 2).int()
-    _run(cpu.native.gdtw_polish, _Problem.of(*operator), values, warps, holds)
+    _run(cpu.native.gdtw_polish, _Problem.of(Inputs(*operator)), values, warps, holds)
     return values, warps, holds
 
 
@@ -153,12 +153,12 @@ def test_the_polish_is_the_cpus(name):
 
 
 def test_identical_signals_sit_on_kinks_that_hold_nothing():
-    x = torch.randn(9, 2, generator=torch.Generator().manual_seed(0)).double()
-    pair = pair_of(x, x, spread(0, 1, 9), spread(0, 1, 9))
-    (value, warp, holds), outcomes = polished(arguments(pair), pair.y_times[None])
+    y = torch.randn(9, 2, generator=torch.Generator().manual_seed(0)).double()
+    pair = pair_of(y, y, spread(0, 1, 9), spread(0, 1, 9))
+    (value, warp, holds), outcomes = polished(arguments(pair), pair.x_times[None])
     assert outcomes.tolist() == [gpu.SETTLED]
     assert value.item() < 1e-20
-    assert_close(warp[0], pair.y_times, 1e-14, "")
+    assert_close(warp[0], pair.x_times, 1e-14, "")
     assert holds[0, :, 1].tolist() == [1, 0, 0, 0, 0, 0, 0, 0, 1]
 
 
@@ -211,17 +211,17 @@ def test_where_it_is_polished(monkeypatch):
 @pytest.mark.filterwarnings("ignore")  # the interpreter computes with NumPy, which warns of NaN
 def test_a_refusal_names_the_pair():
     given, named = batch_of([random_pair(seed, n=4, m=3) for seed in range(2)])
-    given[0][1, 1, 0] = math.nan
-    with pytest.raises(ValueError, match=r"gdtw: x\[1\] holds nan at step 1, channel 0"):
+    given[1][1, 1, 0] = math.nan
+    with pytest.raises(ValueError, match=r"gdtw: y\[1\] holds nan at step 1, channel 0"):
         gpu.solve(*operands(given, named, nodes=5, refinements=0))
 
 
 def test_knots_that_are_tied_begin_as_one():
-    """y rests where x passes quickly: many knots on one of x's times, which only hold together."""
+    """x rests where y passes quickly: many knots on one of y's times, which only hold together."""
     generator = torch.Generator().manual_seed(5)
-    x = torch.randn(5, 4, generator=generator).double().cumsum(0)
-    y = torch.randn(24, 4, generator=generator).double().cumsum(0) / 3
-    pair = pair_of(x, y, spread(0, 1, 5), spread(0, 1, 24), 0.05)
+    y = torch.randn(5, 4, generator=generator).double().cumsum(0)
+    x = torch.randn(24, 4, generator=generator).double().cumsum(0) / 3
+    pair = pair_of(x, y, spread(0, 1, 24), spread(0, 1, 5), 0.05)
     operator, warps = arguments(pair), grid_search(pair, 51, 2)[None]
     (value, warp, _), outcomes = polished(operator, warps)
     expected = polished_on_host(operator, warps)
@@ -240,8 +240,8 @@ def test_a_batch_is_its_pairs(monkeypatch):
     for b, pair in enumerate(pairs):
         alone = _gdtw(*arguments(pair, nodes=9, refinements=0))
         assert_close(value[b], alone[0][0], 1e-9, "")
-        assert_close(warp[b, : len(pair.y)], alone[1][0], 1e-9, "")
-        assert warp[b, len(pair.y) :].isnan().all()
+        assert_close(warp[b, : len(pair.x)], alone[1][0], 1e-9, "")
+        assert warp[b, len(pair.x) :].isnan().all()
     # Pairs for which there is no room take turns.
     monkeypatch.setattr(gpu, "ROW_BYTES", 1)
     again = gpu.solve(*operands(given, named, nodes=9, refinements=0))
@@ -253,8 +253,8 @@ def test_default_grid_does_not_depend_on_padding():
     pair = random_pair(0, n=5, m=3)
     alone = _gdtw(*arguments(pair, refinements=0))
     given, named = batch_of([pair])
-    given = (torch.nn.functional.pad(given[0], (0, 0, 0, 60), value=math.nan), *given[1:])
-    named["times_x"] = torch.nn.functional.pad(named["times_x"], (0, 60), value=math.nan)
+    given = (given[0], torch.nn.functional.pad(given[1], (0, 0, 0, 60), value=math.nan), *given[2:])
+    named["times_y"] = torch.nn.functional.pad(named["times_y"], (0, 60), value=math.nan)
     found = gpu.solve(*operands(given, named, refinements=0))
     assert_close(found[0], alone[0], 1e-9, "")
     assert_close(found[1], alone[1], 1e-9, "")
@@ -334,9 +334,9 @@ def test_gradients_whatever_holds_the_knots():
 
 
 def test_gradients_of_a_warp_that_slides():
-    x, times = torch.full((6, 1), 2.0).double(), spread(0, 1, 6)
+    y, times = torch.full((6, 1), 2.0).double(), spread(0, 1, 6)
     for slope in ((0.0, math.inf), (1.1, 1.2)):  # the second ties all knots
-        pair = pair_of(x, torch.zeros(4, 1).double(), times, spread(0.0, 0.4, 4), subsequence=True, slope=slope)
+        pair = pair_of(torch.zeros(4, 1).double(), y, spread(0.0, 0.4, 4), times, subsequence=True, slope=slope)
         operator = arguments(pair)
         _, warp, holds = _gdtw(*operator)
         assert_gradients_are_the_cpus(warp, holds, operator)
@@ -348,15 +348,15 @@ def test_no_pairs():
     value, warp, holds = gpu.solve(*operands(*none))
     assert (value.shape, warp.shape, holds.shape) == ((0,), (0, 4), (0, 4, 2))
     grads = gpu.gradient(value, warp, warp, holds, *operands(*none))
-    assert grads[0].shape == (0, 6, 3)
+    assert grads[1].shape == (0, 6, 3)
 
 
 def test_not_contiguous_and_nothing_changed():
     pair = random_pair(6, n=6, m=4)
     x, y, *rest = arguments(pair, nodes=9, refinements=0)
-    turned = x.transpose(1, 2).contiguous().transpose(1, 2)
+    turned = y.transpose(1, 2).contiguous().transpose(1, 2)
     before = turned.clone()
-    assert_close(gpu.solve(turned, y, *rest)[1], _gdtw(x, y, *rest)[1], 1e-9, "")
+    assert_close(gpu.solve(x, turned, *rest)[1], _gdtw(x, y, *rest)[1], 1e-9, "")
     assert torch.equal(turned, before)
 
 
@@ -392,7 +392,7 @@ def test_a_call_like_one_before_only_repeats_its_launches(monkeypatch):
     # Of one tensor for both times there is another tape. (The stand-in knows the sizes of one call.)
     launcher._compiled.clear()
     launcher._ready.clear()
-    operator = (x, x, None, None, times_x, times_x, *operator[6:])
+    operator = (y, y, None, None, times_y, times_y, *operator[6:])
     assert gpu.solve(*operator)[0].item() < 1e-20
     assert len(tape._tapes) == 3
 
@@ -404,19 +404,19 @@ def test_a_call_like_one_before_only_repeats_its_launches(monkeypatch):
     ("changed", "message"),
     [
         ({"reg": -1.0}, "reg must be positive"),
-        ({"x": math.nan}, r"x\[0\] holds nan"),
+        ({"y": math.nan}, r"y\[0\] holds nan"),
         ({"slope": (2.0, 2.5)}, "no warp of pair 0"),
-        ({"x": 1e200}, "its losses overflow"),
+        ({"y": 1e200}, "its losses overflow"),
     ],
     ids=str,
 )
 @pytest.mark.filterwarnings("ignore")  # the interpreter computes with NumPy, which warns
 def test_refusals(changed, message):
-    x = spread(0, 1, 4)[:, None].clone()
-    x[1] = changed.get("x", 0.3)
-    pair = pair_of(x, x[:3], spread(0, 1, 4), spread(0, 1, 3), changed.get("reg", 0.1), changed.get("slope", (0, 9)))
+    y = spread(0, 1, 4)[:, None].clone()
+    y[1] = changed.get("y", 0.3)
+    pair = pair_of(y[:3], y, spread(0, 1, 3), spread(0, 1, 4), changed.get("reg", 0.1), changed.get("slope", (0, 9)))
     given = list(arguments(pair, nodes=5, refinements=0))
-    given[1] = given[1].nan_to_num(0.2)
+    given[0] = given[0].nan_to_num(0.2)
     with pytest.raises(ValueError, match=message):
         gpu.solve(*given)
 

@@ -7,6 +7,7 @@ import likewise as lw
 from likewise.models.metric import Metric
 from likewise.models.tcn import TCN
 from likewise.training.fit import fit
+from likewise.training.options import Optimization
 
 
 def problem(count=24, seed=0):
@@ -36,7 +37,5 @@ def weights(module):
 
 
 def train(m, **options):
-    x, y = problem()
-    return fit(
-        m, x, y, spread, **{"lr": 0.01, "batch_size": 5, "epochs": 3, "verbose": False, "accelerator": "cpu"} | options
-    )
+    quick = {"lr": 0.01, "batch_size": 5, "epochs": 3, "verbose": False, "accelerator": "cpu"}
+    return fit(m, problem(), spread, **quick | {"optimizer": Optimization()} | options)

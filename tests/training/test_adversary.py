@@ -11,7 +11,8 @@ from likewise.models.gru_encoder import GRUEncoder
 from likewise.models.metric import Metric
 from likewise.training.adversary import AdaptiveAdversary, ClassAdversary, SoftAdversary
 from likewise.training.fit import fit
-from likewise.training.step import take_step
+from likewise.training.options import Checkpoints
+from likewise.training.step import Step
 from tests.training.problems import problem
 
 QUIET = {"verbose": False, "accelerator": "cpu", "batch_size": 8, "epochs": 3, "lr": 0.01}
@@ -38,13 +39,10 @@ def gradients(module, value):
     )
 
 
-# ---- The term
-
-
 @pytest.mark.parametrize("strength", [0.0, 0.5, -0.3])
 def test_features_are_reversed_and_the_classifier_is_not(strength):
     m, adversary, x, y = prepared(ClassAdversary, strength)
-    step = take_step(m, x, y, layers=adversary.layers)
+    step = Step(m, x, y, layers=adversary.layers)
     plain = adversary.classification_loss(step.layer("backbone"), y)
     value = adversary(step)
     assert value.item() == plain.item()
@@ -55,7 +53,7 @@ def test_features_are_reversed_and_the_classifier_is_not(strength):
 
 def test_the_soft_one_is_lowered_by_both():
     m, adversary, x, y = prepared(SoftAdversary, 0.4)
-    step = take_step(m, x, y, layers=adversary.layers)
+    step = Step(m, x, y, layers=adversary.layers)
     scores = adversary.head(step.layer("backbone")).log_softmax(1)
     target = 0.85 * nn.functional.one_hot(y) + 0.15 / 3
     assert torch.allclose(target.sum(1), torch.ones(len(y)))
@@ -80,7 +78,7 @@ def test_any_encoder(encoder):
     x, y = problem()
     adversary = ClassAdversary()
     adversary.prepare(m, x, y)
-    step = take_step(m, x, y, layers=adversary.layers)
+    step = Step(m, x, y, layers=adversary.layers)
     assert adversary.features(step).shape == (len(x), 2 if encoder is None else 6)
     if encoder is None:
         expected = torch.stack([item.mean(0) for item in x])
@@ -92,8 +90,8 @@ def test_labels_need_not_be_counted_from_zero():
     other = ClassAdversary(0.5, dropout=0.0)
     torch.manual_seed(1)
     other.prepare(m, x, 10 * y - 7)
-    step = take_step(m, x, 10 * y - 7, layers=other.layers)
-    assert other(step).item() == pytest.approx(adversary(take_step(m, x, y, layers=adversary.layers)).item())
+    step = Step(m, x, 10 * y - 7, layers=other.layers)
+    assert other(step).item() == pytest.approx(adversary(Step(m, x, y, layers=adversary.layers)).item())
 
 
 def test_a_head_that_fits_is_kept():
@@ -103,9 +101,6 @@ def test_a_head_that_fits_is_kept():
     assert adversary.head is head
     adversary.prepare(m, x, torch.arange(len(x)) % 4)
     assert adversary.head is not head
-
-
-# ---- The schedule
 
 
 @pytest.mark.parametrize(("loss", "expected"), [(1.5, 0.0), (0.0, math.tanh(1.5)), (math.inf, -1.0)])
@@ -120,16 +115,16 @@ def test_lambda_is_set_once_an_epoch():
     first = adversary.scale.item()
     values = []
     for part in (slice(0, 8), slice(8, 24)):
-        values.append(adversary(take_step(m, x[part], y[part], layers=adversary.layers, epoch=0)).item())
+        values.append(adversary(Step(m, x[part], y[part], layers=adversary.layers, epoch=0)).item())
         assert adversary.scale.item() == first
-    step = take_step(m, x, y, layers=adversary.layers, epoch=1)
+    step = Step(m, x, y, layers=adversary.layers, epoch=1)
     value = adversary(step)
     expected = -0.5 * math.tanh(sum(values) / 2 - 1.5)
     assert adversary.scale.item() == pytest.approx(expected)
     plain = adversary.classification_loss(step.layer("backbone"), y)
     torch.testing.assert_close(gradients(m, value), -adversary.scale * gradients(m, plain))
     adversary.eval()
-    adversary(take_step(m, x, y, layers=adversary.layers, epoch=2))
+    adversary(Step(m, x, y, layers=adversary.layers, epoch=2))
     assert adversary.scale.item() == pytest.approx(expected), "no training, no schedule"
 
 
@@ -138,18 +133,15 @@ def test_a_ceiling():
     assert AdaptiveAdversary(0.5, ceiling=0.1).schedule(100.0) == -0.5
 
 
-# ---- In fit
-
-
 @pytest.mark.parametrize("kind", [ClassAdversary, SoftAdversary, AdaptiveAdversary])
 def test_fit_trains_the_classifier(kind):
     m, (x, y) = embedder(), problem()
     adversary = kind(0.5)
     before = m.encoder.outward.weight.clone()
-    fit(m, x, y, Triplet(), adversary=adversary, **QUIET | {"epochs": 12})
+    fit(m, (x, y), Triplet(), terms=[adversary], **QUIET | {"epochs": 12})
     assert not torch.equal(m.encoder.outward.weight, before)
     adversary.eval()
-    step = take_step(m, x, y, layers=adversary.layers)
+    step = Step(m, x, y, layers=adversary.layers)
     assert adversary.classification_loss(step.layer("backbone"), y) < math.log(3)
 
 
@@ -158,7 +150,7 @@ def test_the_seed_decides_the_classifier():
     for seed in (0, 0, 1):
         adversary = ClassAdversary(0.5)
         torch.manual_seed(len(weights))
-        fit(embedder(), *problem(), Triplet(), adversary=adversary, **QUIET | {"seed": seed})
+        fit(embedder(), problem(), Triplet(), terms=[adversary], **QUIET | {"seed": seed})
         weights.append(adversary.head.layers[0].weight)
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
@@ -174,21 +166,25 @@ def test_a_resumed_run_goes_on_with_the_same_lambda(tmp_path):
         return step.features.sum() * 0
 
     x, y = problem()
-    options = QUIET | {"checkpoint_every": 2, "lr": {"encoder": 0.01, "adversary": 0.05}}
+    options = QUIET | {"lr": {"encoder": 0.01, "terms.0": 0.05}}
     ours, ours_adversary = embedder(), AdaptiveAdversary(0.5)
     with pytest.raises(CrashError):
-        fit(ours, x, y, Triplet(), terms=[crash], adversary=ours_adversary, folder=tmp_path / "run", **options)
+        fit(
+            ours,
+            (x, y),
+            Triplet(),
+            terms=[ours_adversary, crash],
+            checkpoints=Checkpoints(tmp_path, every=2),
+            **options,
+        )
     ours, ours_adversary = embedder(7), AdaptiveAdversary(0.5)
-    fit(ours, x, y, Triplet(), adversary=ours_adversary, folder=tmp_path / "run", resume=True, **options)
+    fit(ours, (x, y), Triplet(), terms=[ours_adversary], checkpoints=Checkpoints(tmp_path, resume=True), **options)
     whole, adversary = embedder(), AdaptiveAdversary(0.5)
-    fit(whole, x, y, Triplet(), adversary=adversary, **{k: v for k, v in options.items() if k != "checkpoint_every"})
+    fit(whole, (x, y), Triplet(), terms=[adversary], **options)
     for name, value in adversary.state_dict().items():
         assert torch.equal(ours_adversary.state_dict()[name], value), name
     for name, value in whole.state_dict().items():
         assert torch.equal(ours.state_dict()[name], value), name
-
-
-# ---- Refusals
 
 
 def test_refusals():
@@ -196,7 +192,7 @@ def test_refusals():
     with pytest.raises(ValueError, match="there is but one class to tell apart"):
         ClassAdversary().prepare(m, x, torch.zeros_like(y))
     with pytest.raises(ValueError, match=r"has no layer 'backbon'; near it are backbone"):
-        fit(m, x, y, Triplet(), adversary=ClassAdversary(layer="backbon"), **QUIET)
+        fit(m, (x, y), Triplet(), terms=[ClassAdversary(layer="backbon")], **QUIET)
     with pytest.raises(ValueError, match="has no classifier yet; fit makes it"):
         ClassAdversary().classification_loss(torch.zeros(1, 2), y[:1])
     with pytest.raises(ValueError, match="strength must be finite"):
@@ -204,7 +200,7 @@ def test_refusals():
     with pytest.raises(ValueError, match="smoothing must be at least 0 and less than 1"):
         SoftAdversary(smoothing=1.0)
     with pytest.raises(ValueError, match=r"layer 'x' was not asked for, it has none; name it in the term's layers"):
-        take_step(m, x, y).layer("x")
+        Step(m, x, y).layer("x")
 
 
 def test_repr():

@@ -11,7 +11,8 @@ from likewise.models.frame_mlp import FrameMLP
 from likewise.models.metric import Metric
 from likewise.training.few_shot import EpisodeLoss, EpisodeValidation
 from likewise.training.fit import fit
-from likewise.training.step import take_step
+from likewise.training.options import Checkpoints
+from likewise.training.step import Step
 from tests.training.problems import weights
 
 QUIET = {"verbose": False, "accelerator": "cpu"}
@@ -64,7 +65,7 @@ def test_the_loss_is_what_loops_give(distance, prototypes, shots, per_batch):
     m = metric(distance).double()
     sampler = Episodes(y, 3, shots, 2, per_batch=per_batch)
     index = torch.tensor(next(iter(sampler)))
-    step = take_step(m, x.to(torch.float64)[index], y[index], matrix=False)
+    step = Step(m, x.to(torch.float64)[index], y[index])
     loss = EpisodeLoss(sampler, scale=2.0, prototypes=prototypes)
     expected = by_loops(m, step.features, sampler, 2.0, prototypes)
     torch.testing.assert_close(loss(step), expected, rtol=1e-5, atol=1e-6)
@@ -76,15 +77,16 @@ def test_it_learns_what_tells_new_classes_apart():
     m = metric(lw.SoftDTW(0.1))
     torch.nn.init.eye_(m.encoder.layers[-1].weight)
     sampler = Episodes(y[known], 4, 1, 2, per_batch=4, batches=10)
-    validation = EpisodeValidation(x[new], y[new], Episodes(y[new], 4, 1, 1, seed=1), count=300)
+    validation = EpisodeValidation((x[new], y[new]), Episodes(y[new], 4, 1, 1, seed=1), count=300)
     before = validation.few_shot(m)
-    terms = [EpisodeLoss(sampler, scale=0.1, learn_scale=True)]
-    history = fit(m, x[known], y[known], None, sampler=sampler, terms=terms, val=validation, epochs=6, lr=0.01, **QUIET)
+    step = EpisodeLoss(sampler, scale=0.1, learn_scale=True)
+    train = x[known], y[known]
+    history = fit(m, train, sampler=sampler, step=step, val=validation, epochs=6, lr=0.01, **QUIET)
     after = validation.few_shot(m)
     assert history.best is not None
     assert after.accuracy == history.best.accuracy == max(score.accuracy for score in history.scores)
     assert after.accuracy - after.interval > before.accuracy + before.interval
-    assert terms[0].log_scale.exp().item() != pytest.approx(0.1)
+    assert step.log_scale.exp().item() != pytest.approx(0.1)
     assert history.losses[-1] < history.losses[0]
 
 
@@ -92,7 +94,7 @@ def test_the_scale_stays_unless_learned():
     x, y = problem()
     sampler = Episodes(y, 3, 1, 2, batches=2)
     loss = EpisodeLoss(sampler, scale=3.0)
-    fit(metric(), x, y, None, sampler=sampler, terms=[loss], epochs=1, lr=0.1, **QUIET)
+    fit(metric(), (x, y), sampler=sampler, step=loss, epochs=1, lr=0.1, **QUIET)
     assert loss.log_scale.exp().item() == pytest.approx(3)
 
 
@@ -103,8 +105,8 @@ def test_augmented_items_are_learned_from():
     m, batch = metric(), x[index]
     augmented = types.SimpleNamespace(batch=lw.Batch(2 * batch.values, batch.lengths), plans=None)
     loss = EpisodeLoss(sampler)
-    found = loss(take_step(m, batch, y[index], augmented=augmented, matrix=False))
-    torch.testing.assert_close(found, loss(take_step(m, augmented.batch, y[index], matrix=False)))
+    found = loss(Step(m, batch, y[index], augment=lambda batch, generator: augmented))
+    torch.testing.assert_close(found, loss(Step(m, augmented.batch, y[index])))
 
 
 def test_a_resumed_run_is_the_same(tmp_path):
@@ -112,8 +114,8 @@ def test_a_resumed_run_is_the_same(tmp_path):
 
     def run(epochs, folder):
         m, sampler = metric(), Episodes(y, 3, 1, 2, batches=3)
-        fit(m, x, y, None, sampler=sampler, terms=[EpisodeLoss(sampler, learn_scale=True)], epochs=epochs, lr=0.01,
-            folder=folder, resume=True, **QUIET)  # fmt: skip
+        fit(m, (x, y), sampler=sampler, step=EpisodeLoss(sampler, learn_scale=True), epochs=epochs, lr=0.01,
+            checkpoints=Checkpoints(folder, resume=True), **QUIET)  # fmt: skip
         return weights(m)
 
     run(1, tmp_path / "stopped")
@@ -123,17 +125,17 @@ def test_a_resumed_run_is_the_same(tmp_path):
 def test_validation_draws_from_one_matrix():
     x, y = problem()
     m, sampler = metric(lw.DTW()), Episodes(y, 3, 2, 1, seed=4)
-    accuracy, precision = EpisodeValidation(x, y, sampler, count=50).score(m)
+    accuracy, precision = EpisodeValidation((x, y), sampler, count=50)(m).values()
     D = m.matrix(x).detach()
     assert accuracy == few_shot_accuracy_matrix(D, *sampler.take(50)).accuracy
-    assert precision == pytest.approx(lw.mean_average_precision(D, y))
+    assert precision == pytest.approx(lw.evaluation.mean_average_precision(D, y))
 
 
 def test_what_does_not_fit_is_refused():
     x, y = problem()
     sampler = Episodes(y, 3, 1, 2)
     with pytest.raises(ValueError, match="give the same Episodes to fit as sampler"):
-        fit(metric(), x, y, None, batch_size=8, terms=[EpisodeLoss(sampler)], epochs=1, **QUIET)
+        fit(metric(), (x, y), batch_size=8, step=EpisodeLoss(sampler), epochs=1, **QUIET)
     with pytest.raises(TypeError, match="expected episodes to be an Episodes, got int"):
         EpisodeLoss(5)
     with pytest.raises(ValueError, match="EpisodeLoss: scale must be positive"):

@@ -1,7 +1,5 @@
 import csv
-import io
 import signal
-import sys
 import types
 import warnings
 
@@ -17,8 +15,9 @@ from likewise.models.metric import Metric, take
 from likewise.models.small_cnn import SmallCNN
 from likewise.training.batches import seed_of
 from likewise.training.fit import fit
-from likewise.training.history import History
-from likewise.training.step import Step, take_step
+from likewise.training.options import Optimization
+from likewise.training.step import Step
+from likewise.training.validation import Validation
 from tests.training.problems import metric, problem, spread, train, weights
 
 QUIET = {"verbose": False, "accelerator": "cpu"}
@@ -32,7 +31,7 @@ def noisy(batch, generator):
 
 
 def by_hand(m, *, augment=None, epochs=3, clip=None, lr=0.01):
-    """The loop that fit stands for, without Lightning."""
+    """The loop that fit stands for, without Fabric."""
     x, y = problem()
     x = x.to(torch.float64)
     optimizer = torch.optim.Adam(m.parameters(), lr=lr, weight_decay=1e-4)
@@ -59,15 +58,13 @@ def by_hand(m, *, augment=None, epochs=3, clip=None, lr=0.01):
     return [sum(losses[4 * i : 4 * i + 4]) / 4 for i in range(epochs)]
 
 
-# ---- The same as a loop by hand
-
-
 @pytest.mark.parametrize("augment", [None, noisy])
 @pytest.mark.parametrize("distance", [lw.SoftDTW(0.5), lw.DTW(open_end=True)], ids=repr)
 def test_it_is_the_loop_by_hand(augment, distance):
     ours, theirs = (metric(dropout=0.0, distance=distance).double() for _ in range(2))
     x, y = problem()
-    history = fit(ours, x.to(torch.float64), y, spread, augment=augment, lr=0.01, batch_size=5, epochs=3, **QUIET)
+    options = {"lr": 0.01, "batch_size": 5, "epochs": 3, "optimizer": Optimization(), **QUIET}
+    history = fit(ours, (x.to(torch.float64), y), spread, augment=augment, **options)
     expected = by_hand(theirs, augment=augment)
     torch.testing.assert_close(weights(ours), weights(theirs), rtol=1e-6, atol=1e-8)
     assert history.losses == pytest.approx(expected, rel=1e-6)
@@ -75,24 +72,11 @@ def test_it_is_the_loop_by_hand(augment, distance):
 
 def test_clipping():
     ours, theirs, free = (metric(dropout=0.0).double() for _ in range(3))
-    train(ours, clip=0.01)
+    train(ours, optimizer=Optimization(clip=0.01))
     by_hand(theirs, clip=0.01)
     torch.testing.assert_close(weights(ours), weights(theirs), rtol=1e-6, atol=1e-8)
     train(free)
     assert not torch.allclose(weights(free), weights(ours))
-
-
-def test_the_matrix_of_a_step():
-    m, (x, y) = metric(distance=lw.DTW(open_end=True)).eval(), problem()
-    augmented = noisy(x, torch.Generator().manual_seed(0))
-    step = take_step(m, x, y, augmented=augmented)
-    expected = m.matrix(x)
-    for b in range(len(x)):
-        expected[b, b] = (m([x[b]], [augmented.batch[b]])[0] + m([augmented.batch[b]], [x[b]])[0]) / 2
-    torch.testing.assert_close(step.D, expected)
-    assert step.features == m.encode(x)
-    assert step.augmented_features == m.encode(augmented.batch)
-    assert take_step(m, x, y, matrix=False).D is None
 
 
 def test_training_separates_classes():
@@ -103,58 +87,6 @@ def test_training_separates_classes():
     assert history.best_epoch == history.best.epoch
     assert len(history.scores) == len(history.losses) == len(history.seconds) == 15
     assert history.wall_time == sum(history.seconds) > 0
-
-
-# ---- Validation
-
-
-def test_scores_are_those_of_the_matrix():
-    (x, y), (q, p) = problem(), problem(12, seed=1)
-    m = metric()
-    history = train(m, val=(q, p), epochs=1)
-    D = m.matrix(q, x)
-    assert history.best.accuracy == pytest.approx(lw.nearest_neighbor_accuracy(D, p, y))
-    assert history.best.map == pytest.approx(lw.mean_average_precision(D, p, y), rel=1e-6)
-    other = train(metric(), val=(q, p, x[:9], y[:9]), epochs=1)
-    assert other.best.map == pytest.approx(lw.mean_average_precision(D[:, :9], p, y[:9]), rel=1e-6)
-
-
-def test_rows_in_chunks_and_classes_without_references(monkeypatch):
-    q, p = problem(12, seed=1)
-    p = torch.where(p == 2, 9, p)
-    whole = train(metric(), val=(q, p), epochs=1)
-    monkeypatch.setattr("likewise.training.validation.MOST_DISTANCES", 50)
-    parts = train(metric(), val=(q, p), epochs=1)
-    assert parts.best.map == pytest.approx(whole.best.map)
-    assert parts.best.accuracy == pytest.approx(whole.best.accuracy)
-
-
-def test_the_best_weights_are_kept():
-    m = metric()
-    history = train(m, val=problem(30, seed=2), epochs=10, lr=0.2)
-    best = max(history.scores, key=lambda score: (score.accuracy, score.map))
-    assert (history.best.accuracy, history.best.map) == (best.accuracy, best.map)
-    assert history.best_epoch < 10, "choose another seed: the last weights are the best"
-    until = metric()
-    train(until, epochs=history.best_epoch, lr=0.2)
-    assert torch.equal(weights(m), weights(until))
-    by_map = train(metric(), val=problem(30, seed=2), epochs=10, lr=0.2, monitor="map")
-    assert by_map.best.map == max(score.map for score in by_map.scores)
-
-
-def test_patience_and_val_every():
-    history = train(metric(), val=problem(30, seed=2), epochs=50, lr=0.05, patience=2, val_every=3)
-    assert history.stopped
-    assert [score.epoch for score in history.scores] == list(range(3, len(history.losses) + 1, 3))
-    assert history.scores[-3].epoch == history.best_epoch
-    rows = history.rows()
-    assert rows[0]["accuracy"] is None
-    assert rows[2]["accuracy"] == history.scores[0].accuracy
-    last = train(metric(), val=problem(30, seed=2), epochs=4, val_every=3)
-    assert [score.epoch for score in last.scores] == [3, 4], "the last epoch is validated too"
-
-
-# ---- What can be trained, and on what
 
 
 class Proxies(nn.Module):
@@ -174,24 +106,24 @@ class Pull(nn.Module):
 
     def forward(self, step):
         assert isinstance(step, Step)
-        self.seen.append((step.epoch, step.total, len(step.batch), step.D is None))
+        self.seen.append((step.epoch, step.total, len(step.batch), "D" in step.__dict__))
         return (step.features.values[:, 0] * self.weight).square().mean()
 
 
 def test_losses_and_terms_with_parameters():
     x, y = problem()
     m, loss, pull = metric(), Proxies(), Pull()
-    fit(m, x, y, loss, terms=[pull, lambda step: step.D.mean()], epochs=2, batch_size=10, **QUIET)
+    fit(m, (x, y), loss, terms=[pull, lambda step: step.D.mean()], epochs=2, batch_size=10, **QUIET)
     assert not torch.equal(loss.weight, torch.ones(3))
     assert not torch.equal(pull.weight, torch.ones(4))
-    assert pull.seen == [(0, 0, 10, False), (0, 1, 10, False), (1, 2, 10, False), (1, 3, 10, False)]
+    assert [seen[:3] for seen in pull.seen] == [(0, 0, 10), (0, 1, 10), (1, 2, 10), (1, 3, 10)]
 
 
 def test_terms_alone_without_labels():
     m, pull = metric(), Pull()
-    history = fit(m, problem()[0], None, None, terms=[pull], epochs=2, lr=0.01, **QUIET)
+    history = fit(m, problem()[0], terms=[pull, lambda step: 0 * pull(step)], epochs=2, lr=0.01, **QUIET)
     assert history.losses[1] < history.losses[0]
-    assert pull.seen[0][3], "no matrix is made that nobody sees"
+    assert not any(made for *_, made in pull.seen), "no matrix is made that nobody sees"
 
 
 def test_unlabelled_items_are_classes_of_their_own():
@@ -201,7 +133,7 @@ def test_unlabelled_items_are_classes_of_their_own():
         seen.append(rows.tolist())
         return D.diagonal().mean() - D.mean()
 
-    fit(metric(), problem()[0], None, loss, augment=noisy, epochs=1, batch_size=24, **QUIET)
+    fit(metric(), problem()[0], loss, augment=noisy, epochs=1, batch_size=24, **QUIET)
     assert sorted(seen[0]) == list(range(24))
 
 
@@ -238,7 +170,7 @@ def test_any_distance_with_parameters():
 def test_kinds_of_items(m, items):
     before = weights(m)
     labels = [0, 1, 2] * 4
-    history = fit(m, items, labels, spread, epochs=2, batch_size=100, val=(items, labels), lr=0.01, **QUIET)
+    history = fit(m, (items, labels), spread, epochs=2, batch_size=100, val=0.5, lr=0.01, **QUIET)
     assert len(history.scores) == 2
     assert not torch.equal(weights(m), before)
 
@@ -254,8 +186,7 @@ def test_a_sampler_and_an_optimizer():
     m = metric()
     fit(
         m,
-        x,
-        y,
+        (x, y),
         loss,
         sampler=MPerClass(y, 6, per_class=2, batches=3),
         epochs=2,
@@ -265,7 +196,7 @@ def test_a_sampler_and_an_optimizer():
     assert seen == [[2, 2, 2]] * 6
     plain = nn.ModuleList([metric()])
     again = [[0, 1, 2], [3, 4, 5]]
-    history = fit(plain[0], x, y, spread, sampler=again, epochs=1, **QUIET)
+    history = fit(plain[0], (x, y), spread, sampler=again, epochs=1, **QUIET)
     assert len(history.losses) == 1
 
 
@@ -278,34 +209,30 @@ def test_half_precision_gives_precise_distances():
     m = Metric(FrameMLP(2, 8), lw.SoftDTW(0.5))
     dtypes = []
     m.encoder.layers[0].register_forward_hook(lambda module, given, out: dtypes.append(out.dtype))
-    fit(m, x, y, loss, epochs=1, precision="bf16-mixed", **QUIET)
+    fit(m, (x, y), loss, epochs=1, precision="bf16-mixed", **QUIET)
     assert dtypes[0] == torch.bfloat16
     assert next(m.parameters()).dtype == torch.float32
-
-
-# ---- Manners
 
 
 def test_it_leaves_everything_else_alone(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     x, y = problem()
     values, lengths, labels = x.values.clone(), x.lengths.clone(), y.clone()
-    handler = signal.getsignal(signal.SIGINT)
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     m = metric().eval()
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fit(m, x, y, spread, epochs=2, val=problem(6, seed=1), **QUIET)
+        fit(m, (x, y), spread, epochs=2, val=problem(6, seed=1), **QUIET)
     assert torch.equal(torch.rand(2), expected), "the caller's randomness"
     assert torch.equal(x.values, values)
     assert torch.equal(x.lengths, lengths)
     assert torch.equal(y, labels)
     assert not m.training
     assert all(p.requires_grad for p in m.parameters())
-    assert not hasattr(m, "trainer")
-    assert signal.getsignal(signal.SIGINT) is handler
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert list(tmp_path.iterdir()) == [], "nothing is written without a folder"
     said = capfd.readouterr()
     assert said.out == said.err == ""
@@ -321,36 +248,9 @@ def test_the_same_seed_gives_the_same_weights():
     assert not torch.equal(weights(a), weights(c))
 
 
-def test_lines_where_there_is_no_terminal(capfd):
-    train(metric(), epochs=2, verbose=True)
-    said = capfd.readouterr()
-    assert said.out == ""
-    lines = said.err.splitlines()
-    assert len(lines) == 2
-    assert lines[0].startswith("epoch 1/2: loss 0.")
-    train(metric(), epochs=4, val_every=2, val=problem(6, seed=1), verbose=True)
-    lines = capfd.readouterr().err.splitlines()
-    assert len(lines) == 2
-    assert "epoch 4/4: loss" in lines[1]
-    assert ", accuracy " in lines[1]
-
-
-def test_a_bar_on_a_terminal(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    monkeypatch.setenv("TERM", "xterm")
-    train(metric(), epochs=2, verbose=True)
-    said = sys.stderr.getvalue()
-    assert "Training" in said
-    assert "2/2" in said
-
-
 def test_what_the_folder_holds(tmp_path):
     m = metric()
-    history = train(m, folder=tmp_path / "run", epochs=3, val=problem(6, seed=1), val_every=2)
+    history = train(m, checkpoints=tmp_path / "run", epochs=3, val=Validation(problem(6, seed=1), every=2))
     names = sorted(path.name for path in (tmp_path / "run").iterdir())
     assert names == ["checkpoint.safetensors", "config.json", "log.csv", "model.safetensors", "tensorboard"]
     assert torch.equal(weights(Metric.load(tmp_path / "run")), weights(m))
@@ -365,7 +265,7 @@ def test_what_the_folder_holds(tmp_path):
 def test_what_cannot_be_saved_is_refused_before_training(tmp_path):
     m = Metric(FrameMLP(2, 4), lw.DTW(ground=lambda x, y: torch.cdist(x, y)))
     with pytest.raises(TypeError, match=r"DTW.ground: a file cannot hold the function '<lambda>'"):
-        train(m, folder=tmp_path / "run")
+        train(m, checkpoints=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -378,9 +278,6 @@ def test_an_interrupt_stays_an_interrupt():
     with pytest.raises(KeyboardInterrupt):
         train(metric(), terms=[interrupt])
     assert signal.getsignal(signal.SIGINT) is handler
-
-
-# ---- Errors
 
 
 def test_a_loss_that_is_not_finite_names_its_place():
@@ -397,11 +294,12 @@ def test_a_batch_that_there_is_nothing_to_learn_from():
     m = metric()
     before = weights(m)
     x, y = problem()
-    history = fit(m, x, y, lambda D, labels: torch.tensor(0.0), epochs=2, weight_decay=0, **QUIET)
+    still = Optimization(weight_decay=0.0)
+    history = fit(m, (x, y), lambda D, labels: torch.tensor(0.0), epochs=2, optimizer=still, **QUIET)
     assert history.losses == [0, 0]
     assert torch.equal(weights(m), before)
     with pytest.raises(TypeError, match="fit: the loss does not depend on what is trained"):
-        fit(m, x, y, lambda D, labels: D.detach().mean(), **QUIET)
+        fit(m, (x, y), lambda D, labels: D.detach().mean(), **QUIET)
 
 
 @pytest.mark.parametrize(
@@ -410,13 +308,15 @@ def test_a_batch_that_there_is_nothing_to_learn_from():
         ({"epochs": 0}, ValueError, "fit: epochs must be a whole number of 1 or more, got 0"),
         ({"batch_size": 2.5}, ValueError, "fit: batch_size must be a whole number"),
         ({"lr": 0}, ValueError, "fit: lr must be positive"),
-        ({"weight_decay": -1}, ValueError, "fit: weight_decay must be 0 or more, got -1"),
-        ({"clip": -1.0}, ValueError, "fit: clip must be positive"),
         ({"seed": -1}, ValueError, "fit: seed must be a whole number of 0 or more"),
-        ({"patience": 0}, ValueError, "fit: patience must be a whole number of 1 or more"),
-        ({"monitor": "f1"}, ValueError, 'fit: monitor must be "accuracy" or "map", got \'f1\''),
-        ({"val": (1, 2, 3)}, TypeError, r"fit: expected val to be \(X, y\)"),
-        ({"val": (problem()[0], problem()[1][:3])}, ValueError, r"fit: expected val\[1\] of shape \(24,\), got \(3,\)"),
+        ({"average": 1.5}, ValueError, "fit: average must be at least 0 and less than 1"),
+        ({"val": (1, 2, 3)}, TypeError, r"fit: expected val to be a Dataset or a pair \(items, labels\), got tuple"),
+        ({"clip": 1.0}, TypeError, r"argument 'clip'; it belongs to optimizer=Optimization\(clip=...\)"),
+        ({"acelerator": "cpu"}, TypeError, "argument 'acelerator'; did you mean 'accelerator'"),
+        ({"batchsize": 3}, TypeError, "argument 'batchsize'; did you mean 'batch_size'"),
+        ({"zebra": 3}, TypeError, "argument 'zebra'; beside its own, fit takes Fabric's: accelerator, callbacks"),
+        ({"step": 3}, TypeError, "fit: expected step to be a function of a Step, got int"),
+        ({"optimizer": 3}, TypeError, "fit: expected optimizer to be an Optimization or a function of parameters"),
         ({"val": ([], [])}, ValueError, "fit: val is empty"),
         ({"terms": [3]}, TypeError, r"fit: expected terms\[0\] to be a function of a Step, got int"),
         (
@@ -448,44 +348,32 @@ def test_bad_settings_are_refused(options, error, message):
     ("call", "error", "message"),
     [
         (
-            lambda x, y: fit(nn.Linear(1, 1), x, y, spread),
+            lambda x, y: fit(nn.Linear(1, 1), (x, y), spread),
             TypeError,
             "fit: expected metric to be a Metric or a Distance, got Linear",
         ),
-        (lambda x, y: fit(lw.DTW(), x, y, spread), ValueError, "fit: there is nothing to learn"),
+        (lambda x, y: fit(lw.DTW(), (x, y), spread), ValueError, "fit: there is nothing to learn"),
         (
-            lambda x, y: fit(metric(), x, y[:5], spread),
+            lambda x, y: fit(metric(), (x, y[:5]), spread),
             ValueError,
-            r"fit: expected labels of shape \(24,\), got \(5,\)",
+            r"fit: expected the labels of train of shape \(24,\), got \(5,\)",
         ),
         (
-            lambda x, y: fit(metric(), x, y.float(), spread),
-            TypeError,
-            "fit: expected labels to be whole numbers, got torch.float32",
+            lambda x, y: fit(metric(), (x, y + 0.5), spread),
+            ValueError,
+            "fit: the labels of train are targets of a regression",
         ),
+        (lambda x, y: fit(metric(), x), ValueError, "fit: there are no labels: give a pair"),
         (
-            lambda x, y: fit(metric(), x, ["a"] * 24, spread),
+            lambda x, y: fit(metric(), x, y),
             TypeError,
-            r"fit: expected labels to be numbers.*numpy\.unique",
+            r"fit: expected loss to be a function of \(D, labels\), got Tensor; labels go with the items",
         ),
-        (lambda x, y: fit(metric(), x, y, None), ValueError, "fit: give a loss, or terms"),
-        (
-            lambda x, y: fit(metric(), x, y, 3),
-            TypeError,
-            r"fit: expected loss to be a function of \(D, labels\), got int",
-        ),
-        (lambda x, y: fit(metric(), [], [], spread), ValueError, "fit: there are no training items"),
-        (lambda x, y: fit(metric(), 3, y, spread), TypeError, "fit: expected train to be a Batch"),
-        (lambda x, y: fit(metric(), x, None, spread, val=(x, y)), ValueError, "fit: without labels, give val as"),
-        (lambda x, y: fit(metric(), x, y, spread, sampler=[], **QUIET), ValueError, "fit: the sampler gave no batch"),
+        (lambda x, y: fit(metric(), ([], []), spread), ValueError, "fit: there are no training items"),
+        (lambda x, y: fit(metric(), (3, y), spread), TypeError, "fit: expected train to be a Batch"),
+        (lambda x, y: fit(metric(), (x, y), spread, sampler=[], **QUIET), ValueError, "the sampler gave no batch"),
     ],
 )
 def test_bad_arguments_are_refused(call, error, message):
     with pytest.raises(error, match=message):
         call(*problem())
-
-
-def test_history_by_hand():
-    assert repr(History()) == "History(0 epochs, 0.0 s)"
-    assert History([1.0], [2.0]).best is None
-    assert repr(History([1.0], [2.0])) == "History(1 epoch, loss 1, 2.0 s)"

@@ -10,6 +10,7 @@ import torch
 import likewise as lw
 from likewise.regularizers import EnergyConfusion
 from likewise.training.adversary import AdaptiveAdversary
+from likewise.training.options import Optimization
 from likewise.training.ranks import Ranks
 from likewise.training.regularizer import Regularizer
 from tests.training.problems import metric, problem, spread, train, weights
@@ -18,9 +19,10 @@ PROGRAM = """
 import sys, torch, warnings
 warnings.simplefilter("error")
 from tests.training.test_processes import run
+from likewise.training.options import Checkpoints
 folder = sys.argv[1] + ".folder"
-run(sys.argv[1], devices=2, folder=folder, epochs=1)
-run(sys.argv[1], devices=2, folder=folder, epochs=3, resume=True)
+run(sys.argv[1], devices=2, checkpoints=folder, epochs=1)
+run(sys.argv[1], devices=2, checkpoints=Checkpoints(folder, resume=True), epochs=3)
 """
 
 
@@ -50,10 +52,10 @@ def run(path, **options):
     adversary = AdaptiveAdversary(0.5, dropout=0.0, layer="outward")
     history = train(
         m,
-        terms=[pull, energy],
-        adversary=adversary,
+        terms=[pull, energy, adversary],
         augment=Shifted,
-        clip=0.5,
+        optimizer=Optimization(clip=0.5),
+        average=0.9,
         val=problem(7, seed=1),
         **{"epochs": 3} | options,
     )
@@ -84,7 +86,8 @@ def test_two_processes_equal_one_with_the_same_batches(tmp_path):
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
         }
-        environment = os.environ | place | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+        paths = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+        environment = os.environ | place | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
         processes.append(
             subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, str(tmp_path / "two")],

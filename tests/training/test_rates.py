@@ -8,6 +8,7 @@ from likewise.models.gru_encoder import GRUEncoder
 from likewise.models.metric import Metric
 from likewise.training.adversary import SoftAdversary
 from likewise.training.fit import fit
+from likewise.training.options import Checkpoints, Optimization
 from tests.training.problems import problem
 
 QUIET = {"verbose": False, "accelerator": "cpu", "batch_size": 8, "epochs": 2}
@@ -29,7 +30,7 @@ class Seen:
 def test_each_part_has_its_rate():
     m, loss, adversary, seen = embedder(), ProxyNCA(3, 4), SoftAdversary(), Seen()
     rates = {"loss": 0.1, "encoder": 0.01, "encoder.backbone": 0.001, "rest": 0.02}
-    fit(m, *problem(), loss, adversary=adversary, lr=rates, optimizer=seen, **QUIET)
+    fit(m, problem(), loss, terms=[adversary], lr=rates, optimizer=seen, **QUIET)
     expected = {
         0.1: [loss.proxies],
         0.01: list(m.encoder.outward.parameters()),
@@ -44,12 +45,13 @@ def test_each_part_has_its_rate():
 def test_it_is_adam_with_groups():
     ours, theirs = embedder(), embedder()
     x, y = problem()
-    fit(ours, x, y, Triplet(), lr={"encoder": 0.01}, **QUIET)
-    fit(theirs, x, y, Triplet(), lr=0.01, **QUIET)
+    fit(ours, (x, y), Triplet(), lr={"encoder": 0.01}, **QUIET)
+    fit(theirs, (x, y), Triplet(), lr=0.01, **QUIET)
     for name, value in theirs.state_dict().items():
         torch.testing.assert_close(ours.state_dict()[name], value)
     still = embedder()
-    fit(still, x, y, Triplet(), lr={"encoder": 0.01, "encoder.outward": 1e-12}, weight_decay=0, **QUIET)
+    rates = {"encoder": 0.01, "encoder.outward": 1e-12}
+    fit(still, (x, y), Triplet(), lr=rates, optimizer=Optimization(weight_decay=0.0), **QUIET)
     torch.testing.assert_close(still.encoder.outward.weight, embedder().encoder.outward.weight)
     assert not torch.allclose(still.encoder.backbone.gru.weight_hh_l0, embedder().encoder.backbone.gru.weight_hh_l0)
 
@@ -60,14 +62,14 @@ def test_proxies_are_trained_and_kept(kind, tmp_path):
     torch.manual_seed(0)
     loss = kind(3, 4)
     before = {name: value.clone() for name, value in loss.state_dict().items()}
-    options = QUIET | {"lr": {"encoder": 0.01, "loss": 0.1}, "folder": tmp_path / "run"}
+    options = QUIET | {"lr": {"encoder": 0.01, "loss": 0.1}, "epochs": 8}
     m = embedder()
-    history = fit(m, x, y, loss, epochs=8, **{k: v for k, v in options.items() if k != "epochs"})
+    history = fit(m, (x, y), loss, checkpoints=tmp_path / "run", **options)
     assert history.losses[-1] < history.losses[0]
     assert all(not torch.equal(value, before[name]) for name, value in loss.state_dict().items())
     torch.manual_seed(5)
     again = kind(3, 4)
-    fit(embedder(7), x, y, again, epochs=8, resume=True, **{k: v for k, v in options.items() if k != "epochs"})
+    fit(embedder(7), (x, y), again, checkpoints=Checkpoints(tmp_path / "run", resume=True), **options)
     for name, value in loss.state_dict().items():
         assert torch.equal(again.state_dict()[name], value), name
 
@@ -81,13 +83,13 @@ def test_a_loss_of_vectors_builds_no_matrix():
             return super().matrix(*args, **options)
 
     m = Metric(GRUEncoder(2, 4), Counting())
-    fit(m, *problem(), ProxyNCA(3, 4), lr=0.01, **QUIET)
+    fit(m, problem(), ProxyNCA(3, 4), lr=0.01, **QUIET)
     assert Counting.calls == 0
 
 
 def test_a_loss_of_vectors_refuses_sequences():
     with pytest.raises(TypeError, match="an encoder must sum its sequences up"):
-        fit(Metric(lw.FrameMLP(2, 4), lw.SoftDTW()), *problem(), ProxyNCA(3, 2), **QUIET)
+        fit(Metric(lw.FrameMLP(2, 4), lw.SoftDTW()), problem(), ProxyNCA(3, 2), **QUIET)
 
 
 @pytest.mark.parametrize(
@@ -100,11 +102,11 @@ def test_a_loss_of_vectors_refuses_sequences():
 )
 def test_refusals(rates, words, tmp_path):
     with pytest.raises(ValueError, match=words):
-        fit(embedder(), *problem(), ProxyNCA(3, 4), lr=rates, folder=tmp_path / "run", **QUIET)
+        fit(embedder(), problem(), ProxyNCA(3, 4), lr=rates, checkpoints=tmp_path / "run", **QUIET)
     assert not (tmp_path / "run").exists()
 
 
 def test_frozen_parameters_need_no_rate():
     m = embedder()
     m.encoder.backbone.requires_grad_(False)
-    fit(m, *problem(), Triplet(), lr={"encoder.outward": 0.01}, **QUIET)
+    fit(m, problem(), Triplet(), lr={"encoder.outward": 0.01}, **QUIET)

@@ -13,7 +13,7 @@ from likewise.regularizers import EnergyConfusion, JointRepresentationSimilarity
 from likewise.training.adversary import AdaptiveAdversary
 from likewise.training.fit import fit
 from likewise.training.regularizer import Regularizer
-from likewise.training.step import take_step
+from likewise.training.step import Step
 from tests.training.problems import problem
 
 QUIET = {"verbose": False, "accelerator": "cpu", "batch_size": 8, "epochs": 2, "lr": 0.01}
@@ -29,7 +29,7 @@ def test_the_layers_of_the_paper():
     jrs = JointRepresentationSimilarity()
     term = Regularizer(jrs, 0.5, of=["backbone", None, loss.cosines])
     assert term.layers == ("backbone",)
-    step = take_step(m, x, y, layers=term.layers)
+    step = Step(m, x, y, layers=term.layers)
     expected = 0.5 * jrs([m.encoder.backbone(x), m.encode(x), loss.cosines(m.encode(x))], y)
     value = term(step)
     torch.testing.assert_close(value, expected)
@@ -41,9 +41,9 @@ def test_the_layers_of_the_paper():
 def test_one_source_is_one_tensor():
     m, (x, y) = embedder(), problem()
     term = Regularizer(EnergyConfusion(), 0.1)
-    torch.testing.assert_close(term(take_step(m, x, y)), 0.1 * EnergyConfusion()(m.encode(x), y))
+    torch.testing.assert_close(term(Step(m, x, y)), 0.1 * EnergyConfusion()(m.encode(x), y))
     other = Regularizer(EnergyConfusion(), 0.1, of="backbone")
-    found = other(take_step(m, x, y, layers=other.layers))
+    found = other(Step(m, x, y, layers=other.layers))
     torch.testing.assert_close(found, 0.1 * EnergyConfusion()(m.encoder.backbone(x), y))
 
 
@@ -51,7 +51,7 @@ def test_pooling():
     m, (x, y) = Metric(lw.TCN(2, 4, layers=1), lw.SoftDTW()), problem()
     for pool, reduce in ((FeatureMap.mean, lambda s: s.mean(0)), (FeatureMap.max, lambda s: s.amax(0))):
         expected = EnergyConfusion()(torch.stack([reduce(item) for item in m.encode(x)]), y)
-        torch.testing.assert_close(Regularizer(EnergyConfusion(), pool=pool)(take_step(m, x, y)), expected)
+        torch.testing.assert_close(Regularizer(EnergyConfusion(), pool=pool)(Step(m, x, y)), expected)
 
 
 def test_everything_together():
@@ -62,7 +62,12 @@ def test_everything_together():
     jrd = Regularizer(JointRepresentationSimilarity(), 1.0, of=["backbone", None, loss.cosines])
     rates = {"encoder.backbone.backbone": 0.005, "loss": 0.05, "rest": 0.01}
     history = fit(
-        m, x, y, loss, terms=[jrd], adversary=AdaptiveAdversary(0.5), val=(x, y), **QUIET | {"lr": rates, "epochs": 8}
+        m,
+        (x, y),
+        loss,
+        terms=[jrd, AdaptiveAdversary(0.5)],
+        val=problem(12, seed=1),
+        **QUIET | {"lr": rates, "epochs": 8},
     )
     assert history.losses[-1] < history.losses[0]
 
@@ -73,7 +78,7 @@ def test_refusals():
     with pytest.raises(TypeError, match="expected of to hold names, functions or None, got 3"):
         Regularizer(EnergyConfusion(), of=[3])
     with pytest.raises(ValueError, match=r"Embedder has no layer 'backbon'; near it are backbone"):
-        fit(embedder(), *problem(), Triplet(), terms=[Regularizer(EnergyConfusion(), of="backbon")], **QUIET)
+        fit(embedder(), problem(), Triplet(), terms=[Regularizer(EnergyConfusion(), of="backbon")], **QUIET)
     assert "weight=0.5" in repr(Regularizer(EnergyConfusion(), 0.5))
 
 
@@ -83,5 +88,5 @@ def test_the_loss_and_its_regulariser_share_cosines(monkeypatch):
     calls = []
     monkeypatch.setattr(am_softmax, "full_precision", lambda x: calls.append(1) or full_precision(x))
     x, y = torch.randn(12, 5, 2), torch.arange(12) % 3
-    fit(metric, x, y, loss, terms=[jrd], epochs=3, batch_size=12, verbose=False)
+    fit(metric, (x, y), loss, terms=[jrd], epochs=3, batch_size=12, verbose=False)
     assert len(calls) == 3, "once a step"

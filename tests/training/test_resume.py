@@ -13,9 +13,14 @@ from likewise.data.samplers import HardBatch
 from likewise.models import storage
 from likewise.models.metric import Metric
 from likewise.training.checkpoint import CHECKPOINT
+from likewise.training.options import Checkpoints, Optimization
 from tests.training.problems import metric, problem, train, weights
 
-OPTIONS = {"epochs": 4, "val": problem(9, seed=1), "checkpoint_every": 3}
+OPTIONS = {"epochs": 4, "val": problem(9, seed=1)}
+
+
+def into(folder, every=3, resume=False):
+    return Checkpoints(folder, every=every, resume=resume)
 
 
 class CrashError(Exception):
@@ -33,11 +38,9 @@ def crash_at(total):
 
 def uninterrupted(tmp_path, **options):
     m = metric()
-    history = train(m, folder=tmp_path / "whole", **OPTIONS | options)
+    history = train(m, checkpoints=into(tmp_path / "whole"), **OPTIONS | options)
     return m, history
 
-
-# Killed, for real
 
 PROGRAM = """
 import sys, time, torch
@@ -47,7 +50,8 @@ def slow(step):
     print(step.total, flush=True)
     time.sleep(0.05)
     return step.features.values.sum() * 0
-train(metric(), folder=sys.argv[1], epochs=4, val=problem(9, seed=1), checkpoint_every=3, terms=[slow])
+from likewise.training.options import Checkpoints
+train(metric(), checkpoints=Checkpoints(sys.argv[1], every=3), epochs=4, val=problem(9, seed=1), terms=[slow])
 """
 
 
@@ -71,7 +75,7 @@ def test_a_killed_process_ends_in_the_same_weights(tmp_path):
         progress = json.loads(file.metadata()["note"])["progress"]
     assert (progress["epoch"], progress["step"]) == (2, 1), "in mid-epoch"
     resumed = metric(seed=7)  # other weights: the checkpoint's count
-    history = train(resumed, folder=folder, resume=True, **OPTIONS)
+    history = train(resumed, checkpoints=into(folder, resume=True), **OPTIONS)
     whole, expected = uninterrupted(tmp_path)
     assert torch.equal(weights(resumed), weights(whole))
     assert history.losses == expected.losses
@@ -86,9 +90,9 @@ def test_a_killed_process_ends_in_the_same_weights(tmp_path):
 @pytest.mark.parametrize("total", [0, 2, 4, 11, 15])
 def test_resume_after_a_crash_anywhere(tmp_path, total):
     with pytest.raises(CrashError):
-        train(metric(), folder=tmp_path / "run", terms=[crash_at(total)], **OPTIONS)
+        train(metric(), checkpoints=into(tmp_path / "run"), terms=[crash_at(total)], **OPTIONS)
     m = metric(seed=7)
-    history = train(m, folder=tmp_path / "run", resume=True, terms=[crash_at(99)], **OPTIONS)
+    history = train(m, checkpoints=into(tmp_path / "run", resume=True), terms=[crash_at(99)], **OPTIONS)
     whole, expected = uninterrupted(tmp_path, terms=[crash_at(99)])
     assert torch.equal(weights(m), weights(whole))
     assert history.losses == expected.losses
@@ -97,29 +101,32 @@ def test_resume_after_a_crash_anywhere(tmp_path, total):
 def test_resume_after_the_end_and_for_longer(tmp_path):
     m, history = uninterrupted(tmp_path)
     again = metric(seed=7)
-    assert train(again, folder=tmp_path / "whole", resume=True, **OPTIONS).losses == history.losses
+    assert train(again, checkpoints=into(tmp_path / "whole", resume=True), **OPTIONS).losses == history.losses
     assert torch.equal(weights(again), weights(m))
-    train(again, folder=tmp_path / "whole", resume=True, **OPTIONS | {"epochs": 6})
+    train(again, checkpoints=into(tmp_path / "whole", resume=True), **OPTIONS | {"epochs": 6})
     longer = metric()
-    train(longer, folder=tmp_path / "longer", **OPTIONS | {"epochs": 6})
+    train(longer, checkpoints=into(tmp_path / "longer"), **OPTIONS | {"epochs": 6})
     assert torch.equal(weights(again), weights(longer))
 
 
-def test_a_schedule_is_taken_up(tmp_path):
-    def halve(optimizer):
-        return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("per_step", [False, True])
+def test_a_schedule_is_taken_up(tmp_path, per_step):
+    def lower(optimizer):
+        return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8 if per_step else 0.5)
 
+    halve = Optimization(schedule=lower, per_step=per_step)
     with pytest.raises(CrashError):
-        train(metric(), folder=tmp_path / "run", terms=[crash_at(10)], scheduler=halve, **OPTIONS)
+        train(metric(), checkpoints=into(tmp_path / "run"), terms=[crash_at(10)], optimizer=halve, **OPTIONS)
     m = metric(seed=7)
-    train(m, folder=tmp_path / "run", resume=True, scheduler=halve, **OPTIONS)
-    assert torch.equal(weights(m), weights(uninterrupted(tmp_path, scheduler=halve)[0]))
+    train(m, checkpoints=into(tmp_path / "run", resume=True), optimizer=halve, **OPTIONS)
+    assert torch.equal(weights(m), weights(uninterrupted(tmp_path, optimizer=halve)[0]))
     assert not torch.equal(weights(m), weights(train_plain(tmp_path)))
 
 
 def train_plain(tmp_path):
     m = metric()
-    train(m, folder=tmp_path / "plain", **OPTIONS)
+    train(m, checkpoints=into(tmp_path / "plain"), **OPTIONS)
     return m
 
 
@@ -144,32 +151,28 @@ class Counting:
 
 
 def test_the_state_of_a_sampler_is_taken_up(tmp_path):
-    options = OPTIONS | {"checkpoint_every": 2}
     with pytest.raises(CrashError):
-        train(metric(), folder=tmp_path / "run", terms=[crash_at(8)], sampler=Counting(), **options)
+        train(metric(), checkpoints=into(tmp_path / "run", 2), terms=[crash_at(8)], sampler=Counting(), **OPTIONS)
     m, whole = metric(seed=7), metric()
-    train(m, folder=tmp_path / "run", resume=True, sampler=Counting(), **options)
-    train(whole, folder=tmp_path / "whole", sampler=Counting(), **options)
+    train(m, checkpoints=into(tmp_path / "run", 2, resume=True), sampler=Counting(), **OPTIONS)
+    train(whole, checkpoints=into(tmp_path / "whole", 2), sampler=Counting(), **OPTIONS)
     assert torch.equal(weights(m), weights(whole))
 
 
-# Folders that are not what they should be
-
-
 def test_an_earlier_run_is_not_overwritten(tmp_path):
-    train(metric(), folder=tmp_path, epochs=1)
-    with pytest.raises(ValueError, match="holds a checkpoint of an earlier run; go on with resume=True"):
-        train(metric(), folder=tmp_path, epochs=1)
+    train(metric(), checkpoints=tmp_path, epochs=1)
+    with pytest.raises(ValueError, match=r"holds a checkpoint of an earlier run; go on with .*resume=True"):
+        train(metric(), checkpoints=tmp_path, epochs=1)
     with pytest.raises(ValueError, match="was made with seed=0, not 1; use that, or another folder"):
-        train(metric(), folder=tmp_path, epochs=1, seed=1, resume=True)
-    with pytest.raises(ValueError, match="fit: resume and checkpoint_every need a folder"):
-        train(metric(), resume=True)
+        train(metric(), checkpoints=into(tmp_path, resume=True), epochs=1, seed=1)
+    with pytest.raises(ValueError, match="is of a run without average=; use that, or another folder"):
+        train(metric(), checkpoints=into(tmp_path, resume=True), epochs=1, average=0.9)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    train(metric(), folder=folder, epochs=2, val=problem(9, seed=1))
+    train(metric(), checkpoints=folder, epochs=2, val=problem(9, seed=1))
     return folder / CHECKPOINT
 
 
@@ -203,6 +206,8 @@ def set_tensor(name, value):
         (change_note("progress/epoch", -1), "epoch is -1"),
         (change_note("progress/epoch", "1"), "its epoch is damaged"),
         (change_note("progress/step", True), "its step is damaged"),
+        (change_note("progress/ended", 1), "its ended is damaged"),
+        (change_note("progress/judged", -2), "judged is -2"),
         (change_note("progress/loss_sum", None), "its loss_sum is damaged"),
         (change_note("progress/history", {"losses": []}), "its history is damaged"),
         (change_note("progress/history/losses", [1.0]), "its history is damaged"),
@@ -212,6 +217,11 @@ def set_tensor(name, value):
         (change_note("numbers", {"x.y": 1}), "its optimiser is damaged"),
         (change_note("numbers", {"0.step": [1]}), "its optimiser is damaged"),
         (change_note("precision", {"scale": "x"}), "its precision is damaged"),
+        (change_note("average", True), "lacks .* of the model's tensors, 'average"),
+        (
+            change_note("progress/history/scores", [{"epoch": 1, "step": 4, "numbers": {"map": "x"}}]),
+            "its map is damaged",
+        ),
         (change_note("best", False), "holds .* tensors that the model does not have, 'best"),
         (lambda tensors, note: tensors.pop("model.metric.encoder.inward.weight"), "lacks 1 of the model's tensors"),
         (set_tensor("extra", torch.zeros(1)), "tensors that the model does not have, 'extra' among them"),
@@ -226,7 +236,7 @@ def test_a_hostile_checkpoint_is_refused(made, tmp_path, change, message):
     change(tensors, note)
     storage.write_tensors(tmp_path / CHECKPOINT, tensors, json.dumps(note))
     with pytest.raises(ValueError, match=message) as caught:
-        train(metric(), folder=tmp_path, epochs=3, val=problem(9, seed=1), resume=True)
+        train(metric(), checkpoints=into(tmp_path, resume=True), epochs=3, val=problem(9, seed=1))
     assert CHECKPOINT in str(caught.value)
 
 
@@ -234,10 +244,10 @@ def test_a_hostile_checkpoint_is_refused(made, tmp_path, change, message):
 def test_a_cut_checkpoint_is_refused(made, tmp_path, cut):
     (tmp_path / CHECKPOINT).write_bytes(made.read_bytes()[:cut])
     with pytest.raises(ValueError, match="damaged, or no safetensors file"):
-        train(metric(), folder=tmp_path, resume=True)
+        train(metric(), checkpoints=into(tmp_path, resume=True))
     (tmp_path / CHECKPOINT).write_bytes(b"\x80\x04cos\nsystem\n.")
     with pytest.raises(ValueError, match="damaged, or no safetensors file"):
-        train(metric(), folder=tmp_path, resume=True)
+        train(metric(), checkpoints=into(tmp_path, resume=True))
 
 
 @pytest.mark.parametrize("state", [[1], {"seed": 0}, {"seed": -1, "epoch": 0, "position": 0, "batches": 4}])
@@ -245,7 +255,7 @@ def test_a_hostile_state_of_the_sampler_is_refused(made, tmp_path, state):
     tensors, note = parts(made)
     storage.write_tensors(tmp_path / CHECKPOINT, tensors, json.dumps(note | {"sampler": state}))
     with pytest.raises(ValueError, match="the sampler refuses the state of the checkpoint"):
-        train(metric(), folder=tmp_path, epochs=3, val=problem(9, seed=1), resume=True)
+        train(metric(), checkpoints=into(tmp_path, resume=True), epochs=3, val=problem(9, seed=1))
 
 
 def test_a_sampler_that_learns_from_distances_is_taken_up(tmp_path):
@@ -253,10 +263,10 @@ def test_a_sampler_that_learns_from_distances_is_taken_up(tmp_path):
         return HardBatch(problem()[1], batch_size=4, per_class=2, hardness=1.0)
 
     with pytest.raises(CrashError):
-        train(metric(), folder=tmp_path / "run", terms=[crash_at(8)], sampler=hard(), **OPTIONS)
+        train(metric(), checkpoints=into(tmp_path / "run"), terms=[crash_at(8)], sampler=hard(), **OPTIONS)
     m, whole = metric(seed=7), metric()
-    resumed = train(m, folder=tmp_path / "run", resume=True, sampler=hard(), **OPTIONS)
-    assert train(whole, folder=tmp_path / "whole", sampler=hard(), **OPTIONS).losses == resumed.losses
+    resumed = train(m, checkpoints=into(tmp_path / "run", resume=True), sampler=hard(), **OPTIONS)
+    assert train(whole, checkpoints=into(tmp_path / "whole"), sampler=hard(), **OPTIONS).losses == resumed.losses
     assert torch.equal(weights(m), weights(whole))
 
 
@@ -264,4 +274,4 @@ def test_a_state_that_is_no_plain_data_is_refused(tmp_path):
     sampler = Counting()
     sampler.state_dict = lambda: {"rounds": 1, "seen": {1, 2}}
     with pytest.raises(TypeError, match="state_dict of the sampler must hold plain numbers"):
-        train(metric(), folder=tmp_path, sampler=sampler)
+        train(metric(), checkpoints=tmp_path, sampler=sampler)

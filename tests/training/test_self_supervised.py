@@ -10,7 +10,7 @@ from likewise.models.metric import Metric
 from likewise.testing import assert_close
 from likewise.training.fit import fit
 from likewise.training.self_supervised import SelfSupervised
-from likewise.training.step import take_step
+from likewise.training.step import Step
 
 
 def test_it_is_the_mean_of_distances_and_squared_errors():
@@ -18,7 +18,7 @@ def test_it_is_the_mean_of_distances_and_squared_errors():
     metric = Metric(None, TAP(4).double())
     batch = Batch.from_list([torch.randn(n, 2, dtype=torch.float64) for n in (9, 1, 4, 12)])
     augmented = RandomBlurOrMerge()(batch, torch.Generator().manual_seed(0))
-    step = take_step(metric, batch, torch.arange(4), augmented=augmented)
+    step = Step(metric, batch, torch.arange(4), augment=lambda batch, generator: augmented)
     total = 0
     for b in range(4):
         x, y = batch[b][None], augmented.batch[b][None]
@@ -33,8 +33,7 @@ def test_training_on_it_alone_brings_the_plans_closer():
     torch.manual_seed(0)
     tap, x = TAP(8), torch.randn(32, 14, 3).cumsum(1)
     history = fit(
-        tap, x, None, None, augment=RandomBlurOrMerge(), terms=[SelfSupervised()], epochs=6, batch_size=8, lr=3e-3,
-        verbose=False,
+        tap, x, augment=RandomBlurOrMerge(), step=SelfSupervised(), epochs=6, batch_size=8, lr=3e-3, verbose=False
     )  # fmt: skip
     assert history.losses[-1] < 0.8 * history.losses[0]
 
@@ -43,7 +42,6 @@ def test_what_it_needs_is_refused_by_name():
     x = torch.randn(4, 6, 2)
     labels = torch.arange(4)
     with pytest.raises(ValueError, match=r"SelfSupervised: needs fit\(augment=...\)"):
-        SelfSupervised()(take_step(Metric(None, TAP(2)), Batch(x), labels))
-    augmented = RandomBlurOrMerge()(x)
+        SelfSupervised()(Step(Metric(None, TAP(2)), Batch(x), labels))
     with pytest.raises(ValueError, match=r"SelfSupervised: needs a distance with an attention .*; got DTW"):
-        SelfSupervised()(take_step(Metric(None, DTW()), Batch(x), labels, augmented=augmented))
+        SelfSupervised()(Step(Metric(None, DTW()), Batch(x), labels, augment=RandomBlurOrMerge()))

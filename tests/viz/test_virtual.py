@@ -5,7 +5,7 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 from likewise import DTW, Batch, SoftDTW
-from likewise.training.rvsml import RVSML, virtual_sequences
+from likewise.sklearn.rvsml import RVSML, virtual_sequences
 from likewise.viz.virtual import plot_virtual_alignment
 
 

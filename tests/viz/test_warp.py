@@ -27,7 +27,7 @@ def test_the_knots_are_drawn_without_padding(item, knots, ax):
     np.testing.assert_array_equal(curve.get_xdata(), warp.times[item, :knots])
     np.testing.assert_array_equal(curve.get_ydata(), warp.values[item, :knots])
     np.testing.assert_array_equal(straight.get_ydata(), curve.get_ydata()[[0, -1]])
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("time of y", "time of x")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("time of x", "time of y")
     assert ax.get_legend() is None
 
 
@@ -40,8 +40,8 @@ def test_a_truth_is_compared(ax):
 
 
 def test_what_gdtw_returns_is_drawn():
-    x = torch.randn(1, 30, 2, generator=torch.Generator().manual_seed(0)).cumsum(1).requires_grad_()
-    ax = plot_warp(GDTW().warp(x, x.detach().flip(0)))
+    y = torch.randn(1, 30, 2, generator=torch.Generator().manual_seed(0)).cumsum(1).requires_grad_()
+    ax = plot_warp(GDTW().warp(y, y.detach().flip(0)))
     assert len(ax.lines[1].get_xdata()) == 30
     pyplot.close(ax.figure)
 

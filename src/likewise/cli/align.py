@@ -88,10 +88,10 @@ def _draw(path: Path, kind: Kind, x: lw.Batch, y: lw.Batch, alignment: lw.Alignm
 
     figure = Figure(figsize=(7.0, 3.4) if kind is Kind.TWO_WAY else (5.4, 5.0), layout="constrained")
     if kind is Kind.TWO_WAY or kind is Kind.THREE_WAY:
-        plot = viz.two_way if kind is Kind.TWO_WAY else viz.three_way
+        plot = viz.plot_two_way if kind is Kind.TWO_WAY else viz.plot_three_way
         plot(x, y, alignment, ax=figure.subplots())
     else:
-        plot = viz.density if kind is Kind.DENSITY else viz.path
+        plot = viz.plot_density if kind is Kind.DENSITY else viz.plot_path
         plot(alignment, ax=figure.subplots())
     figure.savefig(path, dpi=150)
 

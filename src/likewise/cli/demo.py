@@ -42,8 +42,6 @@ def demo(
     """Recognise speakers by several distances, learn a better one, and draw an alignment; the last line is JSON."""
     start = time.perf_counter()
     references, queries = load_japanese_vowels()
-    assert queries.labels is not None
-    assert references.labels is not None
     scores, matrices = {}, {}
     quiet = as_json or not sys.stderr.isatty()
     for name, distance in track(DISTANCES.items(), "distances", console=Console(stderr=True), disable=quiet):
@@ -72,25 +70,22 @@ def demo(
 
 def score(D: Tensor, queries: lw.Dataset, references: lw.Dataset) -> dict[str, float]:
     """1-NN accuracy and mean average precision."""
-    assert queries.labels is not None
-    assert references.labels is not None
-    scores = lw.evaluate_matrix(D, queries.labels, references.labels)
+    scores = lw.evaluate_matrix(D, queries.codes, references.codes)
     return {"accuracy": scores.accuracy, "map": scores.map}
 
 
 def learn(references: lw.Dataset, epochs: int, folder: Path, *, verbose: bool) -> lw.Metric:
     """Learn a metric from the references, save it, and return it as it is loaded again."""
-    assert references.labels is not None
     torch.manual_seed(0)
     metric = lw.Metric(lw.FrameMLP(12, hidden=256), lw.TAP(width=16))
     lw.fit(
         metric,
         standardized(references, references),
-        references.labels,
+        references.codes,
         lw.losses.HardMiningMeans(),
         epochs=epochs,
         lr=1e-3,
-        sampler=lw.MPerClass(references.labels, 36, per_class=4),
+        sampler=lw.MPerClass(references.codes, 36, per_class=4),
         verbose=verbose,
     )
     metric.save(folder)
@@ -109,10 +104,8 @@ def draw_alignments(folder: Path, queries: lw.Dataset, references: lw.Dataset, D
 
     from likewise import viz
 
-    assert queries.labels is not None
-    assert references.labels is not None
     nearest = D.argmin(1)
-    recognised = torch.from_numpy(references.labels[nearest] == queries.labels)
+    recognised = references.codes[nearest] == queries.codes
     difference = (queries.items.lengths - references.items.lengths[nearest]).abs()
     i = int((difference * recognised).argmax())
     j = int(nearest[i])
@@ -120,11 +113,11 @@ def draw_alignments(folder: Path, queries: lw.Dataset, references: lw.Dataset, D
     alignment = DISTANCES[DRAWN].align([x], [y])
     figure = Figure(figsize=(15, 4.2), layout="constrained")
     left, middle, right = figure.subplots(1, 3, width_ratios=(3, 2, 2))
-    viz.two_way(x, y, alignment, ax=left)
-    viz.density(alignment, cost=torch.cdist(x, y).square(), ax=middle)
+    viz.plot_two_way(x, y, alignment, ax=left)
+    viz.plot_density(alignment, cost=torch.cdist(x, y).square(), ax=middle)
     pair = (standardized(part, references)[k][None] for part, k in ((queries, i), (references, j)))
     with torch.no_grad():
-        viz.density(metric.align(*pair), ax=right)
+        viz.plot_density(metric.align(*pair), ax=right)
     middle.set_title(DRAWN)
     right.set_title(LEARNED)
     speaker = queries.labels[i]

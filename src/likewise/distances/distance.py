@@ -12,8 +12,9 @@ from likewise._progress import track
 from likewise.data.batch import as_sequences
 from likewise.data.loading import Loader
 from likewise.distances.alignment import Alignment
+from likewise.distances.training_defaults import TrainingDefaults
 
-# What a distance takes: a Batch or a Dataset, a tensor or array (B, T, C), or a list of sequences (T_i, C) or (T_i,).
+# What a distance takes: a Dataset, a Batch, a tensor or array (B, T, C), or a list of sequences (T_i, C) or (T_i,).
 Sequences = object
 
 PAIRED_NUMBERS = 1 << 24  # numbers that a chunk of pairs may hold at once, in its frames or its cost matrices
@@ -38,6 +39,7 @@ class Distance(nn.Module):
     """
 
     symmetric = False  # d(x, y) == d(y, x)
+    training_defaults = TrainingDefaults()  # what ``fit`` uses where it is not told
 
     @property
     def name(self) -> str:

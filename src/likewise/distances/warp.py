@@ -11,7 +11,7 @@ from likewise.distances.alignment import Alignment
 
 
 class Warp:
-    """Functions of time, linear between knots: phi_b(times[b, i]) = values[b, i], with x(phi(t)) ~ y(t).
+    """Functions of time, linear between knots: phi_b(times[b, i]) = values[b, i], with x(t) ~ y(phi(t)).
 
     times, values: (B, M), both non-decreasing. lengths: (B,), how many knots are real; what lies beyond is padding, and
     NaN in what ``GDTW.warp`` returns. Derivatives flow through the values and through the times.
@@ -47,21 +47,21 @@ class Warp:
         return interpolate(self.times, self.values, times, self.lengths)
 
     def inverse(self) -> "Warp":
-        """The function that leads back: y(inverse(s)) ~ x(s). Where the warp is flat, the later time."""
+        """The function that leads back, from y's time to x's. Where the warp is flat, the later time."""
         return Warp(self.values, self.times, self.lengths)
 
-    def apply(self, x: Tensor, times: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
-        """x (B, T, C), warped: x(phi) at the knots, (B, M, C). times (B, T) are x's, by default evenly from 0 to 1.
+    def apply(self, y: Tensor, times: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
+        """y (B, T, C), warped: y(phi) at the knots, (B, M, C). times (B, T) are y's, by default evenly from 0 to 1.
 
         Example:
             >>> warp = Warp(torch.tensor([[0.0, 1.0]]), torch.tensor([[0.25, 1.0]]))
             >>> warp.apply(torch.tensor([[[0.0], [4.0]]])).flatten()
             tensor([1., 4.])
         """
-        _check.sequences("Warp", "x", x)
+        _check.sequences("Warp", "y", y)
         if times is None:
-            times = even_times(x, lengths).to(self.values.dtype)
-        return interpolate(times, x, fill_padding(self.values, self.lengths), lengths)
+            times = even_times(y, lengths).to(self.values.dtype)
+        return interpolate(times, y, fill_padding(self.values, self.lengths), lengths)
 
     def __len__(self) -> int:
         return len(self.times)
@@ -122,21 +122,22 @@ def segments(times: Tensor, at: Tensor, lengths: Tensor | None) -> tuple[Tensor,
 
 
 class WarpAlignment(Alignment):
-    """The alignment that a warp gives: frame j of y is matched with x at phi(t_j), between two frames of x.
+    """The alignment that a warp gives: frame i of x is matched with y at phi(t_i), between two frames of y.
 
-    curve: the ``Warp``. plan: each column has the shares of those two frames, which sum to 1. path: the frames of x
-    nearest to phi, joined to a monotone path. warp: the frame of y at which the warp passes each frame of x; of a
-    subsequence, frames of x outside it are matched with y's ends.
+    curve: the ``Warp``. plan: each row has the shares of those two frames, which sum to 1. path: the frames of y
+    nearest to phi, joined to a monotone path. warp: phi at the frames of x, counted in frames of y.
 
     Example:
         >>> from likewise.distances.gdtw import GDTW
-        >>> alignment = GDTW(reg=1e-6).align([[0.0, 1.0, 2.0]], [[0.0, 1.75, 2.0]])
+        >>> alignment = GDTW(reg=1e-6).align([[0.0, 1.75, 2.0]], [[0.0, 1.0, 2.0]])
         >>> alignment.plan
         tensor([[[1.0000, 0.0000, 0.0000],
-                 [0.0000, 0.2500, 0.0000],
-                 [0.0000, 0.7500, 1.0000]]])
+                 [0.0000, 0.2500, 0.7500],
+                 [0.0000, 0.0000, 1.0000]]])
+        >>> alignment.warp
+        tensor([[0.0000, 1.7500, 2.0000]])
         >>> alignment.path(0).tolist()
-        [[0, 0], [1, 0], [2, 1], [2, 2]]
+        [[0, 0], [0, 1], [1, 2], [2, 2]]
     """
 
     def __init__(
@@ -160,39 +161,41 @@ class WarpAlignment(Alignment):
 
     @property
     def curve(self) -> Warp:
-        """The warp, a function of y's time."""
+        """The warp, a function of x's time."""
         return self._solution[1]
 
     @cached_property
+    def _matched(self) -> tuple[Tensor, Tensor]:
+        """For each frame of x, (B, Tx): the frame of y after phi, and how far phi lies towards it."""
+        return segments(self._times_y, self.curve(self._times_x), self.y_lengths)
+
+    @cached_property
     def plan(self) -> Tensor:
-        """(B, Tx, Ty), the shares of x's frames in what each frame of y is matched with."""
-        right, share = segments(self._times_x, self.curve(self._times_y), self.x_lengths)
-        real = self._real(self.y_lengths, right.shape[1])
-        plan = share.new_zeros(len(self), self._times_x.shape[1], right.shape[1])
-        plan = plan.scatter(1, right[:, None], (share * real)[:, None])
-        plan = plan.scatter(1, right[:, None] - 1, ((1 - share) * real)[:, None])
+        """(B, Tx, Ty), the shares of y's frames in what each frame of x is matched with."""
+        right, share = self._matched
+        real = self._real()
+        plan = share.new_zeros(len(self), right.shape[1], self._times_y.shape[1])
+        plan = plan.scatter(2, right[..., None], (share * real)[..., None])
+        plan = plan.scatter(2, right[..., None] - 1, ((1 - share) * real)[..., None])
         return plan.to(self._dtype)
 
     @cached_property
     def warp(self) -> Tensor:
-        """(B, Tx), the frame of y at which the warp passes each frame of x."""
-        times = self.curve.inverse()(self._times_x)
-        right, share = segments(self._times_y, times, self.y_lengths)
-        real = self._real(self.x_lengths, right.shape[1])
-        return torch.where(real, right - 1 + share, torch.nan).to(self._dtype)
+        """(B, Tx), where in y each frame of x is matched, in frames."""
+        right, share = self._matched
+        return torch.where(self._real(), right - 1 + share, torch.nan).to(self._dtype)
 
     def path(self, b: int) -> Tensor:
-        """(K, 2) int64, from y's first frame to its last; each step goes on by one in x, in y or in both."""
+        """(K, 2) int64, from x's first frame to its last; each step goes on by one in x, in y or in both."""
         b = self._item(b)
-        matched = self.curve(self._times_y)[b : b + 1, : int(self.y_lengths[b])].detach()
-        right, share = segments(self._times_x[b : b + 1], matched, self.x_lengths[b : b + 1])
-        frames = (right - 1 + (share > 0.5)).flatten().cummax(0).values.tolist()
-        cells = [(frames[0], 0)]
-        for j, frame in enumerate(frames[1:], 1):
-            cells += [(i, j - 1) for i in range(cells[-1][0] + 1, frame)]
-            cells.append((frame, j))
+        right, share = (each[b, : int(self.x_lengths[b])].detach() for each in self._matched)
+        frames = (right - 1 + (share > 0.5)).cummax(0).values.tolist()
+        cells = [(0, frames[0])]
+        for i, frame in enumerate(frames[1:], 1):
+            cells += [(i - 1, j) for j in range(cells[-1][1] + 1, frame)]
+            cells.append((i, frame))
         return torch.tensor(cells)
 
-    def _real(self, lengths: Tensor, steps: int) -> Tensor:
+    def _real(self) -> Tensor:
         device = self._times_x.device
-        return torch.arange(steps, device=device) < lengths.to(device)[:, None]
+        return torch.arange(self._times_x.shape[1], device=device) < self.x_lengths.to(device)[:, None]

@@ -1,8 +1,8 @@
 """How far a warp is from the true one: numbers from times, differentiable, so that they are losses too.
 
-found and true are (B, K): where each warp, and the truth, puts the change points, which lie at ``times``, (B, K) or
-(K,), increasing. Between change points the error is linear, and is integrated exactly. ``lengths`` (B,) says how many
-change points of each item are real; padding may hold anything.
+found and true are (B, K), times of y: where each warp, and the truth, puts the change points, which lie at ``times`` of
+x, (B, K) or (K,), increasing. Between change points the error is linear, and is integrated exactly. ``lengths`` (B,)
+says how many change points of each item are real; padding may hold anything.
 
 Reference: Thickstun et al., Rethinking evaluation methodology for audio-to-score alignment (2020), arXiv:2009.14374;
 Xu et al., Deep declarative dynamic time warping (2023), arXiv:2303.10778.

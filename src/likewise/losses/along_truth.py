@@ -43,10 +43,10 @@ class AlongPath(PathLoss):
 
 
 class AlongWarp(PathLoss):
-    """Cost along the true warp: the integral of |x(phi(t)) - y(t)|^2 dt by the trapezoid rule.
+    """Cost along the true warp: the integral of |x(t) - y(phi(t))|^2 dt by the trapezoid rule.
 
-    warped: (B, K, C), x where the true warp puts the times of y: ``warp.apply(x, times_x)``. y: (B, K, C).
-    times: (B, K) or (K,), y's, increasing; by default evenly from 0 to 1. lengths: (B,), how many of the K times are
+    warped: (B, K, C), y where the true warp puts the times of x: ``warp.apply(y, times_y)``. x: (B, K, C).
+    times: (B, K) or (K,), x's, increasing; by default evenly from 0 to 1. lengths: (B,), how many of the K times are
         real, two or more.
 
     It is GDTW's objective at the truth, less its regularisation, which no feature changes; as ``AlongPath``, it is
@@ -58,14 +58,14 @@ class AlongWarp(PathLoss):
         tensor(1.5000)
     """
 
-    def forward(self, warped: Tensor, y: Tensor, times: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
+    def forward(self, warped: Tensor, x: Tensor, times: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
         """The loss, a scalar."""
         warped = self._numbers("warped", warped, "BKC")
         steps = warped.shape[1]
         if steps < 2:
             _check.refuse(self.name, f"expected warped with two steps or more, got {tuple(warped.shape)}")
         real = self._real("lengths", lengths, warped, steps, least=2)
-        residuals = torch.where(real[..., None], warped - self._alike("y", y, "warped", warped), 0)
+        residuals = torch.where(real[..., None], warped - self._alike("x", x, "warped", warped), 0)
         losses = residuals.square().sum(2)  # (B, K)
         if times is None:
             spans = 1 / (real.sum(1, keepdim=True) - 1).to(losses)

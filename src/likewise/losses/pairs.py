@@ -16,6 +16,11 @@ class Pairs:
     distances: (N, M), float32 or better; 0 where a cell is no pair.
     positives, negatives: (N, M) bool, pairs of the same class and of different classes.
     row_labels, col_labels: (N,) and (M,) int64, the classes of anchors and of items.
+
+    Example:
+        >>> pairs = Pairs.of("loss", torch.tensor([[0.1, 0.8, 0.5]]), [0], [0, 0, 1])
+        >>> pairs.positives.tolist(), pairs.complete.tolist()
+        ([[True, True, False]], [True])
     """
 
     distances: Tensor

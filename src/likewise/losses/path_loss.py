@@ -17,6 +17,13 @@ class PathLoss(nn.Module):
     anything. Half precision is computed in float32. An empty batch has loss 0, and can be differentiated.
 
     reduction: "mean" over the pairs, or "sum".
+
+    Example:
+        >>> class Late(PathLoss):
+        ...     def forward(self, found, true):
+        ...         return self.reduced((found - true).relu().sum(1))
+        >>> Late()(torch.tensor([[0.0, 3.0], [1.0, 1.0]]), torch.tensor([[0.0, 1.0], [1.0, 2.0]]))
+        tensor(1.)
     """
 
     def __init__(self, *, reduction: str = "mean") -> None:

@@ -17,6 +17,12 @@ class Triplets:
     positive: (N, P, 1), distances to positives.
     negative: (N, 1, Q), distances to negatives.
     keep: (N, P, Q) bool, which triplets count.
+
+    Example:
+        >>> import torch
+        >>> pairs = Pairs.of("loss", torch.tensor([[0.1, 0.8, 0.5]]), [0], [0, 0, 1])
+        >>> all_triplets(pairs, margin=0.2).keep.sum().item()
+        2
     """
 
     positive: Tensor
@@ -25,19 +31,41 @@ class Triplets:
 
 
 def all_triplets(pairs: Pairs, margin: float) -> Triplets:
-    """Every positive with every negative: O(N M^2) memory."""
+    """Every positive with every negative: O(N M^2) memory.
+
+    Example:
+        >>> import torch
+        >>> all_triplets(Pairs.of("loss", torch.tensor([[0.1, 0.8, 0.5]]), [0], [0, 0, 1]), margin=0.2).keep[0].int()
+        tensor([[0, 0, 1],
+                [0, 0, 1],
+                [0, 0, 0]], dtype=torch.int32)
+    """
     keep = pairs.positives[:, :, None] & pairs.negatives[:, None, :]
     return Triplets(pairs.distances[:, :, None], pairs.distances[:, None, :], keep)
 
 
 def hard_triplets(pairs: Pairs, margin: float) -> Triplets:
-    """The farthest positive with the nearest negative, one triplet for each anchor (Hermans et al., 2017)."""
+    """The farthest positive with the nearest negative, one triplet for each anchor (Hermans et al., 2017).
+
+    Example:
+        >>> import torch
+        >>> hard = hard_triplets(Pairs.of("loss", torch.tensor([[0.1, 0.8, 0.5]]), [0], [0, 0, 1]), margin=0.2)
+        >>> hard.positive.item(), hard.negative.item()
+        (0.800..., 0.5)
+    """
     positive, negative = pairs.farthest_positive(), pairs.nearest_negative()
     return Triplets(positive[:, None, None], negative[:, None, None], pairs.complete[:, None, None])
 
 
 def semi_hard_triplets(pairs: Pairs, margin: float) -> Triplets:
-    """Negatives farther than the positive, but by less than the margin (Schroff et al., 2015): O(N M^2) memory."""
+    """Negatives farther than the positive, but by less than the margin (Schroff et al., 2015): O(N M^2) memory.
+
+    Example:
+        >>> import torch
+        >>> pairs = Pairs.of("loss", torch.tensor([[0.1, 0.2, 0.7]]), [0], [0, 1, 1])
+        >>> semi_hard_triplets(pairs, margin=0.3).keep.nonzero().tolist()  # not the last negative: it is far enough
+        [[0, 0, 1]]
+    """
     every = all_triplets(pairs, margin)
     gap = every.negative - every.positive  # (N, M, M)
     return Triplets(every.positive, every.negative, every.keep & (gap > 0) & (gap < margin))

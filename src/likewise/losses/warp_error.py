@@ -35,14 +35,14 @@ class WarpError(PathLoss):
 class TimeError(PathLoss):
     """TimeErr of audio-to-score alignment: (1 / S) integral |found(s) - true(s)| ds, exact between change points.
 
-    found, true: (B, K), where the warp and the truth put the change points, such as ``warp(times)``.
-    times: (B, K) or (K,), the change points, increasing; S is their span. lengths: (B,), how many are real, two or
-        more.
+    found, true: (B, K), times of y: where the warp and the truth put the change points, such as ``warp(times)``.
+    times: (B, K) or (K,), the change points in x's time, increasing; S is their span. lengths: (B,), how many are
+        real, two or more.
 
     Between two change points with errors e1 and e2 the error is linear, and its integral is, by the span,
     (|e1| + |e2|) / 2 if they have one sign, else (e1^2 + e2^2) / (2 (|e1| + |e2|)): two triangles. Its derivative is
     finite everywhere and zero where the error is; in the published code it is NaN there.
-    ``likewise.time_error`` gives the numbers (B,) for evaluation.
+    ``likewise.evaluation.time_error`` gives the numbers (B,) for evaluation.
     Reference: Thickstun et al. (2020), arXiv:2009.14374; Xu et al. (2023), arXiv:2303.10778.
 
     Example:

@@ -65,18 +65,24 @@ class EfficientNetLite(nn.Module):
 
 
 def timm_backbone(name: str, **options: Any) -> nn.Module:
-    """A model of timm without its classifier, images to features (B, num_features); options go to create_model.
+    """A model of timm without its classifier: images (B, 3, H, W) to features (B, num_features).
 
-    ``timm_backbone("resnet50", pretrained=True)`` downloads weights as timm does. Layers have timm's names.
+    options go to ``timm.create_model``; ``pretrained=True`` downloads weights. Layers have timm's names.
+
+    Example:
+        >>> timm_backbone("resnet50", pretrained=True)  # doctest: +SKIP
     """
     return _package("timm", "timm_backbone").create_model(name, num_classes=0, **options)
 
 
 def torchvision_backbone(name: str, **options: Any) -> nn.Module:
-    """A model of torchvision without its classifier, images to features (B, out); options go to get_model.
+    """A model of torchvision without its classifier: images (B, 3, H, W) to features (B, out).
 
-    ``torchvision_backbone("resnet50", weights="DEFAULT")`` downloads weights as torchvision does. What is taken off is
-    the last linear layer, in ``fc``, ``classifier``, ``heads`` or ``head``; ``out`` says how many features are left.
+    options go to ``torchvision.models.get_model``; ``weights="DEFAULT"`` downloads weights. The last linear layer in
+    ``fc``, ``classifier``, ``heads`` or ``head`` is removed; ``out`` is the number of features that remain.
+
+    Example:
+        >>> torchvision_backbone("resnet50", weights="DEFAULT")  # doctest: +SKIP
     """
     model = _package("torchvision.models", "torchvision_backbone").get_model(name, **options)
     for ending in ("fc", "classifier", "heads", "head"):

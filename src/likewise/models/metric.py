@@ -1,6 +1,7 @@
 """Metric: an encoder and a distance, trained, saved and loaded as one."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,11 +17,12 @@ from likewise.data.batch import Batch, as_sequences
 from likewise.data.loading import Loader
 from likewise.distances.alignment import Alignment
 from likewise.distances.distance import Distance
+from likewise.distances.training_defaults import TrainingDefaults
 from likewise.models.config import build, describe
 from likewise.models.storage import read_json, read_tensors, write_json, write_tensors
 
-# What a Metric takes: a Dataset, a Batch, a list of sequences, or whatever tensor its encoder takes: (B, T, C) or
-# (B, C, H, W).
+# What a Metric takes: a Dataset or an ImageSet, a Batch, a list of sequences, or a tensor that its encoder takes, such
+# as (B, T, C) or (B, C, H, W).
 Items = object
 Encoded = Batch | Tensor
 
@@ -61,6 +63,20 @@ class Metric(Distance):
         self.distance = distance
         self.symmetric = distance.symmetric
 
+    @property
+    def training_defaults(self) -> TrainingDefaults:  # type: ignore[override]
+        """What ``fit`` uses where it is not told: the settings of the distance and of the encoder, combined.
+
+        A distance without parameters leaves it to the encoder, but for its loss.
+        """
+        own = self.distance.training_defaults
+        encoder = getattr(self.encoder, "training_defaults", None)
+        if encoder is None:
+            return own
+        if next(self.distance.parameters(), None) is None:
+            return encoder if own.loss is None else replace(encoder, loss=own.loss)
+        return own.combined(encoder)
+
     def encode(self, x: Items) -> Encoded:
         """Encode items with gradients, in the mode, train or eval, that the encoder is in.
 
@@ -97,7 +113,8 @@ class Metric(Distance):
             x = as_items("Metric.embed", "x", x)
             pieces = (take(x, slice(start, start + chunk)) for start in range(0, max(1, len(x)), chunk))
         if progress:
-            pieces = track(pieces, f"Encoding {len(x):,} items", max(1, -(-len(x) // chunk)))  # type: ignore[arg-type]
+            count = len(x)  # type: ignore[arg-type]
+            pieces = track(pieces, f"Encoding {count:,} items", max(1, -(-count // chunk)))
         with torch.no_grad(), evaluating(self):
             return self._joined(self._encode(piece) for piece in pieces)
 

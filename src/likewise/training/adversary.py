@@ -8,13 +8,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from likewise import _check
+from likewise._modes import evaluating
 from likewise.data.batch import Batch
 from likewise.models.class_head import ClassHead
 from likewise.models.embedder import Embedder
 from likewise.models.gradient_reversal import reverse_gradient
 from likewise.models.layers import as_map
-from likewise.models.metric import Metric, evaluating, take
-from likewise.training.step import Step, take_step
+from likewise.models.metric import Metric, take
+from likewise.training.step import Step
 
 
 class ClassAdversary(nn.Module):
@@ -30,7 +31,8 @@ class ClassAdversary(nn.Module):
     layer: name of the module inside the encoder whose output f is, averaged over its positions. By default what enters
         the embedding layer, "backbone" of an Embedder; without an Embedder, what the encoder gives.
 
-    Its head is made when ``fit`` begins, and trained with the rest, ``lr={"adversary": ..., "rest": ...}``.
+    Its head is made when ``fit`` begins, and trained with the rest: ``fit(..., terms=[ClassAdversary()])``, with a
+    learning rate of its own by ``lr={"terms.0": ..., "rest": ...}``.
     Reference: Al-Kaabi, Monsefi & Zabihzadeh, A Framework to Enhance Generalization of Deep Metric Learning methods,
     equations 22 to 24. Departs from the printed (24), by which a negative lambda would spoil the classifier.
 
@@ -38,8 +40,8 @@ class ClassAdversary(nn.Module):
         >>> from likewise import Euclidean, GRUEncoder, fit, losses
         >>> metric = Metric(Embedder(GRUEncoder(2, 8), 4), Euclidean())
         >>> adversary = ClassAdversary(0.1)
-        >>> history = fit(metric, torch.randn(12, 5, 2), torch.arange(12) % 3, losses.Triplet(), adversary=adversary,
-        ...               epochs=1, verbose=False)
+        >>> train = torch.randn(12, 5, 2), torch.arange(12) % 3
+        >>> history = fit(metric, train, losses.Triplet(), terms=[adversary], epochs=1, verbose=False)
         >>> adversary.head.channels, adversary.head.classes
         (8, 3)
     """
@@ -78,7 +80,7 @@ class ClassAdversary(nn.Module):
         if self.layer is None:
             self.layers = ("backbone",) if isinstance(metric.encoder, Embedder) else ()
         with torch.no_grad(), evaluating(metric):
-            step = take_step(metric, take(items, slice(0, 1)), labels[:1], matrix=False, layers=self.layers)
+            step = Step(metric, take(items, slice(0, 1)), labels[:1], layers=tuple(self.layers))
             features = self.features(step)
         classes = labels.unique()
         if len(classes) < 2:
@@ -86,12 +88,14 @@ class ClassAdversary(nn.Module):
         size = features.shape[1], len(classes)
         if self.head is None or size != (self.head.channels, self.head.classes):
             self.head = ClassHead(*size, hidden=self.hidden, dropout=self.dropout).to(features)
-            self.restart()
+            self.start(new=True)
+        else:
+            self.start(new=False)
         self.classes = classes
         self.to(features.device)  # what the adaptive one counts in goes with its head
 
-    def restart(self) -> None:
-        """Forget what was noted of a classifier that is gone."""
+    def start(self, *, new: bool) -> None:
+        """Called when a run begins, with a new classifier or with the one of an earlier run."""
 
     def features(self, step: Step) -> Tensor:
         """The features (B, C) that the classifier sees."""
@@ -149,7 +153,8 @@ class AdaptiveAdversary(ClassAdversary):
     """A ClassAdversary that helps the classifier while it is bad and works against it once it is good.
 
     lambda = -tanh(l_c - threshold) * strength, once an epoch, from the epoch's mean l_c. Negative, it makes features
-    better for the classifier. The first epoch goes by l_c = log C, that of a classifier that knows nothing.
+    better for the classifier. The first epoch goes by l_c = log C, that of a classifier that knows nothing; where an
+    earlier run trained the classifier, by what was last seen of it. Epochs are those of the run.
 
     ceiling: the largest lambda; training can break down where its sign turns, if it turns to a large one. A slower
         classifier, by its learning rate, helps there too.
@@ -192,17 +197,19 @@ class AdaptiveAdversary(ClassAdversary):
         """Lambda after an epoch with this mean l_c: equation 25, no more than the ceiling."""
         return min(math.tanh(self.threshold - loss) * self.strength, self.ceiling)
 
-    def restart(self) -> None:
-        """Begin with the lambda of a classifier that knows nothing."""
+    def start(self, *, new: bool) -> None:
+        """Begin with the lambda of a classifier that knows nothing, or of what the earlier run last saw of it."""
         assert self.head is not None
-        self.scale.fill_(self.schedule(math.log(self.head.classes)))
+        if new:
+            self.scale.fill_(self.schedule(math.log(self.head.classes)))
+        else:
+            self._set_scale()
         self._begin(0)
 
     def forward(self, step: Step) -> Tensor:
         """The term, a scalar; the first of an epoch sets lambda."""
         if self.training and step.epoch != int(self.epoch):
-            if int(self.steps):
-                self.scale.fill_(self.schedule((self.total / self.steps).item()))
+            self._set_scale()
             self._begin(step.epoch)
         # A copy: the buffer may have changed by the time the gradient comes back.
         value = self.classification_loss(reverse_gradient(self.features(step), self.scale.clone()), step.labels)
@@ -210,6 +217,10 @@ class AdaptiveAdversary(ClassAdversary):
             self.total += value.detach()
             self.steps += 1
         return value
+
+    def _set_scale(self) -> None:
+        if int(self.steps):
+            self.scale.fill_(self.schedule((self.total / self.steps).item()))
 
     def _begin(self, epoch: int) -> None:
         self.total.zero_()

@@ -42,13 +42,17 @@ class Batches:
     def __init__(self, sampler: Iterable[Any], count: int, seed: int) -> None:
         if getattr(sampler, "world_size", 1) not in (1, None):
             _check.refuse("fit", "give a sampler of whole batches, with world_size=1: fit shares them out itself")
-        # Not .sampler: of loaders that have one, Lightning sets the epoch to its own count.
         self._sampler: Any = sampler
-        self._count = count
+        self._items = count
         self._seed = seed
         self._epoch = 0
         self._skip = 0  # batches of this epoch that a run before this one has done
         self._state: Any = None  # the sampler's, where this epoch starts for us
+
+    @property
+    def count(self) -> int | None:
+        """Batches in an epoch, where the sampler says."""
+        return len(self._sampler) if hasattr(self._sampler, "__len__") else None
 
     def start(self, epoch: int, done: int = 0, state: Any = None) -> None:
         """Begin at an epoch, so many batches of it being done; state is what ``state`` gave then."""
@@ -72,9 +76,6 @@ class Batches:
             self._sampler.update(D.detach(), labels)
 
     def __iter__(self) -> Iterator[Chosen]:
-        # Lightning looks into the first epoch before it iterates it: begin at the same place each time.
-        if self._state is not None and hasattr(self._sampler, "load_state_dict"):
-            self._sampler.load_state_dict(self._state)
         torch.manual_seed(seed_of(self._seed, self._epoch))  # for samplers that draw from the global generator
         before = None
         for position, index in enumerate(self._sampler):
@@ -91,7 +92,7 @@ class Batches:
         if found.ndim != 1 or found.is_floating_point() or not found.numel():
             got = f"{found.dtype} of shape {tuple(found.shape)}"
             raise TypeError(f"fit: expected the sampler to give lists of indices, got {got}")
-        if int(found.min()) < 0 or int(found.max()) >= self._count:
+        if int(found.min()) < 0 or int(found.max()) >= self._items:
             wrong = int(found.min()) if int(found.min()) < 0 else int(found.max())
-            _check.refuse("fit", f"the sampler gave index {wrong}; there are {self._count} items")
+            _check.refuse("fit", f"the sampler gave index {wrong}; there are {self._items} items")
         return found.long()

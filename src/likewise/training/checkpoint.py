@@ -30,6 +30,8 @@ class Progress:
     loss_sum: float = 0.0
     seconds: float = 0.0
     waited: int = 0  # validations since the best one
+    judged: int = -1  # steps in all at the last validation
+    ended: bool = False  # all steps of the current epoch are done, and what comes after them is not
     history: History = field(default_factory=History)
 
 
@@ -37,6 +39,7 @@ class Progress:
 class Checkpoint:
     """What is kept of a run.
 
+    average: the moving average of the weights, if there is one.
     optimizer: state of each parameter, by its position, as PyTorch's optimisers have it.
     sampler, precision: plain data; the sampler's may hold tensors by name, too.
     settings: what must be the same when the run goes on.
@@ -45,6 +48,7 @@ class Checkpoint:
     progress: Progress
     model: dict[str, Tensor]
     best: dict[str, Tensor] | None
+    average: dict[str, Tensor] | None
     optimizer: dict[int, dict[str, Tensor | float | None]]
     sampler: object = None
     precision: object = None
@@ -54,6 +58,7 @@ class Checkpoint:
         """Write the file whole, or leave the old one."""
         tensors = {f"model.{name}": tensor for name, tensor in self.model.items()}
         tensors |= {f"best.{name}": tensor for name, tensor in (self.best or {}).items()}
+        tensors |= {f"average.{name}": tensor for name, tensor in (self.average or {}).items()}
         numbers: dict[str, float | None] = {}
         for position, state in self.optimizer.items():
             for name, value in state.items():
@@ -73,6 +78,7 @@ class Checkpoint:
             "likewise": 1,
             "progress": asdict(self.progress),
             "best": self.best is not None,
+            "average": self.average is not None,
             "numbers": numbers,
             "sampler": sampler,
             "precision": self.precision,
@@ -91,7 +97,7 @@ class Checkpoint:
         """Read a checkpoint of a run with these weights and settings; any other is refused."""
         where = str(path)
         note = parse_json(where, read_note(path) or "null")
-        keys = {"likewise", "progress", "best", "numbers", "sampler", "precision", "settings"}
+        keys = {"likewise", "progress", "best", "average", "numbers", "sampler", "precision", "settings"}
         if not isinstance(note, dict) or note.get("likewise") != 1 or set(note) != keys:
             _check.refuse(where, "no checkpoint of likewise")
         if not isinstance(note["settings"], dict):
@@ -106,8 +112,8 @@ class Checkpoint:
         progress = _progress(where, note["progress"])
         optimizer = _numbers(where, note["numbers"])
         expected = {f"model.{name}": tensor for name, tensor in model.items()}
-        if note["best"] is True:
-            expected |= {f"best.{name}": tensor for name, tensor in model.items()}
+        kept = [part for part in ("best", "average") if note[part] is True]
+        expected |= {f"{part}.{name}": tensor for part in kept for name, tensor in model.items()}
         free = ("optimizer.", "sampler.")  # checked where they are used
         expected |= {name: part for name, part in read_shapes(path).items() if name.startswith(free)}
         tensors = read_tensors(path, expected, limit=MOST_BYTES)
@@ -115,14 +121,14 @@ class Checkpoint:
             if name.startswith("optimizer."):
                 position, key = _position(where, name.removeprefix("optimizer."))
                 optimizer.setdefault(position, {})[key] = tensors[name]
-        best = {name: tensors[f"best.{name}"] for name in model} if note["best"] is True else None
-        weights = {name: tensors[f"model.{name}"] for name in model}
+        weights = {part: {name: tensors[f"{part}.{name}"] for name in model} for part in ("model", *kept)}
         sampler = note["sampler"]
         if isinstance(sampler, dict):
             for name in expected:
                 if name.startswith("sampler."):
                     sampler[name.removeprefix("sampler.")] = tensors[name]
-        return cls(progress, weights, best, optimizer, sampler, precision, dict(settings))
+        best, average = weights.get("best"), weights.get("average")
+        return cls(progress, weights["model"], best, average, optimizer, sampler, precision, dict(settings))
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor | float | None]]:
@@ -160,15 +166,25 @@ def _progress(where: str, plain: object) -> Progress:
     if len(history["losses"]) != len(history["seconds"]):
         _check.refuse(where, "its history is damaged")
     _typed(where, "stopped", history["stopped"], bool)
-    _typed(where, "best_epoch", history["best_epoch"], (int, type(None)))
-    for name in ("epoch", "step", "total", "waited"):
+    _typed(where, "best_step", history["best_step"], (int, type(None)))
+    _typed(where, "ended", given["ended"], bool)
+    for name in ("epoch", "step", "total", "waited", "judged"):
         _typed(where, name, given[name], int)
-        if given[name] < 0:
+        if given[name] < (-1 if name == "judged" else 0):
             _check.refuse(where, f"{name} is {given[name]}")
     for name in ("loss_sum", "seconds"):
         _typed(where, name, given[name], (int, float))
-    found = [Score(**_numeric(where, _fields(where, Score, score))) for score in scores]
-    return Progress(**given, history=History(**history, scores=found))
+    return Progress(**given, history=History(**history, scores=[_score(where, score) for score in scores]))
+
+
+def _score(where: str, plain: object) -> Score:
+    given = _fields(where, Score, plain)
+    _typed(where, "epoch", given["epoch"], (int, float))
+    _typed(where, "step", given["step"], int)
+    _typed(where, "numbers", given["numbers"], dict)
+    for name, value in given["numbers"].items():
+        _typed(where, name, value, (int, float))
+    return Score(**given)
 
 
 def _fields(where: str, kind: type, plain: object) -> dict:
@@ -176,12 +192,6 @@ def _fields(where: str, kind: type, plain: object) -> dict:
     if not isinstance(plain, dict) or set(plain) != names:
         _check.refuse(where, f"its {kind.__name__.lower()} is damaged")
     return dict(plain)
-
-
-def _numeric(where: str, values: dict) -> dict:
-    for name, value in values.items():
-        _typed(where, name, value, (int, float))
-    return values
 
 
 def _typed(where: str, name: str, value: object, kind: type | tuple[type, ...]) -> None:

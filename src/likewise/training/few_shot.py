@@ -1,4 +1,4 @@
-"""Learning from episodes: the loss of an episode as a term of ``fit``, and validation by episodes."""
+"""Learning from episodes: the loss of an episode as a step of ``fit``, and validation by episodes."""
 
 import math
 
@@ -6,23 +6,24 @@ import torch
 from torch import Tensor, nn
 
 from likewise import _check
+from likewise._modes import evaluating
 from likewise.data.episodes import Episodes
 from likewise.evaluation.few_shot import FewShotScore, few_shot_accuracy_matrix
 from likewise.evaluation.retrieval import mean_average_precision
-from likewise.models.metric import Encoded, Items, Metric, as_items, evaluating, take
-from likewise.training.ranks import ALONE, Ranks
+from likewise.models.metric import Encoded, Metric, take
+from likewise.training.source import Source
 from likewise.training.step import Step
-from likewise.training.validation import Validation, as_labels
+from likewise.training.validation import embed
 
 
 class EpisodeLoss(nn.Module):
-    """A term of ``fit``: the cross entropy of the queries of episodes, with logits that are distances to the classes.
+    """A step of ``fit``: the cross entropy of the queries of episodes, with logits that are distances to the classes.
 
     The logit of query q and class n is -scale times the mean over the class's shots s of d(q, s) + d(s, q), or of
     d(q, s) alone where d is symmetric. Only these distances are computed, those of a batch in one call.
 
-    episodes: the sampler that ``fit`` draws from: ``fit(metric, x, y, None, sampler=episodes, terms=[EpisodeLoss(
-        episodes)])``. With fit(augment=...), the augmented items are learned from, in place of the original ones.
+    episodes: the sampler that ``fit`` draws from: ``fit(metric, train, sampler=episodes, step=EpisodeLoss(episodes))``.
+        With fit(augment=...), the augmented items are learned from, in place of the original ones.
     scale: of the logits; learned, if learn_scale.
     prototypes: less half the mean of d(s, s') over all pairs of shots of the class; see ``class_distances``.
 
@@ -34,7 +35,8 @@ class EpisodeLoss(nn.Module):
         >>> from likewise.training.fit import fit
         >>> x, y = torch.randn(12, 5, 2), torch.arange(12) % 3
         >>> episodes = Episodes(y, ways=3, shots=1, queries=2, batches=2)
-        >>> history = fit(TAP(4), x, y, None, sampler=episodes, terms=[EpisodeLoss(episodes)], epochs=1, verbose=False)
+        >>> step = EpisodeLoss(episodes)
+        >>> history = fit(TAP(4), (x, y), sampler=episodes, step=step, epochs=1, verbose=False)
         >>> len(history.losses)
         1
     """
@@ -75,49 +77,42 @@ class EpisodeLoss(nn.Module):
         return apart
 
 
-class EpisodeValidation(Validation):
+class EpisodeValidation:
     """What ``fit(val=...)`` takes to judge a metric by episodes of held-out classes, by their mean accuracy.
 
-    items, labels: of classes that are not trained on. episodes: an Episodes of these labels; ``count`` of them are
-    drawn, the same after every epoch, from one matrix of all distances between the items. History's map is the mean
-    average precision of that matrix. prototypes: as in ``EpisodeLoss``.
+    data: a Dataset, or a pair (items, labels), of classes that are not trained on. episodes: an Episodes of their
+    labels; ``count`` of them are drawn, the same each time, from one matrix of all distances between the items, whose
+    mean average precision is measured too. prototypes: as in ``EpisodeLoss``.
 
     Example:
         >>> from likewise.distances.dtw import DTW
         >>> x, y = torch.arange(8.0)[:, None, None].expand(-1, 3, 1), torch.arange(8) // 4
-        >>> validation = EpisodeValidation(x, y, Episodes(y, ways=2, queries=1), count=100)
+        >>> validation = EpisodeValidation((x, y), Episodes(y, ways=2, queries=1), count=100)
         >>> validation.few_shot(Metric(None, DTW()))
         FewShotScore(8... % ± ... %, 100 episodes)
     """
 
-    episodes: Episodes
-    count: int
-    prototypes: bool
+    def __init__(self, data: object, episodes: Episodes, *, count: int = 1000, prototypes: bool = False) -> None:
+        self.source = Source.of("the data of EpisodeValidation", data, need_labels=True)
+        self.episodes = episodes
+        self.count = _check.whole("EpisodeValidation", "count", count, least=2)
+        self.prototypes = prototypes
 
-    def __init__(
-        self, items: Items, labels: object, episodes: Episodes, *, count: int = 1000, prototypes: bool = False
-    ) -> None:
-        queries = as_items("EpisodeValidation", "items", items)
-        known = as_labels("labels", labels, len(queries))
-        super().__init__(queries, known, queries, known)
-        object.__setattr__(self, "episodes", episodes)
-        object.__setattr__(self, "count", _check.whole("EpisodeValidation", "count", count, least=2))
-        object.__setattr__(self, "prototypes", prototypes)
-
-    def score(self, metric: Metric, ranks: Ranks = ALONE) -> tuple[float, float]:
-        """Mean accuracy of the episodes, and mean average precision; every process computes all of it."""
+    def __call__(self, metric: Metric) -> dict[str, float]:
+        """Mean accuracy of the episodes, and mean average precision."""
         D = self._matrix(metric)
-        accuracy = few_shot_accuracy_matrix(D, *self.episodes.take(self.count), prototypes=self.prototypes).accuracy
-        return accuracy, mean_average_precision(D, self.labels)
+        return {"accuracy": self._score(D).accuracy, "map": mean_average_precision(D, self.source.codes)}
 
     def few_shot(self, metric: Metric) -> FewShotScore:
         """The accuracy of the episodes, with its interval."""
-        D, drawn = self._matrix(metric), self.episodes.take(self.count)
-        return few_shot_accuracy_matrix(D, *drawn, prototypes=self.prototypes)
+        return self._score(self._matrix(metric))
+
+    def _score(self, D: Tensor) -> FewShotScore:
+        return few_shot_accuracy_matrix(D, *self.episodes.take(self.count), prototypes=self.prototypes)
 
     def _matrix(self, metric: Metric) -> Tensor:
         with torch.no_grad(), evaluating(metric):
-            return metric.distance.matrix(metric.embed(self.queries))
+            return metric.distance.matrix(embed(metric, self.source))
 
 
 def _distances(metric: Metric, features: Encoded, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:

@@ -1,291 +1,288 @@
-"""fit: train a metric on items in memory."""
+"""fit: train a metric."""
 
-import importlib.util
+import difflib
+import inspect
 import logging
-import signal
-import threading
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
 from likewise import _check
-from likewise.data.samplers import Shuffled
+from likewise.data.episodes import Episodes
+from likewise.data.samplers import MPerClass, Shuffled
 from likewise.distances.distance import Distance
-from likewise.models.config import describe
-from likewise.models.metric import Items, Metric, as_items, put_tensors, tensors_of
+from likewise.distances.tap import PairNetwork
+from likewise.distances.training_defaults import TrainingDefaults
+from likewise.losses.soft_nearest_neighbor import SoftNearestNeighbor
+from likewise.losses.warp_error import WarpError
+from likewise.models.metric import Metric
 from likewise.training.batches import Batches, seed_of
-from likewise.training.checkpoint import CHECKPOINT, Checkpoint
+from likewise.training.few_shot import EpisodeLoss
 from likewise.training.history import History
+from likewise.training.options import Checkpoints, Optimization, OptimizerFactory, falling
+from likewise.training.pairs import AlignedPairs
 from likewise.training.rates import parameter_groups
-from likewise.training.report import Report
-from likewise.training.step import Augment, Term
-from likewise.training.validation import Validation, as_labels
+from likewise.training.self_supervised import SelfSupervised
+from likewise.training.slow import warn_if_slow
+from likewise.training.source import Source
+from likewise.training.step import Augment, Loss, StepFunction, Term
+from likewise.training.steps import choose_step, matrix_step
+from likewise.training.validation import examiner
 
-if TYPE_CHECKING:
-    from likewise.training.learner import Learner, Loss, OptimizerFactory, Plan, SchedulerFactory
+# Arguments that belong elsewhere, and where.
+ELSEWHERE = {
+    "labels": "the data: fit(metric, (items, labels))",
+    "clip": "optimizer=Optimization(clip=...)",
+    "weight_decay": "optimizer=Optimization(weight_decay=...)",
+    "scheduler": "optimizer=Optimization(schedule=...)",
+    "schedule": "optimizer=Optimization(schedule=...)",
+    "patience": "val=Validation(..., patience=...)",
+    "monitor": "val=Validation(..., monitor=...)",
+    "val_every": "val=Validation(..., every=...)",
+    "groups": "val=Validation(0.2, groups=...)",
+    "folder": "checkpoints=folder",
+    "checkpoint_every": "checkpoints=Checkpoints(folder, every=...)",
+    "resume": "checkpoints=Checkpoints(folder, resume=True)",
+    "adversary": "terms=[...]",
+}
 
 
 def fit(
     metric: Distance,
-    train: Items,
-    labels: object,
-    loss: "Loss | None",
+    train: Any,
+    loss: Loss | None = None,
     *,
-    val: tuple[object, ...] | Validation | None = None,
-    epochs: int = 100,
-    batch_size: int = 64,
-    lr: float | Mapping[str, float] = 1e-4,
-    weight_decay: float = 1e-4,
-    clip: float | None = None,
-    sampler: Iterable[Any] | None = None,
+    val: Any = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    lr: float | Mapping[str, float] | None = None,
+    optimizer: Optimization | OptimizerFactory | None = None,
+    sampler: Any = None,
     augment: Augment | None = None,
+    step: StepFunction | None = None,
     terms: Sequence[Term] = (),
-    adversary: Term | None = None,
-    optimizer: "OptimizerFactory | None" = None,
-    scheduler: "SchedulerFactory | None" = None,
-    val_every: int = 1,
-    patience: int | None = None,
-    monitor: str = "accuracy",
-    folder: str | Path | None = None,
-    checkpoint_every: int | None = None,
-    resume: bool = False,
+    average: float | None = None,
+    checkpoints: Checkpoints | str | Path | None = None,
+    workers: int = 0,
     seed: int = 0,
-    precision: str = "32-true",
-    accelerator: str = "auto",
-    devices: int | str | list[int] = 1,
     verbose: bool = True,
-    trainer: Mapping[str, Any] | None = None,
+    **fabric: Any,
 ) -> History:
-    """Train a metric in place, on Lightning, and return the History.
+    """Train a metric in place and return the History.
 
     A step encodes a batch, builds its matrix of distances D (B, B), and lowers loss(D, labels). In the end the metric
-    has the best weights if there was a validation, the last ones otherwise, and is in eval mode, on its device.
+    has the best weights if there was a validation, the last ones otherwise, and is in eval mode, on its device. What is
+    not given is the metric's own: see ``metric.training_defaults``.
 
     metric: a Metric, or any Distance that has parameters.
-    train, labels: items in memory (a Batch, a tensor (N, T, C), a list of sequences, images (N, C, H, W)) and their
-        classes (N,), whole numbers; None makes every item a class of its own. Items may live on a GPU already.
-    loss: function of (D, row_labels) or, with augment, of (D, row_labels, col_labels); None for terms alone. A module's
-        parameters are trained too. A VectorLoss sees what the encoder gives, (B, C), and the labels instead.
-    val: (X, y), queries whose 1-NN accuracy and mean average precision against the training items are measured every
-        ``val_every`` epochs, or (X, y, references, reference_labels). The best weights by ``monitor``, "accuracy" or
-        "map", are kept, the other number deciding between equals; after ``patience`` validations without a better one,
-        training ends. An EpisodeValidation judges by few-shot episodes instead.
-    batch_size, sampler: shuffled batches of batch_size, the last one dropped if it is smaller, or those of a sampler
-        that gives lists of indices when iterated (and has, if it likes, set_epoch, state_dict and load_state_dict).
-    lr, weight_decay, clip: of Adam, and the largest norm of the gradient. ``optimizer`` is a function of the parameters
-        that replaces Adam, ``scheduler`` one of the optimiser, whose step() is called after every epoch. Parts learn at
-        rates of their own with lr={"encoder.backbone": 1e-4, "loss": 1e-2, "rest": 1e-3}: names of modules in
-        "encoder", "distance", "loss", "terms.0" and so on, or "adversary"; an optimizer then gets groups of parameters.
+    train: a Dataset or an ImageSet; a pair (items, labels), labels being numbers or names; a map-style dataset of
+        (item, label) that has ``labels``, for what does not fit in memory; AlignedPairs; or items without labels, which
+        are classes of their own. Items may live on a GPU already.
+    loss: function of (D, labels) or, with augment, of (D, row_labels, col_labels); labels are numbered from 0 in the
+        order of the classes. A VectorLoss sees what the encoder gives, (B, C), instead, and a PathLoss the alignments
+        of AlignedPairs. A module's parameters are trained too.
+    val: a share of the training items, 0.2 say; other items as a Dataset or a pair, of the training classes or of new
+        ones; ``HeldOutClasses(0.2)``; a function of the metric, such as an EpisodeValidation; or a Validation of one of
+        these, which says how often, with what patience, and by which number the best weights are chosen.
+    batch_size, sampler: shuffled batches of batch_size, the last one dropped if it is smaller; or those of a sampler
+        that gives lists of indices when iterated (and has, if it likes, set_epoch, state_dict and load_state_dict); or
+        of a function of the labels that gives such a sampler.
+    lr: the learning rate. Parts learn at rates of their own with lr={"encoder.backbone": 1e-4, "loss": 1e-2,
+        "rest": 1e-3}: names of modules in "encoder", "distance", "loss", "step", "terms.0" and so on.
+    optimizer: an Optimization (optimiser, weight decay, clipping, schedule), or a function of the parameters, or of
+        groups of them where lr has several, that gives an optimiser.
     augment: function of (batch, generator) that returns an object with ``batch`` and ``plans``. The diagonal of D is
         then (d(x, x^) + d(x^, x)) / 2 for original and augmented items.
-    terms: functions of a Step that give scalars, added to the loss. Parameters of those that are modules are trained.
-    adversary: one more term, a ClassAdversary say, that keeps features from fitting the training classes too well.
-    folder: where the best metric (``Metric.load(folder)``), log.csv, TensorBoard's files if it is installed, and a
-        checkpoint go: one after every epoch and every ``checkpoint_every`` steps. Nothing is written without it.
-    resume: go on from the folder's checkpoint, if there is one. On the CPU the weights end bit for bit as if the run
-        had not been interrupted.
-    precision, accelerator, devices: as in Lightning: "bf16-mixed", "gpu", 4. With several devices each batch is shared
-        out, and its whole matrix gathered: the result is that of one device with the same batches. (Layers that look
-        across a batch, such as batch normalisation, see their device's share only.)
+    step: function of a Step that returns a scalar, in place of the loss's usual step. An EpisodeLoss and a
+        SelfSupervised are steps.
+    terms: more such functions, added to the loss: a Regularizer or an adversary, say. Modules among them are trained.
+    average: the share that a moving average of the weights keeps at each step, 0.99 say; it is what is validated and
+        kept. 0 keeps the weights themselves.
+    checkpoints: a folder for the best metric (``Metric.load(folder)``), log.csv, TensorBoard's files if it is
+        installed, and a checkpoint after every epoch; or Checkpoints(folder, every=steps, resume=True). Ctrl-C and
+        SIGTERM end the run after the step, with a checkpoint. Nothing is written without it.
+    workers: processes that fetch the items of a map-style dataset, ahead of the training. What a dataset draws at
+        random is seeded for each batch, whatever their number.
     verbose: a progress bar on a terminal, a line for each validation elsewhere; False for silence.
-    trainer: further arguments of lightning.Trainer.
+    fabric: arguments of lightning.Fabric: precision="bf16-mixed", accelerator="gpu", devices=4, strategy, num_nodes,
+        loggers, plugins, callbacks. With several devices each batch is shared out, and its whole matrix gathered: the
+        result is that of one device with the same batches. (Layers that look across a batch, such as batch
+        normalisation, see their device's share only.)
 
     Example:
         >>> import likewise as lw
-        >>> from likewise.models.frame_mlp import FrameMLP
-        >>> x, y = torch.randn(20, 6, 2).cumsum(1), torch.arange(20) % 2
-        >>> x[y == 1] += 1
-        >>> metric = Metric(FrameMLP(2, hidden=8), lw.SoftDTWDivergence())
-        >>> def spread(D, labels):
-        ...     same = labels[:, None] == labels
-        ...     return D[same].mean() - D[~same].mean()
-        >>> history = fit(metric, x, y, spread, epochs=2, batch_size=10, lr=0.01, verbose=False)
-        >>> len(history.losses)
-        2
+        >>> x, y = torch.randn(20, 6, 2).cumsum(1), ["walk", "run"] * 10
+        >>> x[1::2] += 1
+        >>> metric = lw.Metric(lw.FrameMLP(2, hidden=8), lw.SoftDTWDivergence())
+        >>> history = fit(metric, (x, y), lw.losses.Triplet(), val=0.2, epochs=2, lr=0.01, verbose=False)
+        >>> len(history.losses), sorted(history.best.numbers)
+        (2, ['accuracy', 'map'])
     """
     if not isinstance(metric, Distance):
         raise TypeError(f"fit: expected metric to be a Metric or a Distance, got {type(metric).__name__}")
+    _check_fabric(fabric)
     whole = metric if isinstance(metric, Metric) else Metric(None, metric)
-    items = as_items("fit", "train", train)
-    known = None if labels is None else as_labels("labels", labels, len(items))
-    every = [*terms] if adversary is None else [*terms, adversary]
-    _check_parts(whole, items, loss, every, monitor)
-    folder = None if folder is None else Path(folder)
-    batch_size = min(_check.whole("fit", "batch_size", batch_size), len(items))
-    settings = {"items": len(items), "batch_size": batch_size, "seed": _check.whole("fit", "seed", seed, least=0)}
-    if sampler is None:
-        sampler = Shuffled(len(items), batch_size, drop_last=True, seed=seed)
-    batches = Batches(sampler, len(items), seed)
-    with _quiet(), _own_randomness():
-        from likewise.training.learner import Learner, Plan
-
-        known_or_own = torch.arange(len(items)) if known is None else known
-        _prepare_terms(every, whole, items, known_or_own, seed)
-        groups, rate = None, lr
-        if isinstance(lr, Mapping):
-            groups, rate = partial(parameter_groups, _parts(whole, loss, terms, adversary), lr), 1.0
-            groups()  # a name that is wrong is refused before anything is written
-        adam = partial(
-            torch.optim.Adam,
-            lr=_check.positive("fit", "lr", rate),  # type: ignore[arg-type]
-            weight_decay=_check.not_negative("fit", "weight_decay", weight_decay),
-        )
-        plan = Plan(
-            items=items,
-            labels=known_or_own,
-            batches=batches,
-            validation=None if val is None else Validation.of(val, items, known),
-            optimizer=adam if optimizer is None else optimizer,
-            scheduler=scheduler,
-            augment=augment,
-            epochs=_check.whole("fit", "epochs", epochs),
-            val_every=_check.whole("fit", "val_every", val_every),
-            patience=None if patience is None else _check.whole("fit", "patience", patience),
-            monitor=monitor,
-            folder=folder,
-            checkpoint_every=None
-            if checkpoint_every is None
-            else _check.whole("fit", "checkpoint_every", checkpoint_every),
-            seed=seed,
-            settings=settings,
-            layers=sorted({name for term in every for name in getattr(term, "layers", ())}),
-            groups=groups,
-        )
-        options = {
-            "precision": precision,
-            "accelerator": accelerator,
-            "devices": devices,
-            "gradient_clip_val": None if clip is None else _check.positive("fit", "clip", clip),
-        }
-        learner = Learner(whole, loss, every, plan, Report(epochs, verbose=verbose, every=val_every))
-        return _train(learner, plan, resume, options | dict(trainer or {}))
-
-
-def _train(learner: "Learner", plan: "Plan", resume: bool, options: dict[str, Any]) -> History:
-    metric, device = learner.metric, _device(learner.metric)
-    _prepare_folder(learner, plan, resume)
-    learner.train()  # Lightning keeps the mode that a module comes in: eval, if it was loaded
-    left, trainer = plan.epochs - learner.done.epoch, None
-    try:
-        if left > 0 and not learner.history.stopped:
-            trainer = _trainer(options, plan.folder, left)
-            _run(trainer, learner, plan.batches)
-    finally:
-        if device is not None:
-            learner.to(device)
-        learner.eval()
-    if learner.best is not None:
-        put_tensors(learner, learner.best)
-    if plan.folder is not None and learner.global_rank == 0:
-        metric.save(plan.folder)
-    if trainer is not None:
-        trainer.strategy.barrier()  # no process goes on, to read the folder say, before it is written
-    return learner.history
-
-
-def _prepare_folder(learner: "Learner", plan: "Plan", resume: bool) -> None:
-    plan.batches.start(0)
-    if plan.folder is None:
-        if resume or plan.checkpoint_every:
-            _check.refuse("fit", "resume and checkpoint_every need a folder")
-        return
-    describe(learner.metric)  # what cannot be saved is refused before the training, not after it
-    tensors_of(learner)
-    path = plan.folder / CHECKPOINT
-    if resume and path.exists():
-        checkpoint = Checkpoint.read(path, tensors_of(learner), plan.settings)
-        learner.resume(checkpoint)
-        plan.batches.start(learner.done.epoch, learner.done.step, checkpoint.sampler)
-    elif path.exists():
-        _check.refuse(
-            "fit", f"{plan.folder} holds a checkpoint of an earlier run; go on with resume=True, or give another folder"
-        )
-    else:
-        plan.folder.mkdir(parents=True, exist_ok=True)
-
-
-def _trainer(options: dict[str, Any], folder: Path | None, epochs: int) -> Any:
-    from lightning import Trainer
-
-    from likewise.training.learner import Together
-
-    devices = options["devices"]
-    several = len(devices) > 1 if isinstance(devices, list) else devices not in (1, "1")
-    if several and "strategy" not in options:
-        options["strategy"] = Together()
-    logger: Any = False
-    if folder is not None and importlib.util.find_spec("tensorboard") is not None:
-        from lightning.pytorch.loggers import TensorBoardLogger
-
-        logger = TensorBoardLogger(folder, name="tensorboard", version="")
-    defaults = {
-        "max_epochs": epochs,
-        "logger": logger,
-        "default_root_dir": folder,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "num_sanity_val_steps": 0,
-        "use_distributed_sampler": False,
-    }
-    return Trainer(**defaults | options)
-
-
-def _run(trainer: Any, learner: "Learner", batches: Batches) -> None:
-    main = threading.current_thread() is threading.main_thread()
-    handler = signal.getsignal(signal.SIGINT) if main else None
-    try:
-        trainer.fit(learner, train_dataloaders=batches)
-    except SystemExit as error:
-        # Lightning turns Ctrl-C into an exit, and stops listening to it.
-        if isinstance(error.__context__, KeyboardInterrupt):
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        learner.report.close()
-        if handler is not None:
-            signal.signal(signal.SIGINT, handler)
-
-
-def _check_parts(metric: Metric, items: object, loss: object, terms: Sequence[Term], monitor: str) -> None:
-    if not len(items):  # type: ignore[arg-type]
+    workers = _check.whole("fit", "workers", workers, least=0)
+    defaults, source = whole.training_defaults, Source.of("train", train, workers=workers)
+    if not len(source):
         _check.refuse("fit", "there are no training items")
-    if loss is None and not terms:
-        _check.refuse("fit", "give a loss, or terms")
+    seed, epochs = _check.whole("fit", "seed", seed, least=0), _whole_or_none("epochs", epochs)
+    loss, step = _loss_and_step(whole, source, loss, step, terms, augment, sampler, defaults)
+    functions = [*terms, *([] if step is None else [step])]
+    _check_parts(whole, loss, step, terms)
+    validator = None
+    if val is not None:
+        sampled = sampler is not None and not _makes_sampler(sampler)
+        source, validator = examiner(val, source, step=step, loss=loss, sampled=sampled)
+    batch_size = min(_whole_or_none("batch_size", batch_size) or defaults.batch_size, len(source))
+    order = _sampler(sampler, source, batch_size, defaults, seed)
+    batches = Batches(order, len(source), seed)
+    if epochs is None:
+        epochs = max(1, round(defaults.steps / max(1, batches.count or len(source) // batch_size)))
+    with _own_randomness(), _quiet(not verbose):
+        from likewise.training.loop import Plan
+        from likewise.training.loop import train as run
+
+        _prepare(functions, whole, source, seed)
+        groups, rate = None, defaults.lr if lr is None else lr
+        if isinstance(rate, Mapping):
+            parts = {"encoder": whole.encoder, "distance": whole.distance, "loss": loss, "step": step}
+            parts |= {f"terms.{i}": term for i, term in enumerate(terms)}
+            modules = {name: part for name, part in parts.items() if isinstance(part, nn.Module)}
+            groups, rate = partial(parameter_groups, modules, rate), 1.0
+            groups()  # a name that is wrong is refused before anything is written
+        steps = epochs * (batches.count or 1)
+        given = _default_optimization(defaults, steps) if optimizer is None else optimizer
+        options, make = Optimization.of(given, _check.positive("fit", "lr", rate))  # type: ignore[arg-type]
+        plan = Plan(
+            metric=whole,
+            source=source,
+            batches=batches,
+            loss=loss,
+            step=step,
+            terms=tuple(terms),
+            augment=augment,
+            epochs=epochs,
+            examiner=validator,
+            optimizer=make,
+            groups=groups,
+            clip=options.clip,
+            schedule=options.schedule,
+            schedule_per_step=options.per_step,
+            average=_share(defaults.average if average is None else average),
+            checkpoints=Checkpoints.of(checkpoints),
+            seed=seed,
+            verbose=verbose,
+            fabric=fabric,
+            settings={"items": len(source), "batch_size": batch_size, "seed": seed},
+            layers=tuple(sorted({name for function in functions for name in getattr(function, "layers", ())})),
+        )
+        if step is matrix_step:
+            warn_if_slow(whole, source, getattr(order, "batch_size", batch_size), fabric)
+        return run(plan)
+
+
+def _loss_and_step(
+    metric: Metric,
+    source: Source,
+    loss: Any,
+    step: Any,
+    terms: Sequence[Term],
+    augment: Augment | None,
+    sampler: Any,
+    defaults: TrainingDefaults,
+) -> tuple[Loss | None, StepFunction | None]:
+    """The loss and the step: those that are given, or what suits the metric and the data."""
     if loss is not None and not callable(loss):
-        raise TypeError(f"fit: expected loss to be a function of (D, labels), got {type(loss).__name__}")
-    for i, term in enumerate(terms):
-        if not callable(term):
-            raise TypeError(f"fit: expected terms[{i}] to be a function of a Step, got {type(term).__name__}")
-    modules = [metric, *(part for part in (loss, *terms) if isinstance(part, nn.Module))]
-    if not any(parameter.requires_grad for module in modules for parameter in module.parameters()):
+        mend = "; labels go with the items: fit(metric, (items, labels), loss)"
+        raise TypeError(f"fit: expected loss to be a function of (D, labels), got {type(loss).__name__}{mend}")
+    if step is not None or loss is not None:
+        return loss, choose_step(source.items, loss) if step is None else step
+    if isinstance(sampler, Episodes):
+        return None, EpisodeLoss(sampler)
+    if isinstance(source.items, AlignedPairs):
+        loss = WarpError(power=1)
+    elif source.labels is not None:
+        loss = SoftNearestNeighbor() if defaults.loss is None else defaults.loss()
+    elif terms:
+        return None, None
+    elif augment is not None and isinstance(metric.distance, PairNetwork):
+        return None, SelfSupervised()
+    else:
+        _check.refuse("fit", "there are no labels: give a pair (items, labels), or a step that needs none")
+    return loss, choose_step(source.items, loss)
+
+
+def _sampler(given: Any, source: Source, batch_size: int, defaults: TrainingDefaults, seed: int) -> Iterable[Any]:
+    """The order of the items."""
+    if given is not None:
+        return given(source.codes.numpy()) if _makes_sampler(given) else given
+    each = defaults.per_class
+    if each is not None and source.labels is not None:
+        ways = min(len(source.codes.unique()), batch_size // each)
+        if ways > 1:
+            return MPerClass(source.codes, ways * each, each, repeat=True, seed=seed)
+    return Shuffled(len(source), batch_size, drop_last=True, seed=seed)
+
+
+def _makes_sampler(given: Any) -> bool:
+    """Whether this is a function of labels, rather than a sampler."""
+    return callable(given) and not hasattr(given, "__iter__")
+
+
+def _default_optimization(defaults: TrainingDefaults, steps: int) -> Optimization:
+    schedule = falling(defaults.decay, steps) if defaults.decay else None
+    return Optimization(weight_decay=defaults.weight_decay, clip=defaults.clip, schedule=schedule, per_step=True)
+
+
+def _check_parts(metric: Metric, loss: object, step: object, terms: Sequence[Term]) -> None:
+    for name, function in (("step", step), *((f"terms[{i}]", term) for i, term in enumerate(terms))):
+        if function is not None and not callable(function):
+            raise TypeError(f"fit: expected {name} to be a function of a Step, got {type(function).__name__}")
+    modules = [metric, *(part for part in (loss, step, *terms) if isinstance(part, nn.Module))]
+    later = any(hasattr(part, "prepare") for part in (step, *terms))  # they may make parameters
+    if not later and not any(parameter.requires_grad for module in modules for parameter in module.parameters()):
         _check.refuse("fit", "there is nothing to learn: neither the metric nor the loss has parameters")
-    if monitor not in ("accuracy", "map"):
-        _check.refuse("fit", f'monitor must be "accuracy" or "map", got {monitor!r}')
 
 
-def _prepare_terms(terms: Sequence[Term], metric: Metric, items: Any, labels: torch.Tensor, seed: int) -> None:
-    for term in terms:
-        if hasattr(term, "prepare"):
-            torch.manual_seed(seed_of(seed))  # the run's seed decides its weights, whatever other terms there are
-            term.prepare(metric, items, labels)  # type: ignore[attr-defined]
+def _check_fabric(given: Mapping[str, Any]) -> None:
+    """Refuse arguments that Fabric does not have, with the nearest one that there is."""
+    if not given:
+        return
+    from lightning.fabric import Fabric
+
+    known = set(inspect.signature(Fabric.__init__).parameters) - {"self"}
+    for name in given.keys() - known:
+        if name in ELSEWHERE:
+            raise TypeError(f"fit: got an unexpected argument {name!r}; it belongs to {ELSEWHERE[name]}")
+        own = set(inspect.signature(fit).parameters) - {"fabric"}
+        near = difflib.get_close_matches(name, own | known, 1)
+        mend = (
+            f"; did you mean {near[0]!r}?"
+            if near
+            else f"; beside its own, fit takes Fabric's: {', '.join(sorted(known))}"
+        )
+        raise TypeError(f"fit: got an unexpected argument {name!r}{mend}")
 
 
-def _parts(metric: Metric, loss: object, terms: Sequence[Term], adversary: Term | None) -> dict[str, nn.Module]:
-    """What is trained, by the names that lr may use."""
-    named = {"encoder": metric.encoder, "distance": metric.distance, "loss": loss}
-    named |= {f"terms.{i}": term for i, term in enumerate(terms)} | {"adversary": adversary}
-    return {name: part for name, part in named.items() if isinstance(part, nn.Module)}
+def _prepare(functions: Sequence[object], metric: Metric, source: Source, seed: int) -> None:
+    for function in functions:
+        if hasattr(function, "prepare"):
+            torch.manual_seed(seed_of(seed))  # the run's seed decides its weights, whatever else there is
+            function.prepare(metric, source.whole(), source.codes)  # type: ignore[attr-defined]
 
 
-def _device(metric: Metric) -> torch.device | None:
-    return next((parameter.device for parameter in metric.parameters()), None)
+def _whole_or_none(name: str, value: object) -> int | None:
+    return None if value is None else _check.whole("fit", name, value)
+
+
+def _share(average: float | None) -> float | None:
+    return None if average is None or average == 0 else _check.fraction("fit", "average", average)
 
 
 @contextmanager
@@ -301,20 +298,16 @@ def _own_randomness() -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Let Lightning say nothing: neither banners nor advice about loaders that fit does not use."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import lightning  # noqa: F401, it sets its loggers' levels
+def _quiet(quiet: bool) -> Iterator[None]:
+    """Leave out what Fabric logs for information, such as the processes that it starts; its warnings stay."""
+    import lightning.fabric  # noqa: F401, it sets its loggers' levels
 
-    loggers = [logging.getLogger(name) for name in ("lightning", "lightning.pytorch", "lightning.fabric")]
+    loggers = [logging.getLogger(name) for name in ("lightning", "lightning.fabric", "lightning.pytorch")]
     levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"lightning\..*")
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+    for logger in loggers if quiet else ():
+        logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

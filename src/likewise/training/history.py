@@ -1,6 +1,7 @@
 """History: what happened during training."""
 
 import csv
+import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -9,11 +10,31 @@ from likewise.models.storage import write_whole
 
 @dataclass(frozen=True)
 class Score:
-    """Retrieval of the validation items after an epoch: 1-NN accuracy and mean average precision."""
+    """What a validation measured: numbers by name, which are attributes too where the name allows it.
 
-    epoch: int
-    accuracy: float
-    map: float
+    epoch: after how many epochs; not a whole number within one. step: after how many steps in all.
+
+    Example:
+        >>> score = Score(2, 10, {"accuracy": 0.9, "recall@1": 0.9})
+        >>> score.accuracy, score["recall@1"]
+        (0.9, 0.9)
+    """
+
+    epoch: float
+    step: int
+    numbers: dict[str, float]
+
+    def __getitem__(self, name: str) -> float:
+        return self.numbers[name]
+
+    def __getattr__(self, name: str) -> float:
+        numbers = self.__dict__.get("numbers", {})
+        if name not in numbers:
+            raise AttributeError(f"the validation measured {', '.join(numbers) or 'nothing'}, not {name}")
+        return numbers[name]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value:.4f}" for name, value in self.numbers.items())
 
 
 @dataclass
@@ -25,7 +46,8 @@ class History:
     stopped: whether patience ended the training.
 
     Example:
-        >>> history = History([2.0, 1.5], [0.1, 0.1], [Score(1, 0.9, 0.8), Score(2, 0.95, 0.85)], best_epoch=2)
+        >>> scores = [Score(1, 5, {"accuracy": 0.9, "map": 0.8}), Score(2, 10, {"accuracy": 0.95, "map": 0.85})]
+        >>> history = History([2.0, 1.5], [0.1, 0.1], scores, best_step=10)
         >>> history
         History(2 epochs, loss 1.5, best epoch 2: accuracy 0.9500, map 0.8500, 0.2 s)
         >>> history.rows()[1]
@@ -35,13 +57,18 @@ class History:
     losses: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     scores: list[Score] = field(default_factory=list)
-    best_epoch: int | None = None
+    best_step: int | None = None
     stopped: bool = False
 
     @property
     def best(self) -> Score | None:
         """The best score, whose weights the metric has in the end."""
-        return next((score for score in self.scores if score.epoch == self.best_epoch), None)
+        return next((score for score in self.scores if score.step == self.best_step), None)
+
+    @property
+    def best_epoch(self) -> float | None:
+        """The epoch of the best score."""
+        return None if self.best is None else self.best.epoch
 
     @property
     def wall_time(self) -> float:
@@ -49,23 +76,24 @@ class History:
         return sum(self.seconds)
 
     def rows(self) -> list[dict[str, float | None]]:
-        """One mapping for each epoch, for tables; scores are None in epochs without validation."""
-        scores = {score.epoch: score for score in self.scores}
+        """One mapping for each epoch, for tables, with the last scores of the epoch; None without validation."""
+        names = list(dict.fromkeys(name for score in self.scores for name in score.numbers))
+        scores = {math.ceil(score.epoch): score.numbers for score in self.scores}
         rows: list[dict[str, float | None]] = []
         for epoch, (loss, seconds) in enumerate(zip(self.losses, self.seconds, strict=True), 1):
-            score = scores.get(epoch)
-            found = (score.accuracy, score.map) if score else (None, None)
-            rows.append({"epoch": epoch, "loss": loss, "seconds": seconds, "accuracy": found[0], "map": found[1]})
+            found = scores.get(epoch, {})
+            rows.append({"epoch": epoch, "loss": loss, "seconds": seconds} | {name: found.get(name) for name in names})
         return rows
 
     def write_csv(self, path: Path) -> None:
         """Write ``rows`` as a table."""
+        rows = self.rows()
 
         def write(part: Path) -> None:
             with part.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, ["epoch", "loss", "seconds", "accuracy", "map"])
+                writer = csv.DictWriter(file, list(rows[0]) if rows else ["epoch", "loss", "seconds"])
                 writer.writeheader()
-                writer.writerows(self.rows())
+                writer.writerows(rows)
 
         write_whole(path, write)
 
@@ -78,6 +106,5 @@ class History:
         if self.losses:
             parts.append(f"loss {self.losses[-1]:.4g}")
         if self.best:
-            best = self.best
-            parts.append(f"best epoch {best.epoch}: accuracy {best.accuracy:.4f}, map {best.map:.4f}")
+            parts.append(f"best epoch {self.best.epoch:.4g}: {self.best}")
         return f"History({', '.join([*parts, f'{self.wall_time:.1f} s'])})"

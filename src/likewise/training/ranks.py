@@ -64,6 +64,10 @@ class Ranks:
         distributed.all_reduce(total)
         return total.tolist()
 
+    def any(self, value: bool, device: torch.device) -> bool:
+        """Whether it is so in one of the processes."""
+        return value if self.size == 1 else self.sum([float(value)], device)[0] > 0
+
 
 ALONE = Ranks()
 

@@ -33,7 +33,7 @@ class Regularizer(nn.Module):
         >>> metric, loss = Metric(Embedder(GRUEncoder(2, 8), 4), Euclidean()), losses.AMSoftmax(3, 4)
         >>> jrd = Regularizer(JointRepresentationSimilarity(), 1.0, of=["backbone", None, loss.cosines])
         >>> x, y = torch.randn(12, 5, 2), torch.arange(12) % 3
-        >>> history = fit(metric, x, y, loss, terms=[jrd], epochs=1, verbose=False)
+        >>> history = fit(metric, (x, y), loss, terms=[jrd], epochs=1, verbose=False)
         >>> len(history.losses)
         1
     """

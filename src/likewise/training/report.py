@@ -7,12 +7,15 @@ from likewise.training.history import Score
 
 
 class Report:
-    """Tells how training goes, on stderr."""
+    """Tells how training goes, on stderr.
 
-    def __init__(self, epochs: int, *, verbose: bool, every: int) -> None:
+    epochs: how many there will be. every: epochs between two lines.
+    """
+
+    def __init__(self, epochs: int, *, verbose: bool, every: int = 1) -> None:
         self.epochs = epochs
         self.verbose = verbose
-        self.every = every  # epochs between lines
+        self.every = every
         self._bar: Any = None
         self._task: Any = None
 
@@ -36,13 +39,16 @@ class Report:
 
     def epoch(self, epoch: int, loss: float, seconds: float, score: Score | None) -> None:
         """Say how epoch number ``epoch``, counted from 1, went."""
-        text = f"loss {loss:.4g}"
-        if score is not None:
-            text += f", accuracy {score.accuracy:.4f}, map {score.map:.4f}"
+        text = f"loss {loss:.4g}" if score is None else f"loss {loss:.4g}, {score}"
         if self._bar is not None:
             self._bar.update(self._task, completed=epoch, said=text)
         elif self.verbose and (score is not None or epoch % self.every == 0 or epoch == self.epochs):
-            sys.stderr.write(f"epoch {epoch}/{self.epochs}: {text}, {seconds:.1f} s\n")
+            self.say(f"epoch {epoch}/{self.epochs}: {text}, {seconds:.1f} s")
+
+    def say(self, text: str) -> None:
+        """Write a line."""
+        if self.verbose:
+            sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
 
     def close(self) -> None:

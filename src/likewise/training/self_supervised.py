@@ -9,10 +9,10 @@ from likewise.training.step import Step
 
 
 class SelfSupervised:
-    """A term of ``fit``: the mean over b of d(x, x^) + d(x^, x) + mse(A, P) + mse(A', P'), weighed.
+    """A step or a term of ``fit``: the mean over b of d(x, x^) + d(x^, x) + mse(A, P) + mse(A', P'), weighed.
 
     x^ is the augmented x, P the plan (Lx, Lx^) that made it, A the attention that the distance (a TAP) predicts from x
-    to x^, and A' that from x^ to x. It needs no labels: ``fit(metric, x, None, None, augment=..., terms=[...])``.
+    to x^, and A' that from x^ to x. It needs no labels: ``fit(metric, x, augment=..., step=SelfSupervised())``.
 
     Rows of A and of A' sum to 1, and so do those of P', but not those of P: A' can meet its goal, A cannot quite.
 
@@ -25,8 +25,8 @@ class SelfSupervised:
         >>> from likewise.distances.tap import TAP
         >>> from likewise.training.fit import fit
         >>> tap = TAP(4)
-        >>> history = fit(tap, torch.randn(8, 12, 2), None, None, augment=RandomBlurOrMerge(),
-        ...               terms=[SelfSupervised()], epochs=1, verbose=False)
+        >>> history = fit(tap, torch.randn(8, 12, 2), step=SelfSupervised(), augment=RandomBlurOrMerge(), epochs=1,
+        ...               verbose=False)
         >>> len(history.losses)
         1
     """

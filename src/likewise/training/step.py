@@ -1,8 +1,9 @@
-"""Step: a batch, its features and its matrix of distances; what a loss and its terms see."""
+"""Step: one batch on its way to a loss; what the functions see that ``fit`` trains with."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,8 @@ from likewise.data.batch import Batch
 from likewise.models.layers import FeatureMap, as_map, captured, find_layers
 from likewise.models.metric import Encoded, Metric, take
 from likewise.training.ranks import ALONE, Ranks
+
+HALVES = (torch.float16, torch.bfloat16)
 
 
 class Augmented(Protocol):
@@ -29,112 +32,131 @@ class Augmented(Protocol):
 
 
 Augment = Callable[[Batch, torch.Generator], Augmented]
+Loss = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of training, as terms of the loss see it. With several processes, everything here is of the whole batch.
+    """One step of training. With several processes, everything here is of the whole batch.
 
-    metric: the Metric that is trained. batch, labels: the items and their labels (B,).
-    features: encoded items, with gradients. D: (B, B), their distances; None without a loss.
-    augmented, augmented_features: what the augmentation returned and its items encoded; None without augmentation.
+    metric: the Metric that is trained. batch, labels: the items, and the numbers (B,) of their classes.
+    loss: what was given to ``fit``, or None. index: (B,), which of the training items these are.
+    augment: the augmentation, or None. generator: seeded for this step, alike in all processes; draw from it.
     epoch: which epoch this is, from 0. total: steps before this one, in all epochs.
-    maps: what layers inside the encoder gave, by name, for this process's rows; ``layer`` has those of the whole batch.
+    layers: names of modules inside the encoder whose outputs ``layer`` can give.
 
-    A term may say what it needs: ``layers``, names of modules inside the encoder, and ``prepare(metric, items,
-    labels)``, called once before the training, for terms that have parameters of a size that the data decides.
+    The rest is computed when it is first read, and then kept: ``features``, the encoded items, ``D`` (B, B), their
+    distances, ``augmented`` and ``augmented_features``, of the augmentation.
+
+    A function of a Step that returns a scalar is a step, ``fit(step=...)``, or a term beside it, ``fit(terms=[...])``.
+    It may say what it needs: ``layers``, names of modules inside the encoder, and ``prepare(metric, items, labels)``,
+    called once before the training, for functions with parameters of a size that the data decide.
 
     Example:
         >>> from likewise import Euclidean
         >>> def keep_small(step):  # a term of fit(..., terms=[keep_small])
         ...     return step.features.values.square().mean()
-        >>> step = take_step(Metric(None, Euclidean()), Batch(torch.ones(3, 4, 2)), torch.tensor([0, 0, 1]))
+        >>> step = Step(Metric(None, Euclidean()), Batch(torch.ones(3, 4, 2)), torch.tensor([0, 0, 1]))
         >>> keep_small(step), step.D.shape
         (tensor(1.), torch.Size([3, 3]))
     """
 
     metric: Metric
-    batch: Batch | Tensor
+    batch: Any
     labels: Tensor
-    features: Encoded
-    D: Tensor | None
-    augmented: Augmented | None
-    augmented_features: Encoded | None
-    epoch: int
-    total: int
-    maps: Mapping[str, FeatureMap] = field(default_factory=dict)
+    loss: Loss | None = None
+    index: Tensor | None = None
+    augment: Augment | None = None
+    generator: torch.Generator | None = None
+    epoch: int = 0
+    total: int = 0
+    layers: tuple[str, ...] = ()
     ranks: Ranks = ALONE
+
+    @property
+    def rows(self) -> slice:
+        """The rows of the batch that this process encodes and compares; all of them if there is but one."""
+        if len(self.batch) < self.ranks.size:
+            raise ValueError(f"a batch of {len(self.batch)} items cannot be shared by {self.ranks.size} processes")
+        return self.ranks.rows(len(self.batch))
+
+    @cached_property
+    def features(self) -> Encoded:
+        """The encoded items, with gradients, in float32 or better."""
+        return self.ranks.gather_encoded(self._own[0], len(self.batch))
+
+    @cached_property
+    def augmented(self) -> Augmented | None:
+        """What the augmentation makes of the batch; None without one."""
+        if self.augment is None:
+            return None
+        generator = torch.Generator() if self.generator is None else self.generator
+        made = self.augment(self.batch, generator)
+        if len(made.batch) != len(self.batch):
+            raise ValueError(f"augment returned {len(made.batch)} items for {len(self.batch)}")
+        return made
+
+    @cached_property
+    def augmented_features(self) -> Encoded | None:
+        """The augmented items, encoded; None without an augmentation."""
+        own = self._own_augmented
+        return None if own is None else self.ranks.gather_encoded(own, len(self.batch))
+
+    @cached_property
+    def D(self) -> Tensor:  # noqa: N802, the matrix has this name everywhere
+        """Distances (B, B), in float32 or better.
+
+        With an augmentation, the diagonal is (d(x_b, x^_b) + d(x^_b, x_b)) / 2, of original and augmented items.
+        """
+        distance, own, other = self.metric.distance, self._own[0], self._own_augmented
+        D = distance.matrix(own) if self.ranks.size == 1 else distance.matrix(own, self.features)  # (rows, B)
+        if other is not None:
+            there = distance(own, other)
+            both = there if distance.symmetric else (there + distance(other, own)) / 2
+            diagonal = torch.zeros_like(D, dtype=torch.bool)
+            diagonal[:, self.rows] = torch.eye(len(D), dtype=torch.bool, device=D.device)
+            D = torch.where(diagonal, both[:, None], D)
+        D = self.ranks.gather(D, len(self.batch))
+        return D.float() if D.dtype in HALVES else D
 
     def layer(self, name: str, pool: Callable[[FeatureMap], Tensor] = FeatureMap.mean) -> Tensor:
         """Features (B, C) that the encoder's layer of this name gave, pooled over their positions, with gradients."""
-        if name not in self.maps:
-            known = f"it has {', '.join(self.maps)}" if self.maps else "it has none"
+        maps = self._own[1]
+        if name not in maps:
+            known = f"it has {', '.join(maps)}" if maps else "it has none"
             _check.refuse("Step", f"layer {name!r} was not asked for, {known}; name it in the term's layers")
-        return self.ranks.gather(pool(self.maps[name]), len(self.batch))
+        return self.ranks.gather(pool(maps[name]), len(self.batch))
+
+    @cached_property
+    def _own(self) -> tuple[Encoded, Mapping[str, FeatureMap]]:
+        """The rows of this process, encoded, and what the layers gave on the way."""
+        items, inside = take(self.batch, self.rows), _inside(self.metric)
+        with captured("fit", inside, self.layers) as outputs:
+            encoded = _precise(self.metric.encode(items))
+        return encoded, _maps(inside, items, outputs, self.layers)
+
+    @cached_property
+    def _own_augmented(self) -> Encoded | None:
+        if self.augmented is None:
+            return None
+        self._own  # noqa: B018, the original items come first: both may draw random numbers
+        return _precise(self.metric.encode(take(self.augmented.batch, self.rows)))
 
 
-Term = Callable[[Step], Tensor]
-
-
-def take_step(
-    metric: Metric,
-    batch: Batch | Tensor,
-    labels: Tensor,
-    *,
-    augmented: Augmented | None = None,
-    matrix: bool = True,
-    ranks: Ranks = ALONE,
-    epoch: int = 0,
-    total: int = 0,
-    layers: Sequence[str] = (),
-) -> Step:
-    """Encode a batch and build its matrix of distances.
-
-    With augmented items, the diagonal of D is (d(x_b, x^_b) + d(x^_b, x_b)) / 2, of original and augmented items. Each
-    process encodes and compares its own rows; distances are computed in float32 or better. ``layers`` are names of
-    modules inside the encoder whose outputs are kept.
-    """
-    count, rows = len(batch), ranks.rows(len(batch))
-    if count < ranks.size:
-        raise ValueError(f"a batch of {count} items cannot be shared by {ranks.size} processes")
-    if augmented is not None and len(augmented.batch) != count:
-        raise ValueError(f"augment returned {len(augmented.batch)} items for {count}")
-    own_items = take(batch, rows)
-    with captured("fit", _inside(metric), layers) as outputs:
-        own = _precise(metric.encode(own_items))
-    maps = _maps(metric, own_items, outputs, layers)
-    features = ranks.gather_encoded(own, count)
-    own_other = other = None
-    if augmented is not None:
-        own_other = _precise(metric.encode(take(augmented.batch, rows)))
-        other = ranks.gather_encoded(own_other, count)
-    D = None
-    if matrix:
-        D = metric.distance.matrix(own, features) if ranks.size > 1 else metric.distance.matrix(own)  # (rows, B)
-        if own_other is not None:
-            there = metric.distance(own, own_other)
-            both = there if metric.distance.symmetric else (there + metric.distance(own_other, own)) / 2
-            diagonal = torch.zeros_like(D, dtype=torch.bool)
-            diagonal[:, rows] = torch.eye(len(D), dtype=torch.bool, device=D.device)
-            D = torch.where(diagonal, both[:, None], D)
-        D = ranks.gather(D, count)
-        D = D.float() if D.dtype in (torch.float16, torch.bfloat16) else D
-    labels = labels.to(features.device, non_blocking=features.device.type == "cuda")
-    return Step(metric, batch, labels, features, D, augmented, other, epoch, total, maps, ranks)
+StepFunction = Callable[[Step], Tensor]
+Term = StepFunction
 
 
 def _maps(
-    metric: Metric, items: Batch | Tensor, outputs: Mapping[str, object], layers: Sequence[str]
+    inside: nn.Module, items: Batch | Tensor, outputs: Mapping[str, object], layers: tuple[str, ...]
 ) -> dict[str, FeatureMap]:
     lengths = items.lengths if isinstance(items, Batch) else None
-    modules = find_layers("fit", _inside(metric), layers)
     found = {}
-    for name, module in modules.items():
+    for name, module in find_layers("fit", inside, layers).items():
         if name not in outputs:
             _check.refuse("fit", f"the layer {name!r} was not used when the batch was encoded")
         known = as_map("fit", f"the layer {name!r}", outputs[name], lengths, layer=module)
-        half = known.features.dtype in (torch.float16, torch.bfloat16)
-        found[name] = replace(known, features=known.features.float()) if half else known
+        found[name] = replace(known, features=known.features.float()) if known.features.dtype in HALVES else known
     return found
 
 
@@ -144,4 +166,4 @@ def _inside(metric: Metric) -> nn.Module:
 
 def _precise(encoded: Encoded) -> Encoded:
     """Encoded items in float32 at least: an encoder in mixed precision gives halves."""
-    return encoded.to(torch.float32) if encoded.dtype in (torch.float16, torch.bfloat16) else encoded
+    return encoded.to(torch.float32) if encoded.dtype in HALVES else encoded

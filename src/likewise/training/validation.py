@@ -1,70 +1,275 @@
-"""Validation: how well a metric retrieves held-out items from references, in bounded memory."""
+"""Validation: what a metric is judged by while it trains, and when."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from likewise import _check
-from likewise._labels import read_labels
+from likewise._labels import number_labels
+from likewise._modes import evaluating
 from likewise.data.batch import Batch
+from likewise.data.split import HeldOutClasses, split_items
+from likewise.evaluation.evaluate import evaluate
 from likewise.evaluation.retrieval import mean_average_precision, nearest_neighbor_accuracy
-from likewise.models.metric import Metric, as_items, evaluating, take
+from likewise.models.metric import CHUNK, Encoded, Metric, take
+from likewise.training.pairs import AlignedPairs
 from likewise.training.ranks import ALONE, Ranks
+from likewise.training.source import Source
+from likewise.training.step import Loss, Step, StepFunction
 
 MOST_DISTANCES = 1 << 24  # held at once
+Numbers = dict[str, float]
+Measure = Callable[[Metric, Ranks], Numbers]
 
 
 @dataclass(frozen=True)
 class Validation:
-    """Queries and references with their labels."""
+    """What ``fit(val=...)`` judges by, how often, and what it keeps.
 
-    queries: Batch | Tensor
-    labels: Tensor
-    references: Batch | Tensor
-    reference_labels: Tensor
+    data: one of
+        a share of the training items, 0.2 say, drawn by class, or by group with ``groups``; they are not trained on,
+        a Dataset or a pair (items, labels) of the training classes: queries, whose 1-NN accuracy and mean average
+            precision against the training items are measured,
+        a Dataset or a pair of classes that training never sees, or ``HeldOutClasses(share)``, which takes such classes
+            out of the training items: Recall@1, MAP@R and MAP, each item being left out of its own references,
+        AlignedPairs, or a share of them: the mean of the path loss,
+        a function of the metric that returns a number, or numbers by name; an EpisodeValidation is one.
+    every: epochs between validations; a fraction, such as 0.2, validates several times an epoch. The end of the last
+        epoch is always validated. every_steps: steps between validations, instead.
+    patience: after so many validations without a better one, training ends.
+    monitor: the number by which the best weights are chosen; by default the first one, and the others decide between
+        equals. lowest: the least is the best.
+    groups: (N,) the subject of each training item, for a share: no subject is on both sides. By default the Dataset's
+        own groups are not looked at. seed: decides which items a share takes.
+    before: validate before the first step too, so that a training that only harms leaves the metric as it was.
 
-    @classmethod
-    def of(cls, val: object, train: Batch | Tensor, labels: Tensor | None) -> "Validation":
-        """From (X, y), against the training items, from (X, y, X_references, y_references), or one as it is."""
-        if isinstance(val, Validation):
-            return val
-        if not isinstance(val, (tuple, list)) or len(val) not in (2, 4):
-            raise TypeError("fit: expected val to be (X, y), or (X, y, references, reference_labels)")
-        queries = as_items("fit", "val", val[0])
-        references = train if len(val) == 2 else as_items("fit", "val[2]", val[2])
-        if len(val) == 2 and labels is None:
-            _check.refuse("fit", "without labels, give val as (X, y, references, reference_labels)")
-        reference_labels = labels if len(val) == 2 else as_labels("val[3]", val[3], len(references))
-        assert reference_labels is not None
-        if not len(queries) or not len(references):
-            _check.refuse("fit", "val is empty")
-        return cls(queries, as_labels("val[1]", val[1], len(queries)), references, reference_labels)
+    Example:
+        >>> Validation(0.2, every=5, patience=3, monitor="map").every
+        5
+    """
 
-    def score(self, metric: Metric, ranks: Ranks = ALONE) -> tuple[float, float]:
-        """1-NN accuracy and mean average precision of the queries; each process ranks its share of them."""
-        rows = ranks.rows(len(self.queries))
-        labels, columns = self.labels[rows], self.reference_labels
-        hits = precision = found = 0.0
+    data: Any
+    every: float = 1
+    patience: int | None = None
+    monitor: str | None = None
+    lowest: bool = False
+    groups: Any = None
+    seed: int = 0
+    every_steps: int | None = None
+    before: bool = False
+
+    def __post_init__(self) -> None:
+        op = "Validation"
+        every = _check.positive(op, "every", self.every)
+        if every > 1 and every != int(every):
+            _check.refuse(op, f"every must be a fraction of an epoch or a whole number of epochs, got {self.every}")
+        if self.every_steps is not None:
+            _check.whole(op, "every_steps", self.every_steps)
+        if self.patience is not None:
+            _check.whole(op, "patience", self.patience)
+        if self.monitor is not None and not isinstance(self.monitor, str):
+            raise TypeError(f"{op}: expected monitor to be the name of a number, got {type(self.monitor).__name__}")
+        _check.whole(op, "seed", self.seed, least=0)
+
+    def due(self, epoch: int, step: int, total: int, *, ended: bool, batches: int | None, epochs: int) -> bool:
+        """Whether it is time after this step of this epoch: ``ended`` after its last one."""
+        if ended and epoch + 1 == epochs:
+            return True
+        if self.every_steps is not None:
+            return total % self.every_steps == 0
+        if self.every >= 1:
+            return ended and (epoch + 1) % int(self.every) == 0
+        if ended:
+            return True
+        if batches is None:
+            _check.refuse("fit", f"every={self.every} needs a sampler with a length; give every_steps")
+        each = self.every * batches
+        return int(step / each + 1e-9) > int((step - 1) / each + 1e-9)
+
+
+@dataclass(frozen=True)
+class Examiner:
+    """A validation that is ready: ``measure`` gives the numbers of a metric."""
+
+    settings: Validation
+    measure: Measure
+    names: tuple[str, ...] = ()  # of the numbers, where they are known before the first one
+
+    def __post_init__(self) -> None:
+        monitor = self.settings.monitor
+        if monitor is not None and self.names:
+            self._check(monitor, self.names)
+
+    def better(self, numbers: Numbers, best: Numbers | None) -> bool:
+        """Whether these numbers are better than the best so far."""
+        monitor = next(iter(numbers)) if self.settings.monitor is None else self.settings.monitor
+        self._check(monitor, tuple(numbers))
+        if best is None:
+            return True
+        order = [monitor, *(name for name in numbers if name != monitor)]
+        now, then = (
+            [-found[name] if self.settings.lowest else found[name] for name in order] for found in (numbers, best)
+        )
+        return now > then
+
+    def _check(self, monitor: str, names: tuple[str, ...]) -> None:
+        if monitor not in names:
+            known = " or ".join(f'"{name}"' for name in names)
+            _check.refuse("fit", f"monitor must be {known}, got {monitor!r}")
+
+
+def examiner(
+    val: Any, train: Source, *, step: StepFunction | None, loss: Loss | None, sampled: bool
+) -> tuple[Source, Examiner]:
+    """What is left to train on, and the validation, from what ``fit(val=...)`` takes.
+
+    sampled: whether the user's sampler draws from all training items.
+    """
+    settings = val if isinstance(val, Validation) else Validation(val)
+    data = settings.data
+    if isinstance(data, (float, int, np.floating)) and not isinstance(data, bool):
+        rest, held = split_items(
+            "fit", train.labels, len(train), float(data), seed=settings.seed, groups=settings.groups
+        )
+    elif isinstance(data, HeldOutClasses):
+        if train.labels is None:
+            _check.refuse("fit", "HeldOutClasses needs training items with labels")
+        rest, held = data.split(train.labels)
+    elif settings.groups is not None:
+        _check.refuse("fit", "groups are for a share of the training items, Validation(0.2, groups=...)")
+    elif callable(data) and not hasattr(data, "labels"):
+        return train, Examiner(settings, _by_function(data))
+    else:
+        return train, _given(settings, data, train, step, loss)
+    if sampled:
+        _check.refuse(
+            "fit",
+            "val takes a share of the training items, but the sampler draws from all of them; split the data first, "
+            "and give the sampler the labels of what is left",
+        )
+    left, out = train.part(rest), train.part(held)
+    if isinstance(train.items, AlignedPairs):
+        return left, _of_pairs(settings, out, step, loss)
+    if isinstance(data, HeldOutClasses) or train.labels is None:
+        return left, _held_out(settings, out)
+    return left, _queries(settings, out, left)
+
+
+def _given(settings: Validation, data: Any, train: Source, step: StepFunction | None, loss: Loss | None) -> Examiner:
+    """Of data that are not the training's."""
+    if isinstance(data, AlignedPairs):
+        return _of_pairs(settings, Source.of("val", data), step, loss)
+    queries = Source.of("val", data, need_labels=True, workers=train.workers)
+    if not len(queries):
+        _check.refuse("fit", "val is empty")
+    if _same(queries.items, train.items):
+        _check.refuse("fit", "val holds the training items; give other ones, or a share of them, val=0.2")
+    assert queries.labels is not None
+    if train.labels is None:
+        return _held_out(settings, queries)
+    classes, (known, asked) = number_labels(train.labels, queries.labels)
+    seen = np.isin(asked, known)
+    if not seen.any():
+        return _held_out(settings, queries)
+    if not seen.all():
+        names = list(dict.fromkeys(str(classes[code]) for code in asked[~seen]))
+        few = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        _check.refuse(
+            "fit",
+            f"some classes of val are not among the training's: {few}; give items of the training classes, or of new "
+            "classes alone",
+        )
+    return _queries(
+        settings, replace(queries, codes=torch.from_numpy(asked)), replace(train, codes=torch.from_numpy(known))
+    )
+
+
+def _queries(settings: Validation, queries: Source, references: Source) -> Examiner:
+    return Examiner(settings, lambda metric, ranks: search(metric, queries, references, ranks), ("accuracy", "map"))
+
+
+def _held_out(settings: Validation, items: Source) -> Examiner:
+    if len(items) < 2:
+        _check.refuse("fit", "val needs two items or more, of which each is searched for among the others")
+
+    def measure(metric: Metric, ranks: Ranks) -> Numbers:
+        scores = evaluate(_Whole(metric), (embed(metric, items), items.codes), ks=(1,))
+        return {"recall@1": scores.recall[1], "map@r": scores.map_at_r, "map": scores.map}
+
+    return Examiner(settings, measure, ("recall@1", "map@r", "map"))
+
+
+def _of_pairs(settings: Validation, pairs: Source, step: StepFunction | None, loss: Loss | None) -> Examiner:
+    if step is None:
+        _check.refuse("fit", "val has AlignedPairs, and there is neither a path loss nor a step to judge them by")
+
+    def measure(metric: Metric, ranks: Ranks) -> Numbers:
+        total = 0.0
         with torch.no_grad(), evaluating(metric):
-            references = metric.embed(self.references)
-            queries = metric.embed(take(self.queries, rows))
-            chunk = max(1, MOST_DISTANCES // len(references))
-            for start in range(0, len(labels), chunk):
-                part = slice(start, start + chunk)
-                D = metric.distance.matrix(take(queries, part), references)
-                known = int(torch.isin(labels[part], columns).sum())  # rows of other classes have no precision
-                hits += nearest_neighbor_accuracy(D, labels[part], columns) * len(D)
-                precision += mean_average_precision(D, labels[part], columns) * known
-                found += known
-        device = queries.device
-        hits, precision, found = ranks.sum([hits, precision, found], device)
-        return hits / len(self.queries), precision / found if found else 0.0
+            for first in range(0, len(pairs), CHUNK):
+                some = pairs.take(slice(first, first + CHUNK))
+                made = Step(metric, some, torch.arange(len(some)), loss, generator=torch.Generator())
+                total += float(step(made)) * len(some)
+        return {"loss": total / len(pairs)}
+
+    return Examiner(replace(settings, lowest=True), measure, ("loss",))
 
 
-def as_labels(name: str, labels: object, count: int) -> Tensor:
-    """Labels (count,) as whole numbers on the CPU."""
-    tensor = torch.from_numpy(read_labels("fit", name, labels, count).copy())
-    if count and (tensor.is_floating_point() or tensor.dtype == torch.bool):
-        raise TypeError(f"fit: expected {name} to be whole numbers, got {tensor.dtype}")
-    return tensor.long()
+def _by_function(function: Callable[[Metric], object]) -> Measure:
+    def measure(metric: Metric, ranks: Ranks) -> Numbers:
+        with torch.no_grad(), evaluating(metric):
+            found = function(metric)
+        numbers = dict(found) if isinstance(found, Mapping) else {"score": found}
+        return {str(name): float(value) for name, value in numbers.items()}  # type: ignore[arg-type]
+
+    return measure
+
+
+def search(metric: Metric, queries: Source, references: Source, ranks: Ranks = ALONE) -> Numbers:
+    """1-NN accuracy and mean average precision of queries among references; each process ranks its share of them."""
+    rows = ranks.rows(len(queries))
+    labels, columns = queries.codes[rows], references.codes
+    hits = precision = found = 0.0
+    with torch.no_grad(), evaluating(metric):
+        others = embed(metric, references)
+        own = embed(metric, queries.part(torch.arange(len(queries))[rows]))
+        chunk = max(1, MOST_DISTANCES // len(references))
+        for start in range(0, len(labels), chunk):
+            part = slice(start, start + chunk)
+            D = metric.distance.matrix(take(own, part), others)
+            known = int(torch.isin(labels[part], columns).sum())  # rows of other classes have no precision
+            hits += nearest_neighbor_accuracy(D, labels[part], columns) * len(D)
+            precision += mean_average_precision(D, labels[part], columns) * known
+            found += known
+    hits, precision, found = ranks.sum([hits, precision, found], others.device)
+    return {"accuracy": hits / len(queries), "map": precision / found if found else 0.0}
+
+
+def embed(metric: Metric, source: Source) -> Encoded:
+    """All items of a source, encoded; those that are not in memory are fetched a few at a time."""
+    if source.in_memory:
+        return metric.embed(source.whole())
+    parts = [metric.embed(piece) for piece in source.pieces(CHUNK)]
+    return Batch.cat(parts) if isinstance(parts[0], Batch) else torch.cat(parts)  # type: ignore[arg-type]
+
+
+class _Whole:
+    """A metric's distance between items that are encoded already."""
+
+    def __init__(self, metric: Metric) -> None:
+        self.matrix = metric.distance.matrix
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether these are the same items, or equal ones."""
+    if one is other:
+        return True
+    if type(one) is not type(other) or not isinstance(one, (Batch, Tensor)) or len(one) != len(other):
+        return False
+    if one.dtype != other.dtype or one.device != other.device:
+        return False
+    return one == other if isinstance(one, Batch) else torch.equal(one, other)

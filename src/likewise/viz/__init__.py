@@ -1,7 +1,14 @@
-"""Plots of alignments and of scores: an ``ax`` goes in, or None for a new figure, and the ``ax`` comes out.
+"""Plots of alignments, scores and training: each takes an ``ax``, or None for a new figure, and returns it.
 
-Nothing is shown or saved; ``ax.figure.savefig("alignment.png")`` does. x runs along the horizontal axis and y along the
-vertical one, wherever both have an axis of their own.
+Nothing is shown or saved: call ``ax.figure.savefig("alignment.png")``. Where x and y each have an axis, x is the
+horizontal one.
+
+Example:
+    >>> from likewise import DTW
+    >>> from matplotlib.figure import Figure
+    >>> ax = plot_path(DTW().align([[0.0, 1.0, 2.0]], [[0.0, 2.0]]), ax=Figure().subplots())
+    >>> ax.get_xlabel()
+    'step of x'
 """
 
 from likewise.viz.attention import plot_attention

@@ -14,7 +14,7 @@ from likewise.viz._inputs import to_numpy
 
 
 class Curve(Protocol):
-    """What ``likewise.precision_recall_curve`` gives."""
+    """What ``likewise.evaluation.precision_recall_curve`` gives."""
 
     @property
     def recall(self) -> Any:

@@ -14,7 +14,7 @@ from likewise.viz._inputs import to_numpy
 
 
 class GridPass(Protocol):
-    """What the plot asks of a pass; ``likewise.ops.gdtw.reference.Pass`` has it. All are tensors or arrays."""
+    """What the plot asks of a pass; what ``likewise.GDTW.passes`` returns has it. All are tensors or arrays."""
 
     @property
     def times(self) -> Any:
@@ -43,7 +43,7 @@ class GridPass(Protocol):
 
 
 def plot_solver(passes: Iterable[GridPass], warp: object | None = None, *, ax: Axes | None = None) -> Axes:
-    """Draw the passes of the solver over its grids, and the warp that comes of them.
+    """Draw the passes of GDTW's solver over its grids, such as ``GDTW().passes(x, y)``, and the warp that they lead to.
 
     Above, in ``ax``: the nodes of the first grid, darker where they cost more, each pass's best path, and the warp.
     Below, in a panel of its own that shares the knots' axis: the refined grids, as bands, and their paths, all less the
@@ -58,7 +58,7 @@ def plot_solver(passes: Iterable[GridPass], warp: object | None = None, *, ax: A
         >>> knots, nodes = np.array([0.0, 1.0]), np.array([[0.0, 0.5, 1.0], [0.0, 0.5, 1.0]])
         >>> first = SimpleNamespace(times=knots, grid=nodes, costs=nodes**2, warp=np.array([0.0, 0.5]), value=0.25)
         >>> plot_solver([first], ax=Figure().subplots()).get_ylabel()
-        'time of x'
+        'time of y'
     """
     steps = list(passes)
     if not steps:
@@ -84,8 +84,8 @@ def plot_solver(passes: Iterable[GridPass], warp: object | None = None, *, ax: A
     ax.plot(times, solution, color=PATH_COLOR, linewidth=1.6, linestyle=(0, (4, 2)), label="warp")
     below.axhline(0, color=PATH_COLOR, linewidth=1.0, linestyle=(0, (4, 2)))
     ax.legend(frameon=True, framealpha=0.8, fontsize="small", loc="upper left")
-    ax.set_ylabel("time of x")
-    below.set_xlabel("time of y")
+    ax.set_ylabel("time of y")
+    below.set_xlabel("time of x")
     below.set_ylabel("less the warp")
     below.yaxis.set_major_locator(round_numbers(4))
     return ax

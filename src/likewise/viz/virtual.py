@@ -33,7 +33,7 @@ def plot_virtual_alignment(
 
     Example:
         >>> from likewise import DTW
-        >>> from likewise.training.rvsml import RVSML
+        >>> from likewise.sklearn import RVSML
         >>> from matplotlib.figure import Figure
         >>> series = [[0.1, 0.2, 0.3], [0.1, 0.3], [5.0, 5.1], [5.2, 5.0, 5.1, 5.3]]
         >>> learner = RVSML(steps=2).fit(series, [0, 0, 1, 1])

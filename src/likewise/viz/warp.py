@@ -19,7 +19,7 @@ class Warped(Protocol):
 
 
 def plot_warp(warp: Warped, item: int = 0, *, truth: Warped | None = None, ax: Axes | None = None) -> Axes:
-    """Draw the warp of an item: y's time runs to the right, x's time upwards.
+    """Draw the warp of an item: x's time runs to the right, y's time upwards.
 
     A faint line joins the ends, which a warp without bends would follow. truth: a warp to compare with, of which the
     same item is drawn, and the area between the two is shaded.
@@ -30,7 +30,7 @@ def plot_warp(warp: Warped, item: int = 0, *, truth: Warped | None = None, ax: A
         >>> from likewise.distances.warp import Warp
         >>> warp = Warp(torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([[0.0, 0.5, 2.0]]))
         >>> plot_warp(warp, ax=Figure().subplots()).get_ylabel()
-        'time of x'
+        'time of y'
     """
     times, values = _read(warp, item)
     compared = None if truth is None else _read(truth, item)
@@ -46,8 +46,8 @@ def plot_warp(warp: Warped, item: int = 0, *, truth: Warped | None = None, ax: A
         line.set(marker="o", markersize=3)
     if compared is not None:
         ax.legend(frameon=False, loc="upper left")
-    ax.set_xlabel("time of y")
-    ax.set_ylabel("time of x")
+    ax.set_xlabel("time of x")
+    ax.set_ylabel("time of y")
     ax.margins(0.02)
     return ax
 

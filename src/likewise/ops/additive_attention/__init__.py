@@ -52,33 +52,37 @@ class _Attend(torch.autograd.Function):
         else:
             found = [reference.weigh(u, layer) for layer in layers]
             features = torch.cat([torch.bmm(weights, clean.mT).squeeze(1) for clean, _, weights in found], 1)
-            weights = [each[2] for each in found]
+            weights = [weights for _, _, weights in found]
             kept = [tensor for each in found for tensor in each]
         ctx.save_for_backward(u, *flat, *kept)
         return features, *weights
 
     @staticmethod
     def backward(ctx: Any, by_features: Tensor | None, *by_weights: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        count = len(by_weights)
-        u, flat, kept = ctx.saved_tensors[0], ctx.saved_tensors[1 : 1 + 5 * count], ctx.saved_tensors[1 + 5 * count :]
-        layers = _layers(flat)
+        u, *rest = ctx.saved_tensors
+        count = len(Layer._fields) * len(by_weights)
+        layers, kept = _layers(rest[:count]), rest[count:]
+        _, *wanted = ctx.needs_input_grad
         again = torch.is_grad_enabled()  # to be differentiated once more, from what was given
         if ctx.fused and not again and by_features is not None and all(each is None for each in by_weights):
             return run_triton("additive_attention.gradients", u.device, by_features, u, layers, *kept)
         channels = [layer.values.shape[1] for layer in layers]
         by_summaries = u.new_zeros(len(u), sum(channels)) if by_features is None else by_features
         by_u, slopes = torch.zeros_like(u), []
-        for i, (layer, by_summary) in enumerate(zip(layers, by_summaries.split(channels, 1), strict=True)):
-            found = reference.weigh(u, layer) if ctx.fused or again else kept[3 * i : 3 * i + 3]
-            with_values = ctx.needs_input_grad[1 + 5 * i]
-            here, *others = reference.gradients(u, layer, found, by_summary, by_weights[i], with_values)
+        if ctx.fused or again:
+            weighed = (reference.weigh(u, layer) for layer in layers)
+        else:
+            weighed = zip(*[iter(kept)] * 3, strict=True)
+        each = zip(layers, weighed, by_summaries.split(channels, 1), by_weights, _layers(wanted), strict=True)
+        for layer, found, by_summary, by_weight, wants in each:
+            here, *others = reference.gradients(u, layer, found, by_summary, by_weight, wants.values)
             by_u = by_u + here
             slopes += others
         return by_u, *slopes
 
 
 def _layers(flat: Sequence[Tensor | None]) -> list[Layer]:
-    return [Layer(*flat[i : i + 5]) for i in range(0, len(flat), 5)]  # type: ignore[arg-type]
+    return [Layer(*each) for each in zip(*[iter(flat)] * len(Layer._fields), strict=True)]  # type: ignore[arg-type]
 
 
 def _is_fused(u: Tensor, layers: Sequence[Layer]) -> bool:

@@ -4,6 +4,7 @@ A program has an item; its positions go by in tiles, and W1 and W2 stay in regis
 attention: sums so far are rescaled whenever a larger score is met.
 """
 
+import itertools
 from collections.abc import Sequence
 
 import torch
@@ -182,26 +183,26 @@ def attend(u: Tensor, layers: Sequence[Layer]) -> tuple[Tensor, ...]:
 def gradients(by_features: Tensor, u: Tensor, layers: Sequence[Layer], *weights: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients by u and, for each layer, by all that is in it: None for its mask."""
     by_features, by_u = by_features.contiguous(), torch.empty_like(u, memory_format=torch.contiguous_format)
-    sizes = []  # of the gradients by W1, w and W2
+    sizes = []  # of each layer's gradients by W1, w and W2
     for layer in layers:
         rows, channels = layer.inward.shape
-        sizes += [rows * channels, rows, 0 if layer.across is None else rows * u.shape[1]]
-    programs = min(len(u), 2 * processors(u))
-    parts = u.new_empty(programs, sum(sizes))
+        sizes.append((rows * channels, rows, 0 if layer.across is None else rows * u.shape[1]))
+    programs, total = min(len(u), 2 * processors(u)), sum(map(sum, sizes))
+    parts = u.new_empty(programs, total)
     by_values, offset, place = [], 0, 0
     for i, layer in enumerate(layers):
         by_values.append(torch.empty_like(layer.values))
         tensors, numbers, constants = _arguments(u, layer)
         tensors = (by_features, *tensors, weights[i], by_values[i], by_u, parts)
-        numbers = (*numbers, by_features.shape[1], offset, len(u), *by_values[i].stride(), sum(sizes), place)
+        numbers = (*numbers, by_features.shape[1], offset, len(u), *by_values[i].stride(), total, place)
         launch(gradient_kernel, (programs,), tensors, numbers, WARPS, ADD=i > 0, **constants)
         offset += layer.values.shape[1]
-        place += sum(sizes[3 * i : 3 * i + 3])
+        place += sum(sizes[i])
     found: list[Tensor | None] = [by_u]
-    summed = parts.sum(0).split(sizes)
-    for i, layer in enumerate(layers):
-        by_inward, by_outward, by_across = summed[3 * i : 3 * i + 3]
-        found += by_values[i], None, by_inward.view_as(layer.inward)
+    summed = iter(parts.sum(0).split([*itertools.chain.from_iterable(sizes)]))
+    for layer, by_map in zip(layers, by_values, strict=True):
+        by_inward, by_outward, by_across = next(summed), next(summed), next(summed)
+        found += by_map, None, by_inward.view_as(layer.inward)
         found += None if layer.across is None else by_across.view_as(layer.across), by_outward.view_as(layer.outward)
     return tuple(found)
 

@@ -245,10 +245,10 @@ def _order(n: Tensor, m: Tensor, rows: Tensor | None, columns: Tensor | None, pa
     return torch.argsort(torch.maximum(n, m), stable=True)
 
 
-def _run_cpu(every: bool, gx: Tensor, gy: Tensor | None, *rest: Any) -> Tensor:
-    out = gx.new_empty(_shape(every, gx, gy, *rest))
+def _run_cpu(every: bool, gx: Tensor, *rest: Any) -> Tensor:
+    out = gx.new_empty(_shape(every, gx, *rest))
     if out.numel():
-        problem = _Problem.of(gx, gy, *rest)
+        problem = _Problem.of(gx, *rest)
         cpu.share_out(
             problem.blocks,
             problem.work,
@@ -271,10 +271,11 @@ def _trained_cpu(gx: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     return _run_cpu(False, gx, *rest), gx.new_empty(0)
 
 
-def kept_numbers(gx: Tensor, gy: Tensor | None, rows: Tensor | None, *rest: Any) -> int:
+def kept_numbers(gx: Tensor, *rest: Any) -> int:
     """How many numbers a forward pass keeps for its gradient: the states of all layers on a GPU, nothing on a CPU."""
-    pairs, _, steps, _ = _shape(True, gx, gy, rows, *rest)
-    count = 2 * pairs * steps * sum(rest[-1])
+    pairs, _, steps, _ = _shape(True, gx, *rest)
+    *_, hidden = rest
+    count = 2 * pairs * steps * sum(hidden)
     return count if gx.is_cuda and gx.dtype == torch.float32 and count <= KEPT else 0
 
 
@@ -326,7 +327,7 @@ def _zeros(x: Tensor, *parts: int) -> Tensor:
 
 def _shape(every: bool, gx: Tensor, gy: Tensor | None, rows: Tensor | None, *rest: Any) -> tuple[int, ...]:
     pairs = gx.shape[0] if rows is None else rows.shape[0]
-    width = rest[-1][-1]
+    *_, (*_, width) = rest  # of the last layer
     if not every:
         return pairs, 2, width
     return pairs, 2, gx.shape[1] if gy is None else max(gx.shape[1], gy.shape[1]), width
@@ -347,24 +348,27 @@ def _trained_fake(gx: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
 def _grad_fake(
     grad: Tensor, kept: Tensor | None, gx: Tensor, gy: Tensor | None, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
+    *_, weights, _ = rest
     to_y = gx.new_empty(0) if gy is None else torch.empty_like(gy)
-    return torch.empty_like(gx), to_y, torch.empty_like(rest[-2])
+    return torch.empty_like(gx), to_y, torch.empty_like(weights)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor | tuple[Tensor, Tensor]) -> None:
-    kept = output[1] if isinstance(output, tuple) else None
-    if kept is not None:
+    kept = None
+    if isinstance(output, tuple):
+        _, kept = output
         ctx.mark_non_differentiable(kept)
     ctx.set_materialize_grads(False)  # one for what is kept would be as large
-    ctx.save_for_backward(kept, *inputs[:7])
-    ctx.hidden = inputs[7]
+    *tensors, ctx.hidden = inputs
+    ctx.save_for_backward(kept, *tensors)
 
 
 def _backward(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Any, ...]:
     if grad is None:
         return (None,) * 8
-    to_x, to_y, to_weights = _grad(grad, *ctx.saved_tensors, ctx.hidden)
-    return to_x, None if ctx.saved_tensors[2] is None else to_y, None, None, None, None, to_weights, None
+    kept, gx, gy, *rest = ctx.saved_tensors
+    to_x, to_y, to_weights = _grad(grad, kept, gx, gy, *rest, ctx.hidden)
+    return to_x, None if gy is None else to_y, None, None, None, None, to_weights, None
 
 
 _ARGUMENTS = (

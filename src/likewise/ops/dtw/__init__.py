@@ -275,8 +275,8 @@ def _grad_fake(weights: Tensor, x: Tensor, y: Tensor | None, *_: Any) -> tuple[T
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:4])
-    ctx.rules = inputs[4:]
+    x, y, x_lengths, y_lengths, *ctx.rules = inputs
+    ctx.save_for_backward(x, y, x_lengths, y_lengths)
 
 
 def _value_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:

@@ -1,27 +1,27 @@
 """Continuous-time warping (GDTW), differentiable through its solution (DecDTW).
 
-x is linear between its times and is warped to meet y at y's times t_1 < ... < t_m, the knots. The warp phi is linear
-between the knots and minimises
+The warp phi goes from x's time to y's. y is linear between its times and is warped to meet x at x's times
+t_1 < ... < t_m, the knots. phi is linear between the knots and minimises
 
-    f(phi) = sum_i w_i |x(phi_i) - y_i|^2 + reg sum_i (slope_i - stretch)^2 Delta_i,
+    f(phi) = sum_i w_i |x_i - y(phi_i)|^2 + reg sum_i (slope_i - stretch)^2 Delta_i,
     Delta_i = t_i+1 - t_i,  slope_i = (phi_i+1 - phi_i) / Delta_i,  w the weights of the trapezoid rule,
 
-within lower_i <= phi_i <= upper_i, slope_min_i <= slope_i <= slope_max_i and x's span. Its ends are x's ends, and
-stretch is x's duration by y's; in a subsequence they are free, and stretch is 1. With ``huber``, each residual u beyond
-it counts 2 huber |u| - huber^2 instead of u^2.
+within lower_i <= phi_i <= upper_i, slope_min_i <= slope_i <= slope_max_i and y's span. Its ends are y's ends, and
+stretch is y's duration by x's; in a subsequence the ends are free, and stretch is 1. With ``huber``, each residual u
+beyond it counts 2 huber |u| - huber^2 instead of u^2.
 
 The solver is a dynamic program on a grid, refined around its solution, and then a polish to first-order optimality: a
 local minimum, in the basin that the grid found best. Refined grids have half the nodes, and move with a solution at
 their rim.
 Cost: O(m M) for each pass, M nodes of the grid for each knot, and O(n m C) for the losses; the derivative is O(m C).
 Memory: O(m M) bytes for each pair at work. Everything is computed in float64, whatever the input; but on a GPU the grid
-is searched in x's precision, with M up to two nodes fewer, in O(m M^2) for each pass (see gpu.py).
+is searched in the input's precision, with M up to two nodes fewer, in O(m M^2) for each pass (see gpu/).
 
 Derivatives of the warp are those of the optimality conditions (implicit differentiation); of the value, those of the
 objective at the solution (the envelope theorem). Departures from the paper, all exact where it is not: knots that
-sit on a kink of x (one of its times, where the loss has a minimum like that of |u|) do not move; active constraints are
+sit on a kink of y (one of its times, where the loss has a minimum like that of |u|) do not move; active constraints are
 reduced to full rank by merging knots that move together; the derivatives with respect to bounds and slope limits exist.
-Where x is flat under a warp that nothing holds, the warp slides freely: its derivative leaves the sliding out.
+Where y is flat under a warp that nothing holds, the warp slides freely: its derivative leaves the sliding out.
 Where constraints are active without need the derivative is one of several; limits that say nothing new get none.
 
 Reference: Xu, Garg, Milford & Gould (2023), arXiv:2303.10778; Deriso & Boyd (2019), arXiv:1905.12893.
@@ -30,7 +30,7 @@ Reference: Xu, Garg, Milford & Gould (2023), arXiv:2303.10778; Deriso & Boyd (20
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,6 +44,49 @@ __all__ = ["gdtw"]
 
 Lengths = Tensor | None
 _LIMITS = {"lower": -math.inf, "upper": math.inf, "slope_min": 0.0, "slope_max": math.inf}  # that change nothing
+
+
+class Inputs(NamedTuple):
+    """What the operators take, in their order. Of a pair of limits both are there, or neither."""
+
+    x: Tensor  # (B, Tx, C)
+    y: Tensor  # (B, Ty, C)
+    x_lengths: Lengths  # (B,)
+    y_lengths: Lengths
+    times_x: Tensor  # (B, Tx), float64 as all that follow
+    times_y: Tensor  # (B, Ty)
+    reg: Tensor  # (B,)
+    lower: Tensor | None  # (B, Tx)
+    upper: Tensor | None
+    slope_min: Tensor | None  # (B, Tx - 1)
+    slope_max: Tensor | None
+    subsequence: bool
+    huber: float
+    nodes: int
+    refinements: int
+
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """All up to the options."""
+        return self[: -len(self.options())]
+
+    def options(self) -> tuple[bool, float, int, int]:
+        """The plain numbers."""
+        return self.subsequence, self.huber, self.nodes, self.refinements
+
+    def limits(self) -> dict[str, Tensor | None]:
+        """Bounds and slope limits by name."""
+        return {name: getattr(self, name) for name in _LIMITS}
+
+    def all_limits(self) -> dict[str, Tensor]:
+        """The same, with limits that change nothing where there are none."""
+        count, knots = self.x.shape[:2]
+        sizes = {"lower": knots, "upper": knots, "slope_min": max(knots - 1, 0), "slope_max": max(knots - 1, 0)}
+        return {
+            name: torch.full((count, sizes[name]), _LIMITS[name], dtype=torch.float64, device=self.x.device)
+            if given is None
+            else given
+            for name, given in self.limits().items()
+        }
 
 
 def gdtw(
@@ -64,21 +107,21 @@ def gdtw(
     grid: int | None = None,
     refinements: int = 2,
 ) -> tuple[Tensor, Tensor]:
-    """Values (B,) and warps (B, Ty) of x (B, Tx, C) with y (B, Ty, C), at times (B, Tx) and (B, Ty).
+    """Values (B,) and warps (B, Tx), from x (B, Tx, C) to y (B, Ty, C), at times (B, Tx) and (B, Ty).
 
-    reg (B,), lower and upper (B, Ty), slope_min (default 0) and slope_max (B, Ty - 1) have derivatives, like x and y;
-    the times have none. grid: nodes for each knot, made odd, by default the steps of x, at least 50. Warps are float64,
+    reg (B,), lower and upper (B, Tx), slope_min (default 0) and slope_max (B, Tx - 1) have derivatives, like x and y;
+    the times have none. grid: nodes for each knot, made odd, by default the steps of y, at least 50. Warps are float64,
     and NaN in the padding.
 
     Example:
-        >>> x, times = torch.tensor([[[0.0], [1.0], [4.0]]]), torch.tensor([[0.0, 0.5, 1.0]])
-        >>> y, reg = torch.tensor([[[0.0], [2.5], [4.0]]]), torch.tensor([1e-6])
+        >>> y, times = torch.tensor([[[0.0], [1.0], [4.0]]]), torch.tensor([[0.0, 0.5, 1.0]])
+        >>> x, reg = torch.tensor([[[0.0], [2.5], [4.0]]]), torch.tensor([1e-6])
         >>> value, warp = gdtw(x, y, times_x=times, times_y=times, reg=reg)
         >>> warp
         tensor([[0.0000, 0.7500, 1.0000]], dtype=torch.float64)
     """
     _check.pair("gdtw", x, y, x_lengths, y_lengths, paired=True)
-    count, knots = y.shape[:2]
+    count, knots = x.shape[:2]
     absent = {  # of a pair of limits both are there, or neither
         *(("lower", "upper") if lower is None and upper is None else ()),
         *(("slope_min", "slope_max") if slope_min is None and slope_max is None else ()),
@@ -93,21 +136,21 @@ def gdtw(
         "slope_max": (slope_max, (count, max(knots - 1, 0))),
     }
     settings = {
-        name: _setting(name, value, shape, x, _LIMITS.get(name))
+        name: None if name in absent else _setting(name, value, shape, x, _LIMITS.get(name))
         for name, (value, shape) in shapes.items()
-        if name not in absent
     }
-    value, warp, _ = _gdtw(
-        at_least_float32(x),
-        at_least_float32(y),
-        x_lengths,
-        y_lengths,
-        *(settings.get(name) for name in shapes),
-        subsequence,
-        float(huber),
-        grid or 0,
-        refinements,
+    inputs = Inputs(
+        x=at_least_float32(x),
+        y=at_least_float32(y),
+        x_lengths=x_lengths,
+        y_lengths=y_lengths,
+        **settings,  # type: ignore[arg-type]
+        subsequence=subsequence,
+        huber=float(huber),
+        nodes=grid or 0,
+        refinements=refinements,
     )
+    value, warp, _ = _gdtw(*inputs)
     return value.to(x.dtype), warp
 
 
@@ -123,7 +166,7 @@ def _setting(name: str, value: Tensor | None, shape: tuple[int, ...], x: Tensor,
     return tensor.to(x.device, torch.float64).contiguous()
 
 
-# The operators. What the kernels say about a pair that cannot be solved, in the order of kernel.h's Fault.
+# What the kernels say about a pair that cannot be solved, in the order of kernel.h's Fault.
 _FAULTS = (
     "",
     "x[{b}] has 1 step; a warp needs at least two",
@@ -146,71 +189,59 @@ class _Problem:
     """What the kernels are asked, with the tensors that its addresses point into."""
 
     native: object
-    tensors: tuple[Tensor, ...]
+    tensors: dict[str, Tensor]  # by the names of kernel.h's WarpProblem
     count: int
     work: int  # of one pair, in cells of DTW
 
     @classmethod
-    def of(cls, x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, *given: Any) -> "_Problem":
-        *settings, subsequence, huber, nodes, refinements = given
-        settings = [setting.detach().contiguous() for setting in _with_limits(y, *settings)]
-        x, y = x.detach().contiguous(), y.detach().contiguous()
-        count, x_steps, channels = x.shape
-        y_steps = y.shape[1]
-        lengths = (
-            cpu._lengths("gdtw", "x_lengths", x_lengths, count, x_steps),
-            cpu._lengths("gdtw", "y_lengths", y_lengths, count, y_steps),
-        )
-        tensors = (x, y, *lengths, *settings)
+    def of(cls, given: Inputs) -> "_Problem":
+        count, x_steps, channels = given.x.shape
+        y_steps = given.y.shape[1]
+        tensors = {
+            "x": given.x,
+            "y": given.y,
+            "x_lengths": cpu._lengths("gdtw", "x_lengths", given.x_lengths, count, x_steps),
+            "y_lengths": cpu._lengths("gdtw", "y_lengths", given.y_lengths, count, y_steps),
+            "x_times": given.times_x,
+            "y_times": given.times_y,
+            "reg": given.reg,
+            **given.all_limits(),
+        }
+        tensors = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
         native = cpu.native.WarpProblem(
-            *(tensor.data_ptr() for tensor in tensors),
+            **{name: tensor.data_ptr() for name, tensor in tensors.items()},
             count=count,
             x_steps=x_steps,
             y_steps=y_steps,
             channels=channels,
-            float64=x.dtype == torch.float64,
-            subsequence=subsequence,
-            huber=huber,
-            nodes=nodes,
-            refinements=refinements,
+            float64=given.x.dtype == torch.float64,
+            subsequence=given.subsequence,
+            huber=given.huber,
+            nodes=given.nodes,
+            refinements=given.refinements,
         )
-        each = (nodes or max(x_steps, 50)) * (1 + refinements) * 50 + x_steps * channels
-        return cls(native, tensors, count, y_steps * each)
+        each = (given.nodes or max(y_steps, 50)) * (1 + given.refinements) * 50 + y_steps * channels
+        return cls(native, tensors, count, x_steps * each)
 
     def refuse(self, b: int, fault: int, at: int, number: int) -> None:
         """Say what is wrong with pair b, by its number; ``at`` is a knot, a step, or a step times channels."""
-        x, y, _, _, times_x, times_y, reg, lower, upper, slope_min, slope_max = self.tensors
-        step, channel = divmod(at, max(1, x.shape[2]))
-        places = {"b": number, "k": at, "step": step, "channel": channel}
-        named = {"x": x, "y": y} if "channel" in _FAULTS[fault] else {}
-        named |= {"times_x": times_x, "times_y": times_y, "lower": lower, "upper": upper}
-        named |= {"slope_min": slope_min, "slope_max": slope_max}
-        found = {"reg": f"{reg[b].item():g}"}
-        for name, tensor in named.items():
+        tensors = self.tensors | {"times_x": self.tensors["x_times"], "times_y": self.tensors["y_times"]}
+        step, channel = divmod(at, max(1, tensors["x"].shape[2]))
+        found: dict[str, object] = {"b": number, "k": at, "step": step, "channel": channel}
+        for name, tensor in tensors.items():
             if "{" + name + "}" in _FAULTS[fault]:
-                value = tensor[b, step, channel] if tensor.ndim == 3 else tensor[b, at]
-                found[name] = f"{value.item():g}"
-        _check.refuse("gdtw", _FAULTS[fault].format(**places, **found))
+                place = {1: (b,), 2: (b, at), 3: (b, step, channel)}[tensor.ndim]
+                found[name] = f"{tensor[place].item():g}"
+        _check.refuse("gdtw", _FAULTS[fault].format(**found))
 
 
-def _with_limits(y: Tensor, *settings: Tensor | None) -> list[Tensor]:
-    """The settings, with limits that change nothing where there are none."""
-    count, knots = y.shape[:2]
-    shapes = {"lower": (count, knots), "upper": (count, knots)}
-    shapes |= {"slope_min": (count, max(knots - 1, 0)), "slope_max": (count, max(knots - 1, 0))}
-    limits = (
-        torch.full(shapes[name], _LIMITS[name], dtype=torch.float64, device=y.device) if given is None else given
-        for name, given in zip(shapes, settings[3:], strict=True)
-    )
-    return [*(setting for setting in settings[:3] if setting is not None), *limits]
-
-
-def _solve_cpu(x: Tensor, y: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
-    count, knots = y.shape[:2]
+def _solve_cpu(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
+    inputs = Inputs(*given)
+    count, knots = inputs.x.shape[:2]
     values = torch.empty(count, dtype=torch.float64)
     warps = torch.empty(count, knots, dtype=torch.float64)
     holds = torch.empty(count, knots, 2, dtype=torch.int32)
-    _run(cpu.native.gdtw_solve, _Problem.of(x, y, *given), values, warps, holds)
+    _run(cpu.native.gdtw_solve, _Problem.of(inputs), values, warps, holds)
     return values, warps, holds
 
 
@@ -235,69 +266,58 @@ def _run(
         problem.refuse(b, *faults[b].tolist(), number=b if numbers is None else numbers[b])
 
 
-def _grad_cpu(
-    value_grad: Tensor, warp_grad: Tensor, warp: Tensor, holds: Tensor, x: Tensor, y: Tensor, *given: Any
-) -> tuple[Tensor, ...]:
-    problem = _Problem.of(x, y, *given)
-    x, y, _, _, _, _, *settings = problem.tensors
-    grads = tuple(cpu.zeros_like(each) for each in (x, y, *settings))
-    _add_gradients(problem, value_grad, warp_grad, warp, holds, grads)
-    return *grads[:3], *_of_given(grads[3:], given)
-
-
-def _of_given(grads: tuple[Tensor, ...], given: tuple[Any, ...]) -> list[Tensor]:
-    """Gradients of limits, empty where there are none."""
-    limits = given[5:9]
-    return [grad if limit is not None else grad.new_empty(0) for grad, limit in zip(grads, limits, strict=True)]
-
-
-def _add_gradients(problem: _Problem, *given: Any) -> None:
-    """Add the gradients of (value_grad, warp_grad, warp, holds) to the last of ``given``: of x, y and the settings."""
-    value_grad, warp_grad, warp, holds = (each.contiguous() for each in given[:4])
-    x, y = problem.tensors[:2]
+def _grad_cpu(value_grad: Tensor, warp_grad: Tensor, warp: Tensor, holds: Tensor, *given: Any) -> tuple[Tensor, ...]:
+    inputs = Inputs(*given)
+    problem = _Problem.of(inputs)
+    grads = {name: cpu.zeros_like(problem.tensors[name]) for name in ("x", "y", "reg", *_LIMITS)}
+    value_grad, warp_grad, warp, holds = (each.contiguous() for each in (value_grad, warp_grad, warp, holds))
     described = cpu.native.WarpGradients(
-        value_grad.data_ptr(), warp_grad.data_ptr(), *(each.data_ptr() for each in given[4])
+        value=value_grad.data_ptr(),
+        warp=warp_grad.data_ptr(),
+        **{name: grad.data_ptr() for name, grad in grads.items()},
     )
     cpu.share_out(
         problem.count,
-        50 * y.shape[1] * (x.shape[2] + 10),
+        50 * inputs.x.shape[1] * (inputs.x.shape[2] + 10),
         lambda begin, end: cpu.native.gdtw_gradients(
             cpu.INSTRUCTION_SET, problem.native, warp.data_ptr(), holds.data_ptr(), described, begin, end
         ),
     )
+    grads |= {name: grads[name].new_empty(0) for name, limit in inputs.limits().items() if limit is None}
+    return tuple(grads.values())
 
 
-def _solve_fake(x: Tensor, y: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-    shape = y.shape[:2]
-    values = y.new_empty(shape[0], dtype=torch.float64)
-    return values, y.new_empty(shape, dtype=torch.float64), y.new_empty(*shape, 2, dtype=torch.int32)
+def _solve_fake(x: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    shape = x.shape[:2]
+    values = x.new_empty(shape[0], dtype=torch.float64)
+    return values, x.new_empty(shape, dtype=torch.float64), x.new_empty(*shape, 2, dtype=torch.int32)
 
 
-def _grad_fake(
-    value_grad: Tensor, warp_grad: Tensor, warp: Tensor, holds: Tensor, x: Tensor, y: Tensor, *given: Any
-) -> tuple[Tensor, ...]:
-    reg, *limits = given[4:9]
+def _grad_fake(value_grad: Tensor, warp_grad: Tensor, warp: Tensor, holds: Tensor, *given: Any) -> tuple[Tensor, ...]:
+    inputs = Inputs(*given)
     return (
-        *(torch.empty_like(each) for each in (x, y, reg)),
-        *(reg.new_empty(0) if each is None else torch.empty_like(each) for each in limits),
+        *(torch.empty_like(each) for each in (inputs.x, inputs.y, inputs.reg)),
+        *(inputs.reg.new_empty(0) if each is None else torch.empty_like(each) for each in inputs.limits().values()),
     )
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     _, warp, holds = output
+    given = Inputs(*inputs)
     ctx.mark_non_differentiable(holds)
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(warp, holds, *inputs[:11])
-    ctx.options = inputs[11:]
+    ctx.save_for_backward(warp, holds, *given.tensors())
+    ctx.options = given.options()
 
 
 def _backward(ctx: Any, value_grad: Tensor | None, warp_grad: Tensor | None, _: Any) -> tuple[Any, ...]:
-    warp, holds, *inputs = ctx.saved_tensors
+    warp, holds, *tensors = ctx.saved_tensors
+    inputs = Inputs(*tensors, *ctx.options)
     value_grad = warp.new_zeros(warp.shape[0]) if value_grad is None else value_grad
     warp_grad = torch.zeros_like(warp) if warp_grad is None else warp_grad
-    x, y, reg, *found = _gdtw_grad(value_grad, warp_grad, warp, holds, *inputs, *ctx.options)
-    limits = (None if limit is None else grad for grad, limit in zip(found, inputs[7:], strict=True))
-    return x, y, None, None, None, None, reg, *limits, *(None for _ in ctx.options)
+    found = dict(zip(("x", "y", "reg", *_LIMITS), _gdtw_grad(value_grad, warp_grad, warp, holds, *inputs), strict=True))
+    found |= {name: None for name, limit in inputs.limits().items() if limit is None}
+    return tuple(found.get(name) for name in Inputs._fields)
 
 
 def _no_second_derivative(ctx: Any, *grads: Tensor) -> None:
@@ -310,7 +330,7 @@ _PAIRS = (
     "int refinements"
 )
 
-# Values (B,), warps (B, Ty), and what holds each knot, (B, Ty, 2): its segment of x and the flags of kernel.h's Hold.
+# Values (B,), warps (B, Tx), and what holds each knot, (B, Tx, 2): its segment of y and the flags of kernel.h's Hold.
 _gdtw = operator(
     f"gdtw({_PAIRS}) -> (Tensor, Tensor, Tensor)",
     cpu=_solve_cpu,

@@ -12,7 +12,7 @@ namespace likewise {
 namespace LIKEWISE_ISA {
 namespace {
 
-// The lower envelope of curvature (y - c_j)^2 + v_j: inserted with increasing c, read at increasing y. Two parabolas
+// The lower envelope of curvature (p - c_j)^2 + v_j: inserted with increasing c, read at increasing p. Two parabolas
 // cross once, and beyond that the later one is lower, so that a queue of those that still matter is enough.
 class Envelope {
 public:
@@ -35,10 +35,10 @@ public:
         *end_++ = {center, height, start, index};
     }
     bool empty() const { return end_ == front_; }
-    // The least at y, and whose it is.
-    double read(double y, int32_t& index) {
-        while (front_ + 1 < end_ && front_[1].start <= y) ++front_;
-        const double distance = y - front_->center;
+    // The least at p, and whose it is.
+    double read(double p, int32_t& index) {
+        while (front_ + 1 < end_ && front_[1].start <= p) ++front_;
+        const double distance = p - front_->center;
         index = int32_t(front_->index);
         return curvature_ * distance * distance + front_->height;
     }
@@ -59,7 +59,7 @@ public:
         low_ = pair.lower;
         high_ = pair.upper;
         double best = kInfinite;
-        // A grid that is coarser than x must be refined at any rate: the polish would take long to cross its segments.
+        // A grid that is coarser than y must be refined at any rate: the polish would take long to cross its segments.
         const double coarse = 2 * (nodes - 1) * pair.span / (pair.n - 1);
         double share = 1;  // of the first grid's width
         wide_ = low_;
@@ -118,7 +118,7 @@ private:
         nodes_ = nodes;
         frames_.resize(pair.channels * pair.n);
         for (int64_t k = 0; k < pair.n; ++k)
-            for (int64_t c = 0; c < pair.channels; ++c) frames_[c * pair.n + k] = pair.x[k * pair.channels + c];
+            for (int64_t c = 0; c < pair.channels; ++c) frames_[c * pair.n + k] = pair.y[k * pair.channels + c];
         squares_.resize(pair.n);
         found_.resize(pair.m);
         value_.resize(nodes);
@@ -169,7 +169,7 @@ private:
             for (int64_t j = 0; j < row.count; ++j) out[j] += weight * pair.loss(i, segment_[j], row.at(j)).value;
             return;
         }
-        // |x(p) - y|^2 between two frames, from its values there and the square of the way between them.
+        // |y(p) - x|^2 between two frames, from its values there and the square of the way between them.
         measure_row(pair, i, segment_[0], segment_[row.count - 1] + 1);
         const double *squares = squares_.data(), *share = share_.data(), *sag = sag_.data();
         const int32_t* segment = segment_.data();
@@ -179,7 +179,7 @@ private:
         }
     }
 
-    // Where the nodes of a row lie in x. Without slope limits and bands all rows of the first pass are the same.
+    // Where the nodes of a row lie in y. Without slope limits and bands all rows of the first pass are the same.
     void locate(const Pair& pair, const Row& row) {
         if (row.low == located_.low && row.spacing == located_.spacing && row.count == located_.count) return;
         located_ = row;
@@ -203,7 +203,7 @@ private:
         std::fill(squares_.begin() + first, squares_.begin() + last + 1, 0.0);
         double* out = squares_.data();
         for (int64_t c = 0; c < pair.channels; ++c) {
-            const double q = pair.y[i * pair.channels + c];
+            const double q = pair.x[i * pair.channels + c];
             const double* frame = &frames_[c * pair.n];
             for (int64_t k = first; k <= last; ++k) out[k] += (frame[k] - q) * (frame[k] - q);
         }

@@ -20,11 +20,11 @@ void solve(const WarpProblem& problem, bool search, double* values, double* warp
     Grid grid;
     Polish polish;
     for (int64_t b = begin; b < end; ++b) {
-        double* warp = warps + b * problem.y_steps;
-        int32_t* hold = holds + 2 * b * problem.y_steps;
-        const int64_t knots = search ? 0 : std::max<int64_t>(problem.y_lengths[b], 0);
-        std::fill(warp + knots, warp + problem.y_steps, kUnknown);
-        std::fill(hold, hold + 2 * problem.y_steps, 0);
+        double* warp = warps + b * problem.x_steps;
+        int32_t* hold = holds + 2 * b * problem.x_steps;
+        const int64_t knots = search ? 0 : std::max<int64_t>(problem.x_lengths[b], 0);
+        std::fill(warp + knots, warp + problem.x_steps, kUnknown);
+        std::fill(hold, hold + 2 * problem.x_steps, 0);
         values[b] = kUnknown;
         Finding finding = pair.read(problem, b);
         if (finding.fault == Fault::none) {
@@ -66,38 +66,38 @@ public:
     void run(const WarpProblem& problem, const double* warps, const int32_t* holds, const WarpGradients& out, int64_t b) {
         if (pair_.read(problem, b).fault != Fault::none) return;
         const int64_t m = pair_.m;
-        warp_.assign(warps + b * problem.y_steps, warps + b * problem.y_steps + m);
+        warp_.assign(warps + b * problem.x_steps, warps + b * problem.x_steps + m);
         for (double& time : warp_) time -= pair_.origin;
-        holds_ = holds + 2 * b * problem.y_steps;
+        holds_ = holds + 2 * b * problem.x_steps;
         value_grad_ = out.value[b];
         response_.resize(m);
         rest_.resize(m);
         reduced_.build(pair_, warp_.data(), holds_);
-        const double* warp_grad = out.warp + b * problem.y_steps;
+        const double* warp_grad = out.warp + b * problem.x_steps;
         reduced_.solve(pair_, warp_grad, response_.data());
         reduced_.rest(pair_, warp_grad, response_.data(), rest_.data());
         for (int64_t i = 0; i < m; ++i) rest_[i] += value_grad_ * reduced_.slope[i];
-        add_data(static_cast<T*>(out.x) + b * problem.x_steps * pair_.channels,
-                 static_cast<T*>(out.y) + b * problem.y_steps * pair_.channels);
+        add_data(static_cast<T*>(out.y) + b * problem.y_steps * pair_.channels,
+                 static_cast<T*>(out.x) + b * problem.x_steps * pair_.channels);
         add_reg(out.reg[b]);
-        add_limits(out.lower + b * problem.y_steps, out.upper + b * problem.y_steps,
-                   out.slope_min + b * (problem.y_steps - 1), out.slope_max + b * (problem.y_steps - 1));
+        add_limits(out.lower + b * problem.x_steps, out.upper + b * problem.x_steps,
+                   out.slope_min + b * (problem.x_steps - 1), out.slope_max + b * (problem.x_steps - 1));
     }
 
 private:
     Pair pair_;
     Reduced reduced_;
-    std::vector<double> warp_, response_, rest_, x_grad_;
+    std::vector<double> warp_, response_, rest_, y_grad_;
     const int32_t* holds_ = nullptr;
     double value_grad_ = 0;
 
-    void add_data(T* x_grad, T* y_grad) {
+    void add_data(T* y_grad, T* x_grad) {
         const int64_t channels = pair_.channels;
-        x_grad_.assign(pair_.n * channels, 0);
+        y_grad_.assign(pair_.n * channels, 0);
         for (int64_t i = 0; i < pair_.m; ++i) {
             const int64_t k = holds_[2 * i];
             const double inverse = pair_.inverse_width[k], share = (warp_[i] - pair_.s[k]) * inverse;
-            const double *a = &pair_.x[k * channels], *b = a + channels, *q = &pair_.y[i * channels];
+            const double *a = &pair_.y[k * channels], *b = a + channels, *q = &pair_.x[i * channels];
             const double scale = 2 * pair_.weight[i], u = response_[i];
             for (int64_t c = 0; c < channels; ++c) {
                 const double rise = (b[c] - a[c]) * inverse;
@@ -106,12 +106,12 @@ private:
                 const double slope = scale * (small ? residual : std::copysign(pair_.huber, residual));  // w h'
                 const double bend = small ? scale * rise : 0;                                            // w h'' r'
                 const double both = value_grad_ * slope - u * bend, across = u * slope * inverse;
-                x_grad_[k * channels + c] += (1 - share) * both + across;
-                x_grad_[(k + 1) * channels + c] += share * both - across;
-                y_grad[i * channels + c] += T(-both);
+                y_grad_[k * channels + c] += (1 - share) * both + across;
+                y_grad_[(k + 1) * channels + c] += share * both - across;
+                x_grad[i * channels + c] += T(-both);
             }
         }
-        for (int64_t c = 0; c < pair_.n * channels; ++c) x_grad[c] += T(x_grad_[c]);
+        for (int64_t c = 0; c < pair_.n * channels; ++c) y_grad[c] += T(y_grad_[c]);
     }
 
     void add_reg(double& reg_grad) {

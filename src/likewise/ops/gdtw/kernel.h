@@ -4,7 +4,7 @@
 
 namespace likewise {
 
-// Pairs of padded sequences: x is warped to meet y at y's times, the knots. Filled in by ops/gdtw/__init__.py.
+// Pairs of padded sequences: y is warped to meet x at x's times, the knots. Filled in by ops/gdtw/__init__.py.
 struct WarpProblem {
     const void* x = nullptr;  // (count, x_steps, channels), float or double
     const void* y = nullptr;  // (count, y_steps, channels)
@@ -13,14 +13,14 @@ struct WarpProblem {
     const double* x_times = nullptr;    // (count, x_steps)
     const double* y_times = nullptr;    // (count, y_steps)
     const double* reg = nullptr;        // (count,)
-    const double* lower = nullptr;      // (count, y_steps), bounds of the warp
+    const double* lower = nullptr;      // (count, x_steps), bounds of the warp
     const double* upper = nullptr;
-    const double* slope_min = nullptr;  // (count, y_steps - 1), bounds of its slope
+    const double* slope_min = nullptr;  // (count, x_steps - 1), bounds of its slope
     const double* slope_max = nullptr;
     int64_t count = 0, x_steps = 0, y_steps = 0, channels = 0;
     bool float64 = false, subsequence = false;
     double huber = 0;         // infinite: squared loss
-    int64_t nodes = 0;        // values of the grid for each knot; 0: as many as x has steps, at least 50
+    int64_t nodes = 0;        // values of the grid for each knot; 0: as many as y has steps, at least 50
     int64_t refinements = 0;  // passes after the first
 };
 
@@ -29,14 +29,14 @@ enum class Fault : int64_t {
     none = 0, short_x, short_y, value_x, value_y, times_x, times_y, reg, slope, band, no_warp, not_settled, overflow
 };
 
-// What holds a knot, and the slope after it. Two numbers a knot: its segment of x, and one of the first four plus one
+// What holds a knot, and the slope after it. Two numbers a knot: its segment of y, and one of the first four plus one
 // of the last three.
 enum Hold : int32_t { kFree = 0, kConstant = 1, kLower = 2, kUpper = 3, kUntied = 0, kTiedMin = 4, kTiedMax = 8 };
 
 // Where the gradients of a loss go; all are added to what is there.
 struct WarpGradients {
     const double* value = nullptr;  // (count,), of the loss with respect to the values
-    const double* warp = nullptr;   // (count, y_steps), and to the warps
+    const double* warp = nullptr;   // (count, x_steps), and to the warps
     void* x = nullptr;              // as x
     void* y = nullptr;
     double* reg = nullptr;          // as in WarpProblem
@@ -47,7 +47,7 @@ struct WarpGradients {
 };
 
 #define LIKEWISE_GDTW_KERNELS                                                                                     \
-    /* Values (count,), warps (count, y_steps), holds (count, y_steps, 2), and faults (count, 2): what and where. */ \
+    /* Values (count,), warps (count, x_steps), holds (count, x_steps, 2), and faults (count, 2): what and where. */ \
     void gdtw_solve(const WarpProblem&, double* values, double* warps, int32_t* holds, int64_t* faults,           \
                     int64_t begin, int64_t end);                                                                  \
     /* The same from warps that another search has found. */                                                      \

@@ -1,6 +1,6 @@
 // One pair without padding, and its objective
-//   f(phi) = sum_i w_i L_i(phi_i) + lambda sum_i (slope_i - stretch)^2 Delta_i,  L_i(phi) = sum_c h(x_c(phi) - y_ic),
-// where x(.) is linear between its times and h(u) = u^2, or 2 huber |u| - huber^2 beyond huber.
+//   f(phi) = sum_i w_i L_i(phi_i) + lambda sum_i (slope_i - stretch)^2 Delta_i,  L_i(phi) = sum_c h(y_c(phi) - x_ic),
+// where y(.) is linear between its times and h(u) = u^2, or 2 huber |u| - huber^2 beyond huber.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -23,30 +23,30 @@ struct Finding {
 class Pair {
 public:
     int64_t n = 0, m = 0, channels = 0;
-    double reg = 0, stretch = 1, huber = kInfinite, span = 0;  // span: x's duration
-    double origin = 0;                                         // where x begins; inside, its times begin at 0
-    std::vector<double> s;                                     // times of x
+    double reg = 0, stretch = 1, huber = kInfinite, span = 0;  // span: y's duration
+    double origin = 0;                                         // where y begins; inside, its times begin at 0
+    std::vector<double> s;                                     // times of y
     const double* t = nullptr;                                 // the knots
-    std::vector<double> x, y;                                  // (n, C), (m, C)
-    std::vector<double> width, inverse_width, climb;           // segments (n-1,): duration, its inverse, |x_k+1 - x_k|^2
+    std::vector<double> x, y;                                  // (m, C), (n, C)
+    std::vector<double> width, inverse_width, climb;           // segments (n-1,): duration, its inverse, |y_k+1 - y_k|^2
     std::vector<double> step, least, most;                     // (m-1,): Delta, slope limits times Delta
     std::vector<double> weight, lower, upper;                  // (m,)
     std::vector<int32_t> lower_hold, upper_hold;               // (m,): what the bounds are
 
     Finding read(const WarpProblem& problem, int64_t b) {
-        n = problem.x_lengths[b];
-        m = problem.y_lengths[b];
+        n = problem.y_lengths[b];
+        m = problem.x_lengths[b];
         channels = problem.channels;
         huber = problem.huber;
         reg = problem.reg[b];
-        s.assign(problem.x_times + b * problem.x_steps, problem.x_times + b * problem.x_steps + n);
-        t = problem.y_times + b * problem.y_steps;
-        if (n < 2) return {Fault::short_x, 0};
-        if (m < 2) return {Fault::short_y, 0};
-        if (int64_t at = copy(problem.x, b * problem.x_steps, n, problem.float64, x); at >= 0) return {Fault::value_x, at};
-        if (int64_t at = copy(problem.y, b * problem.y_steps, m, problem.float64, y); at >= 0) return {Fault::value_y, at};
-        if (int64_t at = not_increasing(s.data(), n); at >= 0) return {Fault::times_x, at};
-        if (int64_t at = not_increasing(t, m); at >= 0) return {Fault::times_y, at};
+        s.assign(problem.y_times + b * problem.y_steps, problem.y_times + b * problem.y_steps + n);
+        t = problem.x_times + b * problem.x_steps;
+        if (m < 2) return {Fault::short_x, 0};
+        if (n < 2) return {Fault::short_y, 0};
+        if (int64_t at = copy(problem.x, b * problem.x_steps, m, problem.float64, x); at >= 0) return {Fault::value_x, at};
+        if (int64_t at = copy(problem.y, b * problem.y_steps, n, problem.float64, y); at >= 0) return {Fault::value_y, at};
+        if (int64_t at = not_increasing(t, m); at >= 0) return {Fault::times_x, at};
+        if (int64_t at = not_increasing(s.data(), n); at >= 0) return {Fault::times_y, at};
         if (!(reg > 0 && reg < kInfinite)) return {Fault::reg, 0};
         origin = s[0];
         for (double& time : s) time -= origin;
@@ -71,7 +71,7 @@ public:
     };
     Loss loss(int64_t i, int64_t k, double time) const {
         const double share = (time - s[k]) * inverse_width[k], inverse = inverse_width[k];
-        const double *a = &x[k * channels], *b = a + channels, *q = &y[i * channels];
+        const double *a = &y[k * channels], *b = a + channels, *q = &x[i * channels];
         double value = 0, slope = 0, curvature = 0;
         if (squared()) {
             for (int64_t c = 0; c < channels; ++c) {
@@ -154,7 +154,7 @@ private:
             width[k] = s[k + 1] - s[k];
             inverse_width[k] = 1 / width[k];
             for (int64_t c = 0; c < channels; ++c) {
-                const double rise = x[(k + 1) * channels + c] - x[k * channels + c];
+                const double rise = y[(k + 1) * channels + c] - y[k * channels + c];
                 climb[k] += rise * rise;
             }
         }
@@ -171,7 +171,7 @@ private:
         least.resize(m - 1);
         most.resize(m - 1);
         for (int64_t i = 0; i + 1 < m; ++i) {
-            const int64_t at = b * (problem.y_steps - 1) + i;
+            const int64_t at = b * (problem.x_steps - 1) + i;
             const double low = problem.slope_min[at], high = problem.slope_max[at];
             if (!(low >= 0 && low <= high && low < kInfinite)) return {Fault::slope, i};
             least[i] = low * step[i];
@@ -182,8 +182,8 @@ private:
         lower_hold.resize(m);
         upper_hold.resize(m);
         for (int64_t i = 0; i < m; ++i) {
-            const double low = problem.lower[b * problem.y_steps + i] - origin;
-            const double high = problem.upper[b * problem.y_steps + i] - origin;
+            const double low = problem.lower[b * problem.x_steps + i] - origin;
+            const double high = problem.upper[b * problem.x_steps + i] - origin;
             if (!(low <= high)) return {Fault::band, i};
             lower[i] = std::max(low, s[0]);
             upper[i] = std::min(high, s[n - 1]);

@@ -1,6 +1,6 @@
 // From a warp on a grid to a point of first-order optimality, with its active constraints.
 //
-// Between two times of x the objective is a convex quadratic. Each knot is confined to a stretch of x over which its
+// Between two times of y the objective is a convex quadratic. Each knot is confined to a stretch of y over which its
 // loss is convex (a segment, and its neighbours where the kink between them points down), and the quadratic program is
 // solved exactly, by dynamic programming once more: V_i(phi), the least cost of the knots up to i, is convex, so its
 // derivative is a rising polyline. The edge to the next knot shifts each of its points by the move that the

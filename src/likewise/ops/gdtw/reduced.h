@@ -1,6 +1,6 @@
 // The Newton system of a stationary point, without what its active constraints hold.
 //
-// Knots joined by an active slope limit move as one, and those held by a bound, an end or a kink of x do not move, nor
+// Knots joined by an active slope limit move as one, and those held by a bound, an end or a kink of y do not move, nor
 // do the knots joined to them. What remains has one unknown for each group, and stays tridiagonal and of full rank.
 #pragma once
 #include "pair.h"
@@ -43,7 +43,7 @@ public:
         begin.push_back(m);
     }
 
-    // response = N (N'HN)^-1 N' force: how far each knot gives way. Where x is flat under every knot and nothing holds
+    // response = N (N'HN)^-1 N' force: how far each knot gives way. Where y is flat under every knot and nothing holds
     // the warp, it can slide freely; sliding is left out (the pseudoinverse).
     void solve(const Pair& pair, const double* force, double* response) {
         const int64_t groups = int64_t(anchor.size()), m = pair.m;

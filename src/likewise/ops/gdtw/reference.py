@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Pair:
-    """One problem without padding: x (n, C) at x_times (n,) is warped to meet y (m, C) at the knots y_times (m,).
+    """One problem without padding: y (n, C) at y_times (n,) is warped to meet x (m, C) at the knots x_times (m,).
 
     lower, upper (m,): bounds of the warp; slope_min, slope_max (m-1,): of its slope between knots. reg is lambda.
     """
@@ -32,20 +32,20 @@ class Pair:
 
     @property
     def stretch(self) -> Tensor:
-        """The slope that costs nothing: 1 for a subsequence, otherwise x's duration by y's."""
+        """The slope that costs nothing: 1 for a subsequence, otherwise y's duration by x's."""
         if self.subsequence:
-            return self.x_times.new_ones(())
-        return (self.x_times[-1] - self.x_times[0]) / (self.y_times[-1] - self.y_times[0])
+            return self.y_times.new_ones(())
+        return (self.y_times[-1] - self.y_times[0]) / (self.x_times[-1] - self.x_times[0])
 
     @property
     def weights(self) -> Tensor:
         """(m,), of the trapezoid rule."""
-        steps = self.y_times.diff() / 2
+        steps = self.x_times.diff() / 2
         return torch.nn.functional.pad(steps, (0, 1)) + torch.nn.functional.pad(steps, (1, 0))
 
     def bounds(self) -> tuple[Tensor, Tensor]:
-        """Bounds (m,) of the warp with x's span, and with the ends tied to it unless a subsequence is sought."""
-        first, last = self.x_times[0], self.x_times[-1]
+        """Bounds (m,) of the warp with y's span, and with the ends tied to it unless a subsequence is sought."""
+        first, last = self.y_times[0], self.y_times[-1]
         lower, upper = self.lower.clamp(min=first), self.upper.clamp(max=last)
         if not self.subsequence:
             lower, upper = lower.clone(), upper.clone()
@@ -54,18 +54,18 @@ class Pair:
         return lower, upper
 
     def segments(self, warp: Tensor) -> Tensor:
-        """(m,), the segment of x in which each value lies; on a tie, the one to the right."""
+        """(m,), the segment of y in which each value lies; on a tie, the one to the right."""
         return (
-            torch.searchsorted(self.x_times, warp.detach().contiguous(), right=True).clamp(1, len(self.x_times) - 1) - 1
+            torch.searchsorted(self.y_times, warp.detach().contiguous(), right=True).clamp(1, len(self.y_times) - 1) - 1
         )
 
 
 def loss(pair: Pair, warp: Tensor, segments: Tensor | None = None) -> Tensor:
-    """Losses (..., m) between x(warp) and y, warp (..., m); residuals beyond ``huber`` count linearly."""
+    """Losses (..., m) between y(warp) and x, warp (..., m); residuals beyond ``huber`` count linearly."""
     k = pair.segments(warp) if segments is None else segments
-    begin, end = pair.x_times[k], pair.x_times[k + 1]
+    begin, end = pair.y_times[k], pair.y_times[k + 1]
     share = ((warp - begin) / (end - begin))[..., None]
-    residual = (1 - share) * pair.x[k] + share * pair.x[k + 1] - pair.y
+    residual = (1 - share) * pair.y[k] + share * pair.y[k + 1] - pair.x
     small = residual.abs() <= pair.huber
     beyond = 2 * pair.huber * residual.abs() - pair.huber**2 if pair.huber < torch.inf else residual
     return torch.where(small, residual.square(), beyond).sum(-1)
@@ -73,7 +73,7 @@ def loss(pair: Pair, warp: Tensor, segments: Tensor | None = None) -> Tensor:
 
 def objective(pair: Pair, warp: Tensor, segments: Tensor | None = None) -> Tensor:
     """sum w_i L_i + lambda sum (slope_i - stretch)^2 Delta_i, differentiable in everything."""
-    steps = pair.y_times.diff()
+    steps = pair.x_times.diff()
     slope = warp.diff() / steps
     return pair.weights @ loss(pair, warp, segments) + pair.reg * ((slope - pair.stretch).square() @ steps)
 
@@ -86,7 +86,7 @@ def envelope(pair: Pair, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
 
     Both are warps themselves, and so is every mixture of them: a grid between them always holds a path.
     """
-    low, high, steps = lower.clone(), upper.clone(), pair.y_times.diff()
+    low, high, steps = lower.clone(), upper.clone(), pair.x_times.diff()
     least, most = pair.slope_min * steps, pair.slope_max * steps
     for i in range(len(steps)):
         low[i + 1] = torch.maximum(low[i + 1], low[i] + least[i])
@@ -146,7 +146,7 @@ def _best_path(pair: Pair, low: Tensor, high: Tensor, nodes: int) -> Pass:
     m, ramp = len(low), torch.linspace(0, 1, nodes, dtype=low.dtype)
     grid = low[:, None] + (high - low)[:, None] * ramp  # (m, M)
     costs = pair.weights[:, None] * loss(pair, grid.T).T
-    steps, slack = pair.y_times.diff(), 1e-9 * (pair.x_times[-1] - pair.x_times[0]) / nodes
+    steps, slack = pair.x_times.diff(), 1e-9 * (pair.y_times[-1] - pair.y_times[0]) / nodes
     value, came_from = costs[0], []
     for i in range(m - 1):
         move = grid[i + 1][None] - grid[i][:, None]  # (M, M), from j to k
@@ -159,7 +159,7 @@ def _best_path(pair: Pair, low: Tensor, high: Tensor, nodes: int) -> Pass:
     for j in reversed(came_from):
         path.append(int(j[path[-1]]))
     warp = grid[torch.arange(m), torch.tensor(path[::-1])]
-    return Pass(pair.y_times, grid, costs, warp, objective(pair, warp))
+    return Pass(pair.x_times, grid, costs, warp, objective(pair, warp))
 
 
 # ---- First-order optimality
@@ -168,9 +168,9 @@ def _best_path(pair: Pair, low: Tensor, high: Tensor, nodes: int) -> Pass:
 def polish(pair: Pair, warp: Tensor, most: int = 200) -> tuple[Tensor, Tensor, Tensor]:
     """A stationary point (m,) that is no worse than ``warp``, its segments (m,) and the rows of its active constraints.
 
-    Between two times of x the objective is a convex quadratic (for Huber's loss: piecewise), so each knot is confined
+    Between two times of y the objective is a convex quadratic (for Huber's loss: piecewise), so each knot is confined
     to a segment and the quadratic program solved exactly. A knot that is held at an end of its segment by a slope that
-    the next segment does not have moves on; otherwise it sits on a kink, a minimum like that of |x|.
+    the next segment does not have moves on; otherwise it sits on a kink, a minimum like that of |y|.
     """
     segments = pair.segments(warp)
     for _ in range(most):
@@ -181,7 +181,7 @@ def polish(pair: Pair, warp: Tensor, most: int = 200) -> tuple[Tensor, Tensor, T
         if pair.huber < torch.inf:  # the curvature changes with the residuals
             warp = _search_line(pair, before, warp, segments)
         moved = _cross_kinks(pair, warp, segments, rows, active[is_kink[active]], multipliers[is_kink[active]])
-        if not moved and (warp - before).abs().max() < 1e-11 * pair.x_times.diff().sum():
+        if not moved and (warp - before).abs().max() < 1e-11 * pair.y_times.diff().sum():
             return warp, segments, rows[active]
     raise RuntimeError("the polish did not end")
 
@@ -194,10 +194,10 @@ def _derivatives(pair: Pair, warp: Tensor, segments: Tensor) -> tuple[Tensor, Te
 
 
 def _constraints(pair: Pair, segments: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows A and limits b of A warp <= b, and which of them are kinks of x rather than bounds."""
-    m, steps = len(segments), pair.y_times.diff()
+    """Rows A and limits b of A warp <= b, and which of them are kinks of y rather than bounds."""
+    m, steps = len(segments), pair.x_times.diff()
     lower, upper = pair.bounds()
-    begin, end = pair.x_times[segments], pair.x_times[segments + 1]
+    begin, end = pair.y_times[segments], pair.y_times[segments + 1]
     unit = torch.eye(m, dtype=steps.dtype)
     step = unit[1:] - unit[:-1]
     rows = torch.cat([-unit, unit, -step, step])
@@ -290,7 +290,7 @@ def vector_jacobian(pair: Pair, warp: Tensor, segments: Tensor, active: Tensor, 
 
 
 def _limits(pair: Pair, warp: Tensor, active: Tensor, multipliers: Tensor) -> dict[str, Tensor]:
-    m, steps = len(warp), pair.y_times.diff()
+    m, steps = len(warp), pair.x_times.diff()
     result = {name: torch.zeros_like(getattr(pair, name)) for name in ("lower", "upper", "slope_min", "slope_max")}
     lower, upper = pair.bounds()
     given = {-1: (pair.lower, lower, "lower"), 1: (pair.upper, upper, "upper")}
@@ -303,6 +303,6 @@ def _limits(pair: Pair, warp: Tensor, active: Tensor, multipliers: Tensor) -> di
             continue
         mine, used, name = given[side]
         free = pair.subsequence or 0 < last < m - 1
-        if free and mine[last] == used[last] and abs(used[last] - warp[last]) < 1e-10:  # neither kink nor x's span
+        if free and mine[last] == used[last] and abs(used[last] - warp[last]) < 1e-10:  # neither kink nor y's span
             result[name][last] = side * multiplier
     return result

@@ -45,7 +45,8 @@ class _JointGaussians(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, by_value: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         count = len(ctx.mixtures)
-        weights, layers, kept = ctx.saved_tensors[0], ctx.saved_tensors[1 : 1 + count], ctx.saved_tensors[1 + count :]
+        weights, *rest = ctx.saved_tensors
+        layers, kept = rest[:count], rest[count:]
         if torch.is_grad_enabled():  # to be differentiated once more, from what was given
             _, kept = reference.value_and_slopes(ctx.mixtures, weights, layers)
         elif ctx.fused:

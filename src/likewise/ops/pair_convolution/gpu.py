@@ -116,8 +116,8 @@ class _Convolutions(torch.autograd.Function):
     """Channels are padded with zeros in memory, once: from the first convolution to the last."""
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, cells: Cells, count: int, *given: Tensor) -> Tensor:
-        weights, biases = given[:count], given[count:]
+    def forward(ctx: Any, h: Tensor, cells: Cells, count: int, *weights_then_biases: Tensor) -> Tensor:
+        weights, biases = weights_then_biases[:count], weights_then_biases[count:]
         blocks = Blocks.of(cells)
         layers = [functional.pad(h, (0, _padded(h.shape[1]) - h.shape[1])).contiguous()]
         for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
@@ -129,17 +129,18 @@ class _Convolutions(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        count = len(ctx.saved_tensors) // 2
-        layers, weights = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
+        saved = ctx.saved_tensors  # read once: under torch.utils.checkpoint, they are gone afterwards
+        count = len(saved) // 2
+        layers, weights = saved[:count], saved[count:]
+        h_wanted, _, _, *weight_wanted = ctx.needs_input_grad
         grad = functional.pad(grad, (0, _padded(grad.shape[1]) - grad.shape[1])).contiguous()
         to_weights: list[Tensor | None] = []
         to_biases: list[Tensor | None] = []
         for k in reversed(range(count)):
             weight = weights[k]
-            wanted = ctx.needs_input_grad[3 + k]
-            to_weights.append(_weight_gradient(layers[k], grad, weight, ctx.blocks) if wanted else None)
+            to_weights.append(_weight_gradient(layers[k], grad, weight, ctx.blocks) if weight_wanted[k] else None)
             to_biases.append(grad.sum(0, dtype=torch.float32)[: len(weight)].to(weight.dtype))
-            if k > 0 or ctx.needs_input_grad[0]:  # every tap the other way
+            if k > 0 or h_wanted:  # every tap the other way
                 turned = weight.flip(2, 3).transpose(0, 1)
                 gate = layers[k] if k > 0 else None
                 grad = _convolved(grad, turned, weight.new_zeros(len(turned)), ctx.blocks, gate=gate)

@@ -71,7 +71,7 @@ def checked_soft_dtw(
     arguments = (frames_x, frames_y, x_lengths, y_lengths, gamma / factor, root, *rules.plain())
     if not _differentiable(frames_x, frames_y):
         value = _soft_dtw(*arguments)
-    elif are_plain(arguments[:4]) and HAS_TRITON:
+    elif HAS_TRITON and are_plain((frames_x, frames_y, x_lengths, y_lengths)):
         value = triton_function("soft_dtw.differentiable")(*arguments)
     else:  # one pass gives the value and its derivative
         value = _soft_dtw_with_grad(*arguments)[0]
@@ -278,8 +278,8 @@ def _hessian_cpu(
 
 
 def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    ctx.save_for_backward(*inputs[:4])
-    ctx.rules = inputs[4:]
+    x, y, x_lengths, y_lengths, *ctx.rules = inputs
+    ctx.save_for_backward(x, y, x_lengths, y_lengths)
 
 
 def _value_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
@@ -294,8 +294,9 @@ def _value_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 
 def _save_with_grad(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*inputs[:4], *output[1:])
-    ctx.rules = inputs[4:]
+    x, y, x_lengths, y_lengths, *ctx.rules = inputs
+    _, x_grad, y_grad = output
+    ctx.save_for_backward(x, y, x_lengths, y_lengths, x_grad, y_grad)
 
 
 def _with_grad_backward(ctx: Any, grad: Lengths, grad_of_x: Lengths, grad_of_y: Lengths) -> tuple[Any, ...]:
@@ -351,8 +352,9 @@ def _matrix_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 
 def _save_plan(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*inputs[:3], output[1])
-    ctx.rules = inputs[3:]
+    cost, x_lengths, y_lengths, *ctx.rules = inputs
+    _, plan = output
+    ctx.save_for_backward(cost, x_lengths, y_lengths, plan)
 
 
 def _plan_backward(ctx: Any, grad: Lengths, grad_of_plan: Lengths) -> tuple[Any, ...]:

@@ -177,14 +177,16 @@ def _differentiable(*tensors: Tensor) -> bool:
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
-def warn_unless_met(errors: Tensor, n_iter: int, tolerance: float, max_iter: int) -> None:
-    """Say so where the masses were to be met and are not."""
-    worst = float(errors.max()) if n_iter == 0 and errors.numel() else 0.0
-    if worst > 10 * tolerance and worst > 1e-6:  # rounding may leave more than a tolerance that is very small
-        count = int((errors > tolerance).sum())
+def warn_unless_met(errors: Tensor, settings: Settings) -> None:
+    """Warn where the masses should be met and are not."""
+    if settings.n_iter is not None or settings.tolerance is None or not errors.numel():
+        return
+    worst = float(errors.max())
+    if worst > 10 * settings.tolerance and worst > 1e-6:  # rounding may leave more than a very small tolerance
+        count = int((errors > settings.tolerance).sum())
         warnings.warn(
-            f"transport: the masses of {count} of {errors.numel()} pairs are off by up to {worst:.1e} after {max_iter} "
-            "steps; raise max_iter, reg or tolerance, or choose an early stop with n_iter",
+            f"transport: the masses of {count} of {errors.numel()} pairs are off by up to {worst:.1e} after "
+            f"{settings.max_iter} steps; raise max_iter, reg or tolerance, or choose an early stop with n_iter",
             stacklevel=2,
         )
 
@@ -231,7 +233,8 @@ def _plan_cpu(
     plans = cpu.zeros_like(x if y is None else x[:, :, :1].expand(-1, -1, y.shape[1]))
     given = None
     if x_mass is not None or y_mass is not None:
-        given = masses(x, y, x_lengths, y_lengths, x_mass, y_mass)[2:]
+        _, _, a, b = masses(x, y, x_lengths, y_lengths, x_mass, y_mass)
+        given = a, b
     values, errors = _solve_cpu(problem, torch.arange(problem.pairs), plans, given, *numbers)
     return values, plans, errors.to(x.dtype)
 
@@ -274,7 +277,7 @@ def _solve_cpu(
             end,
         ),
     )
-    warn_unless_met(errors, *numbers[4:])
+    warn_unless_met(errors, Settings.from_plain(*numbers))
     return cpu.finite_values("transport", values), errors
 
 
@@ -300,25 +303,27 @@ def gradient(
 
 
 def _save_plan(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.save_for_backward(*inputs[:6], output[1])
-    ctx.numbers = inputs[6:]
-    ctx.mark_non_differentiable(output[2])
+    x, y, x_lengths, y_lengths, x_mass, y_mass, *ctx.numbers = inputs
+    _, plan, error = output
+    ctx.save_for_backward(x, y, x_lengths, y_lengths, x_mass, y_mass, plan)
+    ctx.mark_non_differentiable(error)
 
 
 def _plan_backward(ctx: Any, value_grad: Tensor, plan_grad: Tensor, _: Any) -> tuple[Any, ...]:
-    x, y, *others, plan = ctx.saved_tensors
+    x, y, x_lengths, y_lengths, x_mass, y_mass, plan = ctx.saved_tensors
     root, *numbers = ctx.numbers
-    nothing = [None for _ in (*others, *ctx.numbers)]
+    rest = (x_lengths, y_lengths, x_mass, y_mass, *numbers)
+    nothing = [None for _ in (*rest, root)]
     if y is None:
-        return _transport_grad(value_grad, plan_grad, plan, x, *others, *numbers), None, *nothing
+        return _transport_grad(value_grad, plan_grad, plan, x, *rest), None, *nothing
     again = torch.is_grad_enabled()  # then a second derivative reaches _transport_grad, which raises
     with torch.enable_grad():
         x = x if x.requires_grad else x.detach().requires_grad_()
         y = y if y.requires_grad else y.detach().requires_grad_()
         ground = euclidean_cost if root else squared_cost
-        cost = ground(zero_padding(x, others[0]), zero_padding(y, others[1]))
+        cost = ground(zero_padding(x, x_lengths), zero_padding(y, y_lengths))
         with torch.set_grad_enabled(again):
-            cost_grad = _transport_grad(value_grad, plan_grad, plan, cost.detach(), *others, *numbers)
+            cost_grad = _transport_grad(value_grad, plan_grad, plan, cost.detach(), *rest)
         x_grad, y_grad = torch.autograd.grad(cost, (x, y), cost_grad, create_graph=again)
     return x_grad, y_grad, *nothing
 

@@ -156,7 +156,7 @@ def plan(
     if not found:
         return x.new_empty(0), x.new_empty(0, rows, columns), x.new_empty(0)
     values, plans, errors = (torch.cat(parts) for parts in zip(*found, strict=True))
-    warn_unless_met(errors, *numbers[4:])
+    warn_unless_met(errors, settings)
     return values, plans, errors
 
 

@@ -144,19 +144,19 @@ class _Packed:
         }
 
 
-def last(*arguments: Any) -> Tensor:
+def last(gx: Tensor, *rest: Any) -> Tensor:
     """The last states (P, 2, H), of the last layer."""
-    if arguments[0].dtype == torch.float64:
-        return reference.states(*arguments)[:, :, -1].contiguous()
-    found, _ = _forward(arguments, every=False, last=True)
+    if gx.dtype == torch.float64:
+        return reference.states(gx, *rest)[:, :, -1].contiguous()
+    found, _ = _forward((gx, *rest), every=False, last=True)
     return found
 
 
-def states(*arguments: Any) -> Tensor:
+def states(gx: Tensor, *rest: Any) -> Tensor:
     """The states (P, 2, T, H) at every step, of the last layer."""
-    if arguments[0].dtype == torch.float64:
-        return reference.states(*arguments)
-    _, kept = _forward(arguments, every=True, last=False)
+    if gx.dtype == torch.float64:
+        return reference.states(gx, *rest)
+    _, kept = _forward((gx, *rest), every=True, last=False)
     return kept[-1]
 
 
@@ -312,12 +312,11 @@ def _add(total: Tensor, side: int, index: Tensor | None, chosen: slice, derivati
         total.index_add_(0, index, found[:, :steps, :width])
 
 
-def _plain_gradients(grad: Tensor, *arguments: object) -> tuple[Tensor, Tensor, Tensor]:
+def _plain_gradients(grad: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     gx, gy, rows, columns, x_lengths, y_lengths, weights, hidden = arguments
-    given = [None if g is None else g.detach().requires_grad_() for g in (gx, gy, weights)]  # type: ignore[attr-defined]
+    gx, gy, weights = (None if g is None else g.detach().requires_grad_() for g in (gx, gy, weights))
     with torch.enable_grad():
-        found = reference.states(given[0], given[1], rows, columns, x_lengths, y_lengths, given[2], hidden)  # type: ignore[arg-type]
+        found = reference.states(gx, gy, rows, columns, x_lengths, y_lengths, weights, hidden)
         found = found if grad.ndim == 4 else found[:, :, -1]
-        slopes = iter(torch.autograd.grad(found, [g for g in given if g is not None], grad))
-    to_x = next(slopes)
-    return to_x, to_x.new_zeros(0) if gy is None else next(slopes), next(slopes)
+        to_x, *to_y, to_weights = torch.autograd.grad(found, [g for g in (gx, gy, weights) if g is not None], grad)
+    return to_x, to_y.pop() if to_y else to_x.new_zeros(0), to_weights

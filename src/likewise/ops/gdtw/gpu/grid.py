@@ -13,7 +13,7 @@ of parabolas needs fewer, but one after the other.
 import triton
 import triton.language as tl
 
-from likewise.ops.gpu.warp_limits import envelope, lengths_of, limits_at, segment_of
+from likewise.ops.gdtw.gpu.limits import envelope, lengths_of, limits_at, segment_of
 from likewise.ops.launch.arguments import float64_from
 
 TILE = tl.constexpr(128)  # nodes of a target row that a program takes at once
@@ -24,7 +24,7 @@ STATE = tl.constexpr(4)  # of a pair: its least objective, level, share of the f
 
 @triton.jit
 def node_count(n, nodes, number):
-    """Nodes of a row: odd, by default as many as x has steps; half as many after pass number 0."""
+    """Nodes of a row: odd, by default as many as y has steps; half as many after pass number 0."""
     count = tl.where(nodes > 0, nodes, tl.maximum(n, 50)) | 1
     count = tl.where(number > 0, tl.minimum(count, tl.maximum(count // 2, 50) | 1), count)
     # One more than fills a tile would cost another.
@@ -32,40 +32,40 @@ def node_count(n, nodes, number):
 
 
 @triton.jit(do_not_specialize=["number", "halvings"])
-def nodes_kernel(x, y, x_lengths, y_lengths, times_x, times_y, plan, state, rows, x_steps, y_steps, C, stride, nodes,
+def nodes_kernel(y, x, y_lengths, x_lengths, times_y, times_x, plan, state, rows, y_steps, x_steps, C, stride, nodes,
                  number, halvings, huber_bits, HUBER: tl.constexpr, LENGTHS: tl.constexpr,
                  LANES: tl.constexpr):  # fmt: skip
-    """Weighted losses w L of a tile of nodes, infinite where there is no node; x (B, C, Tx)."""
+    """Weighted losses w L of a tile of nodes, infinite where there is no node; y (B, C, Ty)."""
     pair = tl.program_id(2).to(tl.int64)
     i = tl.program_id(1)
-    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps, LENGTHS)
+    n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
     count = node_count(n, nodes, number)
     k = tl.program_id(0) * LANES + tl.arange(0, LANES)
     done = tl.load(state + pair * STATE + 3) > 0.0
     if (i < m) & (tl.program_id(0) * LANES < count) & (done == 0):
-        x += pair * C * x_steps
-        y += (pair * y_steps + i) * C
-        times_x += pair * x_steps
-        times_y += pair * y_steps + i
-        plan += (pair * y_steps + i) * PLAN
-        before = tl.load(times_y - tl.where(i > 0, 1, 0))
-        after = tl.load(times_y + tl.where(i + 1 < m, 1, 0))
+        y += pair * C * y_steps
+        x += (pair * x_steps + i) * C
+        times_y += pair * y_steps
+        times_x += pair * x_steps + i
+        plan += (pair * x_steps + i) * PLAN
+        before = tl.load(times_x - tl.where(i > 0, 1, 0))
+        after = tl.load(times_x + tl.where(i + 1 < m, 1, 0))
         spacing = tl.load(plan + 1)
         at = tl.load(plan) + k * spacing
-        origin = tl.load(times_x)
-        segment = segment_of(times_x, origin, n, at, halvings)
-        begin = tl.load(times_x + segment) - origin
-        end = tl.load(times_x + tl.minimum(segment + 1, n - 1)) - origin
-        dtype = x.dtype.element_ty
+        origin = tl.load(times_y)
+        segment = segment_of(times_y, origin, n, at, halvings)
+        begin = tl.load(times_y + segment) - origin
+        end = tl.load(times_y + tl.minimum(segment + 1, n - 1)) - origin
+        dtype = y.dtype.element_ty
         share = ((at - begin) / (end - begin)).to(dtype)
         huber = float64_from(huber_bits).to(dtype)
         total = tl.zeros((LANES,), dtype)
-        left = x + segment
-        right = x + tl.minimum(segment + 1, n - 1)
+        left = y + segment
+        right = y + tl.minimum(segment + 1, n - 1)
         for c in range(C):
-            a = tl.load(left + c * x_steps)
-            b = tl.load(right + c * x_steps)
-            residual = a + share * (b - a) - tl.load(y + c)
+            a = tl.load(left + c * y_steps)
+            b = tl.load(right + c * y_steps)
+            residual = a + share * (b - a) - tl.load(x + c)
             if HUBER:
                 size = tl.abs(residual)
                 total += tl.where(size <= huber, residual * residual, huber * (2 * size - huber))
@@ -73,7 +73,7 @@ def nodes_kernel(x, y, x_lengths, y_lengths, times_x, times_y, plan, state, rows
                 total += residual * residual
         total *= ((after - before) / 2).to(dtype)
         real = k < tl.where(spacing > 0.0, count, 1)
-        tl.store(rows + (pair * (y_steps + 1) + i) * stride + k, tl.where(real, total, float("inf")), mask=k < stride)
+        tl.store(rows + (pair * (x_steps + 1) + i) * stride + k, tl.where(real, total, float("inf")), mask=k < stride)
 
 
 @triton.jit
@@ -134,20 +134,20 @@ def steps_of(pair, side, state, m):
 
 
 @triton.jit(do_not_specialize=["number"])
-def bellman_kernel(rows, plan, state, x_lengths, y_lengths, x_steps, y_steps, stride, nodes, number,
+def bellman_kernel(rows, plan, state, y_lengths, x_lengths, y_steps, x_steps, stride, nodes, number,
                    LENGTHS: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
-    """The least sums up to each node; rows (B, Ty + 1, stride) hold the losses, and get them.
+    """The least sums up to each node; rows (B, Tx + 1, stride) hold the losses, and get them.
 
     The sums of the way down to the middle, without its own losses, go to the last row. What a knot needs is loaded one
     knot ahead.
     """
     pair = tl.program_id(0).to(tl.int64)
     side = tl.program_id(1)
-    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps, LENGTHS)
+    n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
     middle, steps = steps_of(pair, side, state, m)
     count = node_count(n, nodes, number)
-    rows += pair * (y_steps + 1) * stride
-    plan += pair * y_steps * PLAN
+    rows += pair * (x_steps + 1) * stride
+    plan += pair * x_steps * PLAN
     first = tl.where(side == 0, 1, m - 1)
     way = 1 - 2 * side
     coming = load_plan(plan, tl.minimum(first, m - 1))
@@ -157,7 +157,7 @@ def bellman_kernel(rows, plan, state, x_lengths, y_lengths, x_steps, y_steps, st
         coming = load_plan(plan, tl.minimum(i + way, m - 1))
         meets = (side == 1) & (i - 1 == middle)
         target = i - side
-        into = rows + tl.where(meets, y_steps, target) * stride
+        into = rows + tl.where(meets, x_steps, target) * stride
         advance(rows + (i - 1 + side) * stride, rows + target * stride, into, meets, row, count, LANES)
         tl.debug_barrier()
 
@@ -203,21 +203,21 @@ def advance(source, target, into, bare, row, count, LANES: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["number"])
-def path_kernel(rows, plan, state, found, totals, x_lengths, y_lengths, x_steps, y_steps, stride, nodes, number,
+def path_kernel(rows, plan, state, found, totals, y_lengths, x_lengths, y_steps, x_steps, stride, nodes, number,
                 LENGTHS: tl.constexpr, WIDTH: tl.constexpr):  # fmt: skip
-    """The nodes of the best path, found (B, Ty), and its objective, totals (B,); WIDTH nodes in a row at most."""
+    """The nodes of the best path, found (B, Tx), and its objective, totals (B,); WIDTH nodes in a row at most."""
     pair = tl.program_id(0).to(tl.int64)
     side = tl.program_id(1)
-    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps, LENGTHS)
+    n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
     middle, steps = steps_of(pair, side, state, m)
     count = node_count(n, nodes, number)
-    rows += pair * (y_steps + 1) * stride
-    plan += pair * y_steps * PLAN
-    found += pair * y_steps
+    rows += pair * (x_steps + 1) * stride
+    plan += pair * x_steps * PLAN
+    found += pair * x_steps
     j = tl.arange(0, WIDTH)
     infinite = float("inf")
     up = tl.load(rows + middle * stride + j, mask=j < count, other=infinite)
-    down = tl.load(rows + y_steps * stride + j, mask=j < count, other=infinite)
+    down = tl.load(rows + x_steps * stride + j, mask=j < count, other=infinite)
     total, k = tl.min(up + down, 0, return_indices=True)
     if (side == 0) & (tl.load(state + pair * STATE + 3) == 0.0):
         tl.store(totals + pair, total.to(tl.float64))
@@ -248,25 +248,25 @@ def best_before(here, row, k, j):
 
 
 @triton.jit(do_not_specialize=["number", "refinements"])
-def refine_kernel(found, totals, state, best, lows, highs, wide, plan, unsound, x_lengths, y_lengths, times_x, times_y,
-                  reg, lower, upper, slope_min, slope_max, x_steps, y_steps, nodes, refinements, number,
+def refine_kernel(found, totals, state, best, lows, highs, wide, plan, unsound, y_lengths, x_lengths, times_y, times_x,
+                  reg, lower, upper, slope_min, slope_max, y_steps, x_steps, nodes, refinements, number,
                   FIRST: tl.constexpr, SUBSEQUENCE: tl.constexpr, ROUNDING: tl.constexpr, LENGTHS: tl.constexpr,
                   BAND: tl.constexpr, SLOPES: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
     """Keep the better of the path found and the best, and lay out the grid of the next pass, its number given.
 
-    The plan of knot i (Ty, 8): its least value and the spacing of its nodes; then of the step between it and the knot
+    The plan of knot i (Tx, 8): its least value and the spacing of its nodes; then of the step between it and the knot
     before, offset, ahead and scale, such that the edge from node j of the source to node k of the target is
     (offset + k ahead - j scale)^2; pace, high and low of ``window``. ROUNDING: of the search, relative.
-    Everything but ``best`` counts from where x begins. The first also zeroes ``unsound`` (B,), which others mark.
+    Everything but ``best`` counts from where y begins. The first also zeroes ``unsound`` (B,), which others mark.
     """
     pair = tl.program_id(0).to(tl.int64)
-    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps, LENGTHS)
+    n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
     i = tl.arange(0, LANES)
-    at = pair * y_steps + i
+    at = pair * x_steps + i
     real = i < m
     infinite = float("inf")
     origin, span, time, step, least, most, floor, ceiling, stretch = limits_at(
-        pair, i, n, m, times_x, times_y, lower, upper, slope_min, slope_max, x_steps, y_steps, SUBSEQUENCE, BAND, SLOPES
+        pair, i, n, m, times_y, times_x, lower, upper, slope_min, slope_max, y_steps, x_steps, SUBSEQUENCE, BAND, SLOPES
     )
     low = floor
     high = ceiling
@@ -291,7 +291,7 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, unsound, 
         rim = ((path < old_low + near) & (old_low > floor)) | ((path > old_high - near) & (old_high < ceiling))
         rim = rim & real & (old_high - old_low > 1e-11 * span)
         stays = better & (level > 0.0) & (tl.max(rim.to(tl.int32), 0) > 0)
-        # A grid that is coarser than x must be refined at any rate.
+        # A grid that is coarser than y must be refined at any rate.
         coarse = 2.0 * (node_count(n, nodes, 0) - 1).to(tl.float64) * span / tl.maximum(n - 1, 1).to(tl.float64)
         enough = (level >= refinements.to(tl.float64)) & (share * tl.max(whole, 0) <= coarse)
         ends = ((stays == 0) & enough) | ((value < infinite) == 0)
@@ -329,12 +329,12 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, unsound, 
         last_room = tl.load(highs + at - 1, mask=later, other=0.0) - last_low
         spacing = tl.where(room > 1e-11 * span, room / count, 0.0)
         last_spacing = tl.where(last_room > 1e-11 * span, last_room / count, 0.0)
-        wait = time - tl.load(times_y + at - 1, mask=later, other=0.0)
+        wait = time - tl.load(times_x + at - 1, mask=later, other=0.0)
         wait = tl.where(later, wait, 1.0)
         minimum = tl.zeros_like(wait)
         maximum = tl.where(later, infinite, 0.0)
         if SLOPES:
-            between = pair * (y_steps - 1) + i - 1
+            between = pair * (x_steps - 1) + i - 1
             minimum = wait * tl.load(slope_min + between, mask=later, other=0.0)
             maximum = wait * tl.load(slope_max + between, mask=later, other=0.0)
         stiff = tl.sqrt(tl.load(reg + pair) / wait)

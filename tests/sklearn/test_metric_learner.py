@@ -12,7 +12,7 @@ from torch import nn
 import likewise as lw
 from likewise.models.gru_encoder import GRUEncoder
 from likewise.models.metric import Metric
-from likewise.training.metric_learner import MetricLearner
+from likewise.sklearn import MetricLearner
 from tests.training.problems import metric, problem, spread, weights
 
 NAMES = np.array(["low", "middle", "high"])
@@ -68,6 +68,30 @@ def test_transform_gives_vectors_where_the_encoder_does():
         sequences.transform(x)
 
 
+def test_any_distance_that_learns():
+    (x, y), (q, p) = data(), data(12, seed=1)
+    torch.manual_seed(0)
+    fitted = MetricLearner(lw.CoupledGRU(2, hidden=(6,)), spread, epochs=10, lr=0.02, batch_size=8).fit(x, y)
+    assert isinstance(fitted.metric_, lw.CoupledGRU)
+    assert not fitted.metric_.training
+    assert fitted.score(q, p) > 0.5
+    with torch.no_grad():
+        D = fitted.metric_.matrix(q, x)
+    np.testing.assert_array_equal(fitted.kneighbors(q, k=2)[1], D.argsort(dim=1, stable=True)[:, :2])
+    twin = MetricLearner(lw.SiameseGRU(2, hidden=(6,)), spread, epochs=1).fit(x, y)
+    assert twin.transform(q).shape == (12, 6)
+    with pytest.raises(ValueError, match="transform needs one that gives vectors"):
+        fitted.transform(q)
+
+
+def test_pairs_and_own_neighbours():
+    x, y = data()
+    fitted = learner().fit((x, y))
+    assert fitted.predict(x).tolist() == learner().fit(x, y).predict(x).tolist()
+    assert fitted.score((x, y)) == fitted.score(x, y)
+    assert (fitted.kneighbors()[1][:, 0] != np.arange(24)).all(), "none finds itself"
+
+
 def test_forms_of_items():
     y = NAMES[np.arange(12) % 3]
     array = np.random.default_rng(0).normal(size=(12, 5, 2))
@@ -82,11 +106,11 @@ def test_forms_of_items():
 
 
 def test_parameters_and_clones():
-    original = learner(k=2, options={"clip": 1.0})
+    original = learner(k=2, options={"average": 0.9})
     assert original.get_params()["k"] == 2
     copy = clone(original)
     assert copy is not original
-    assert copy.get_params()["options"] == {"clip": 1.0}
+    assert copy.get_params()["options"] == {"average": 0.9}
     assert torch.equal(weights(copy.metric), weights(original.metric))
     assert copy.metric is not original.metric
     assert copy.set_params(k=5, lr=0.1).k == 5
@@ -118,14 +142,20 @@ def test_pipelines_and_searches():
     ("call", "error", "message"),
     [
         (lambda x, y: learner(k=0).fit(x, y), ValueError, "MetricLearner: k must be a whole number of 1 or more"),
-        (lambda x, y: learner(k=99).fit(x, y), ValueError, "MetricLearner: k is 99, but X holds 24 items"),
+        (lambda x, y: learner(k=99).fit(x, y), ValueError, "MetricLearner: k is 99, but X holds 24 samples"),
         (lambda x, y: learner().fit(x, y[:3]), ValueError, r"MetricLearner: expected y of shape \(24,\), got \(3,\)"),
         (lambda x, y: learner().fit(x, np.linspace(0, 1, 24)), ValueError, "Unknown label type: continuous"),
         (
-            lambda x, y: MetricLearner(lw.DTW(), spread).fit(x, y),
+            lambda x, y: MetricLearner("dtw", spread).fit(x, y),
             TypeError,
-            "MetricLearner: expected metric to be a Metric, got DTW",
+            "MetricLearner: expected metric to be a Distance, got str",
         ),
+        (
+            lambda x, y: MetricLearner(lw.DTW(), spread).fit(x, y),
+            ValueError,
+            "DTW has no parameters to learn; use Nearest",
+        ),
+        (lambda x, y: learner().fit(x), ValueError, "MetricLearner: requires y to be passed"),
         (lambda x, y: learner().fit(x, y).kneighbors(x, k=25), ValueError, "MetricLearner: k"),
     ],
 )

@@ -9,8 +9,8 @@ from sklearn.utils import estimator_checks
 
 import likewise as lw
 from likewise.distances.opw import OPW
-from likewise.training import rvsml
-from likewise.training.rvsml import RVSML, virtual_sequences
+from likewise.sklearn import rvsml
+from likewise.sklearn.rvsml import RVSML, virtual_sequences
 from tests.training.problems import problem
 
 NAMES = np.array(["walk", "run", "sit"])
@@ -151,7 +151,7 @@ def test_it_beats_the_raw_distance_where_a_channel_is_noise():
     signal = torch.from_numpy(y)[:, None, None] - 0.5 + 0.1 * torch.randn(60, 12, 1, generator=generator)
     x = torch.cat([signal, 5 * torch.randn(60, 12, 3, generator=generator)], 2)
     learner = RVSML(ridge=0.01).fit(x[:40], y[:40])
-    raw = lw.NearestNeighbors(lw.DTW()).fit(x[:40], y[:40])
+    raw = lw.sklearn.NearestNeighbors(lw.DTW()).fit(x[:40], y[:40])
     assert learner.score(x[40:], y[40:]) == 1.0
     assert raw.score(x[40:], y[40:]) < 0.9
 
@@ -211,7 +211,7 @@ def test_scikit_learn():
     items = x.to_list()
     search = GridSearchCV(RVSML(max_iter=2), {"ridge": [0.01, 0.1], "steps": [1, 4]}, cv=2).fit(items, y)
     assert set(search.best_params_) == {"ridge", "steps"}
-    pipeline = make_pipeline(RVSML(max_iter=2), lw.NearestNeighbors(lw.DTW()))
+    pipeline = make_pipeline(RVSML(max_iter=2), lw.sklearn.NearestNeighbors(lw.DTW()))
     assert pipeline.fit(items, y).score(items, y) == 1.0
 
 
@@ -231,7 +231,7 @@ def test_progress(capsys):
         (lambda x, y: RVSML(steps=0).fit(x, y), ValueError, "RVSML: steps must be a whole number of 1 or more, got 0"),
         (lambda x, y: RVSML(tol=0).fit(x, y), ValueError, "RVSML: tol must be positive"),
         (lambda x, y: RVSML(max_iter=0).fit(x, y), ValueError, "RVSML: max_iter must be a whole number of 1 or more"),
-        (lambda x, y: RVSML(k=99).fit(x, y), ValueError, "RVSML: k is 99, but X holds 18 items"),
+        (lambda x, y: RVSML(k=99).fit(x, y), ValueError, "RVSML: k is 99, but X holds 18 samples"),
         (lambda x, y: RVSML("dtw").fit(x, y), TypeError, "RVSML: expected aligner to be a Distance, got str"),
         (lambda x, y: RVSML().fit(np.zeros((4, 3)), [0, 1, 0, 1]), ValueError, "add a channel with X"),
         (lambda x, y: RVSML().fit([[1.0, np.nan], [2.0]], [0, 1]), ValueError, r"RVSML: X\[0\] holds nan at step 1"),

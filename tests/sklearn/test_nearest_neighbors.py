@@ -17,7 +17,7 @@ from torch import nn
 from likewise import DTW, Batch, Cosine, Euclidean
 from likewise.models.frame_mlp import FrameMLP
 from likewise.models.metric import Metric
-from likewise.search.nearest_neighbors import NearestNeighbors
+from likewise.sklearn import NearestNeighbors
 
 generator = torch.Generator().manual_seed(0)
 LABELS = np.array(["walk", "run", "sit"])[np.arange(30) % 3]
@@ -183,7 +183,7 @@ def test_names_and_numbers_of_classes():
         (DTW(), 31, SERIES, LABELS, ValueError, "k is 31, but X holds 30 samples"),
         (DTW(), 0, SERIES, LABELS, ValueError, "k must be a whole number of 1 or more, got 0"),
         (DTW(), 1, SERIES, LABELS[:5], ValueError, r"expected y of shape \(30,\), got \(5,\)"),
-        (DTW(), 1, SERIES, None, ValueError, "fit requires y"),
+        (DTW(), 1, SERIES, None, ValueError, "requires y to be passed, but the target y is None"),
         (DTW(), 1, SERIES, np.linspace(0, 1, 30), ValueError, "Unknown label type"),
         (DTW(), 1, [SERIES[0], SERIES[0][:, :1]], [0, 1], ValueError, r"X\[1\] has 1 channels"),
         (DTW(), 1, np.array([[1.0, np.nan]]), [0], ValueError, "contains NaN"),

@@ -1,4 +1,4 @@
-"""What GDTW's kernels know of a pair: its lengths, the segments of x, and what a warp may do at each knot.
+"""What GDTW's kernels know of a pair: its lengths, the segments of y, and what a warp may do at each knot.
 
 LENGTHS, BAND, SLOPES: whether there are lengths, bounds (lower, upper) and slope limits. What there is not is not read.
 """
@@ -8,19 +8,19 @@ import triton.language as tl
 
 
 @triton.jit
-def lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps, LENGTHS: tl.constexpr):
+def lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS: tl.constexpr):
     """Lengths that stay within the tensors, whatever was given: the polish refuses what is wrong."""
-    n = pair.to(tl.int32) * 0 + x_steps
-    m = pair.to(tl.int32) * 0 + y_steps
+    n = pair.to(tl.int32) * 0 + y_steps
+    m = pair.to(tl.int32) * 0 + x_steps
     if LENGTHS:
-        n = tl.maximum(tl.minimum(tl.load(x_lengths + pair).to(tl.int32), n), 1)
-        m = tl.maximum(tl.minimum(tl.load(y_lengths + pair).to(tl.int32), m), 1)
+        n = tl.maximum(tl.minimum(tl.load(y_lengths + pair).to(tl.int32), n), 1)
+        m = tl.maximum(tl.minimum(tl.load(x_lengths + pair).to(tl.int32), m), 1)
     return n, m
 
 
 @triton.jit
 def segment_of(times, origin, n, at, halvings):
-    """The segment of x that holds each time; on a tie the one to the right."""
+    """The segment of y that holds each time; on a tie the one to the right."""
     first = (at > 0.0).to(tl.int32) * 0  # NaN too has one
     last = first + tl.maximum(n - 2, 0)
     for _ in range(halvings):
@@ -57,22 +57,22 @@ def envelope(low, high, least, most):
 
 
 @triton.jit
-def limits_at(pair, i, n, m, times_x, times_y, lower, upper, slope_min, slope_max, x_steps, y_steps,
+def limits_at(pair, i, n, m, times_y, times_x, lower, upper, slope_min, slope_max, y_steps, x_steps,
               SUBSEQUENCE: tl.constexpr, BAND: tl.constexpr, SLOPES: tl.constexpr):  # fmt: skip
-    """Of knots i: where x begins and its span; their time, the step to the next, its least and greatest move; floor and
-    ceiling, which count from where x begins; the slope that costs nothing.
+    """Of knots i: where y begins and its span; their time, the step to the next, its least and greatest move; floor and
+    ceiling, which count from where y begins; the slope that costs nothing.
     """
-    at = pair * y_steps + i
+    at = pair * x_steps + i
     real = i < m
     inner = i + 1 < m
-    origin = tl.load(times_x + pair * x_steps)
-    span = tl.load(times_x + pair * x_steps + tl.maximum(n - 1, 0)) - origin
-    time = tl.load(times_y + at, mask=real, other=0.0)
-    step = tl.load(times_y + at + 1, mask=inner, other=0.0) - time
+    origin = tl.load(times_y + pair * y_steps)
+    span = tl.load(times_y + pair * y_steps + tl.maximum(n - 1, 0)) - origin
+    time = tl.load(times_x + at, mask=real, other=0.0)
+    step = tl.load(times_x + at + 1, mask=inner, other=0.0) - time
     least = tl.zeros_like(step)
     most = tl.where(inner, span, 0.0)
     if SLOPES:
-        between = pair * (y_steps - 1) + i
+        between = pair * (x_steps - 1) + i
         least = tl.where(inner, tl.load(slope_min + between, mask=inner, other=0.0) * step, 0.0)
         most = tl.where(inner, tl.minimum(tl.load(slope_max + between, mask=inner, other=0.0) * step, span), 0.0)
     floor = tl.zeros_like(step)
@@ -84,7 +84,7 @@ def limits_at(pair, i, n, m, times_x, times_y, lower, upper, slope_min, slope_ma
     if not SUBSEQUENCE:
         floor = tl.where(i == 0, 0.0, tl.where(i == m - 1, span, floor))
         ceiling = tl.where(i == 0, 0.0, tl.where(i == m - 1, span, ceiling))
-        first_time = tl.load(times_y + pair * y_steps)
-        last_time = tl.load(times_y + pair * y_steps + tl.maximum(m - 1, 0))
+        first_time = tl.load(times_x + pair * x_steps)
+        last_time = tl.load(times_x + pair * x_steps + tl.maximum(m - 1, 0))
         stretch = span / (last_time - first_time)
     return origin, span, time, step, least, most, floor, ceiling, stretch

@@ -1,28 +1,27 @@
-"""RVSML: a linear metric between sequences, learned in closed form from virtual sequences.
-
-This module imports scikit-learn, which takes a second: nothing that ``import likewise`` runs may import it.
-"""
+"""RVSML: a linear metric between sequences, learned in closed form from virtual sequences."""
 
 import copy
-from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
 import torch
+from sklearn.base import TransformerMixin
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from likewise import _check
+from likewise._progress import track
 from likewise.data.batch import Batch
 from likewise.distances.distance import Distance
 from likewise.distances.dtw import DTW
 from likewise.models.frame_mlp import FrameMLP
 from likewise.models.metric import Metric
-from likewise.training.neighbor_classifier import Items, NeighborClassifier, read_sequences
+from likewise.sklearn.neighbor_classifier import Items, NeighborClassifier, labelled, read_sequences
 
 NUMBERS_AT_ONCE = 1 << 24  # of the sequences that are encoded, aligned and summed at once
 
 
-class RVSML(NeighborClassifier):
+class RVSML(TransformerMixin, NeighborClassifier):
     """Regressive virtual sequence metric learning: a linear map of frames that brings a class to its virtual sequence.
 
     The virtual sequence of class c has r rows, the unit vectors e_{cr}, ..., e_{cr + r - 1} of R^{rK}, K classes. With
@@ -47,8 +46,7 @@ class RVSML(NeighborClassifier):
 
     There is no intercept: standardise, or centre, the channels first. The equations are solved in float64. The first
     plan gives all rows of a class the same image, so that many paths of DTW cost the same and rounding chooses among
-    them: another machine may find another local optimum. ``viz.virtual_alignment`` draws what was learned; the README
-    has such a picture.
+    them: another machine may find another local optimum. ``viz.plot_virtual_alignment`` draws what was learned.
     Reference: Su & Wu (2019), learning distance for sequences by learning a ground metric, ICML.
 
     Example:
@@ -80,13 +78,14 @@ class RVSML(NeighborClassifier):
         self.verbose = verbose
 
     @torch.no_grad()
-    def fit(self, X: Items, y: Any) -> Self:
-        """Learn from sequences X with their labels y (N,), numbers or names, of at least two classes."""
+    def fit(self, X: Items, y: Any = None) -> Self:
+        """Learn from sequences X with labels y (N,) of two classes or more; or from a Dataset or a pair."""
         ridge = _check.positive("RVSML", "ridge", self.ridge)
         tol = _check.positive("RVSML", "tol", self.tol)
         steps = _check.whole("RVSML", "steps", self.steps)
         rounds = range(_check.whole("RVSML", "max_iter", self.max_iter))
         aligner = ready_aligner("RVSML", self.aligner)
+        X, y = labelled("RVSML", X, y)
         x = finite_sequences("RVSML", X)
         codes = self._number(y, len(x)).to(x.device)
         several_classes("RVSML", self.classes_)
@@ -94,7 +93,7 @@ class RVSML(NeighborClassifier):
         virtual = virtual_sequences(len(self.classes_), steps).to(x.values)
         plan, weight = uniform_plan(x, steps), virtual.new_empty(0)
         costs, norms, self.converged_ = [], [], False
-        for _ in tracked(rounds, "RVSML", self.verbose):
+        for _ in track(rounds, "RVSML") if self.verbose else rounds:
             weight = regress(x, codes, plan, len(self.classes_), ridge).to(x.dtype)
             plan, values = align_with(aligner, Batch(x.values @ weight, x.lengths), virtual, codes)
             costs.append(values.double().mean().item())
@@ -107,6 +106,11 @@ class RVSML(NeighborClassifier):
         self.metric_ = Metric(linear_encoder(weight), aligner)
         self.references_ = self.transform(x)
         return self
+
+    def transform(self, X: Items) -> Batch:
+        """The mapped sequences, as the learned metric compares them."""
+        check_is_fitted(self, "metric_")
+        return self._queries(self.metric_, None, X)
 
 
 def virtual_sequences(classes: int, steps: int) -> Tensor:
@@ -186,13 +190,3 @@ def parts(count: int, numbers: int) -> list[slice]:
     """Items by parts of at most NUMBERS_AT_ONCE, where each has so many numbers."""
     step = max(1, NUMBERS_AT_ONCE // numbers)
     return [slice(first, first + step) for first in range(0, count, step)]
-
-
-def tracked(steps: Iterable[int], text: str, verbose: bool) -> Iterable[int]:
-    """Steps, with a progress bar on stderr where asked for."""
-    if not verbose:
-        return steps
-    from rich.console import Console
-    from rich.progress import track
-
-    return track(steps, text, console=Console(stderr=True))

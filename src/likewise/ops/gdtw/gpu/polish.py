@@ -1,7 +1,7 @@
 """From GDTW's warp on a grid to a point of first-order optimality, on the GPU, in float64 and for the squared loss.
 
-Within a segment of x the objective is quadratic. Given the segment of each knot, the knots that are held (at an end of
-their segment) and the slope limits that are active, its minimum is one solution of the chain of ``warp_gradient``. Then
+Within a segment of y the objective is quadratic. Given the segment of each knot, the knots that are held (at an end of
+their segment) and the slope limits that are active, its minimum is one solution of the chain of ``gradient``. Then
 all knots that have left their segment are held at its end, slope limits that are broken become active, and of each
 group of knots that these join, the part that its forces pull away most is let go; until nothing changes (a primal-dual
 active set). What has settled satisfies all conditions of first-order optimality; what has not is left to the C++
@@ -11,17 +11,17 @@ kernel, as is a pair that it should refuse.
 import triton
 import triton.language as tl
 
-from likewise.ops.gpu.warp_gradient import LOWER, UPPER, any_before, give_way, neighbour, sum_of_run
-from likewise.ops.gpu.warp_grid import STATE
-from likewise.ops.gpu.warp_limits import envelope, lengths_of, limits_at, segment_of
-from likewise.ops.gpu.warp_table import SPLIT, WIDE, loss_of
+from likewise.ops.gdtw.gpu.gradient import LOWER, UPPER, any_before, give_way, neighbour, sum_of_run
+from likewise.ops.gdtw.gpu.grid import STATE
+from likewise.ops.gdtw.gpu.limits import envelope, lengths_of, limits_at, segment_of
+from likewise.ops.gdtw.gpu.table import SPLIT, WIDE, loss_of
 
 MOST_ROUNDS = tl.constexpr(40)  # 3 or 4 are usual; what is left by then goes in circles
 
 
 @triton.jit
-def objective(table, first, times_x, n, k, phi, step, strength, stretch, room, i, m):
-    loss, _slope, _curvature, _known = loss_of(table, first, times_x, n, i, k, phi, m)
+def objective(table, first, times_y, n, k, phi, step, strength, stretch, room, i, m):
+    loss, _slope, _curvature, _known = loss_of(table, first, times_y, n, i, k, phi, m)
     excess = tl.where(i + 1 < m, (neighbour(phi, room, i, 1, m) - phi) / step - stretch, 0.0)
     return tl.sum(tl.where(i < m, loss, 0.0), 0) + strength * tl.sum(excess * excess * step, 0)
 
@@ -72,27 +72,27 @@ def line_up(phi, held, stop, tie, least, most, same, same_next, held_from_on, ro
 
 
 @triton.jit
-def guess(phi, k, fixed, floor, ceiling, least, most, span, table, first, times_x, n, room, i, m):
+def guess(phi, k, fixed, floor, ceiling, least, most, span, table, first, times_y, n, room, i, m):
     """What holds and ties the knots to begin with: limits, bounds and kinks that the grid came near.
 
     A guess that is wrong costs rounds, but one that is missing lets knots leave the basin. Knots that a limit ties are
     held as one: by the first that is at a bound, else at a kink if their losses have one together.
     """
-    origin = tl.load(times_x)
+    origin = tl.load(times_y)
     move = neighbour(phi, room, i, 1, m) - phi
     near = span / (64.0 * tl.maximum(n, m).to(tl.float64))
     tie = tl.where(i + 1 < m, tl.where(move < least + near, 1, tl.where(move > most - near, 2, 0)), 0)
     free = (i < m) & (fixed == 0)
     near = span / (64.0 * (n - 1).to(tl.float64))
-    begin = tl.load(times_x + k) - origin
-    end = tl.load(times_x + k + 1) - origin
+    begin = tl.load(times_y + k) - origin
+    end = tl.load(times_y + k + 1) - origin
     at_floor = free & (phi - floor < near)
     at_ceiling = free & (ceiling - phi < near) & (at_floor == 0)
     ends = end - phi < phi - begin
     time = tl.where(ends, end, begin)
     beyond = tl.where(ends, k + 1, k)
-    _value, left, _bend, known_left = loss_of(table, first, times_x, n, i, beyond - 1, time, m)
-    _value, right, _bend, known_right = loss_of(table, first, times_x, n, i, beyond, time, m)
+    _value, left, _bend, known_left = loss_of(table, first, times_y, n, i, beyond - 1, time, m)
+    _value, right, _bend, known_right = loss_of(table, first, times_y, n, i, beyond, time, m)
     on_kink = free & (tl.abs(time - phi) < near) & (time > floor) & (time < ceiling)
     on_kink = on_kink & known_left & known_right & (at_floor == 0) & (at_ceiling == 0)
     bend = tl.where(on_kink, right - left, 0.0)
@@ -141,7 +141,7 @@ def let_go(force, left, right, may, tie, tie_before, same, same_next, held_up_to
     """Of each group, the part that is pulled away most, if any: which knots go, and whether to the left.
 
     A part ends, or begins, where a limit ties the group, and can only go away from it. Together with what
-    holds the group it may go where ``may`` says (1: left, 2: right). Knots that sit on times of x feel the slopes on
+    holds the group it may go where ``may`` says (1: left, 2: right). Knots that sit on times of y feel the slopes on
     that side, ``left`` and ``right`` more than ``force``. Also whether the group has a kink, and twice whether it
     is pulled up.
     """
@@ -181,26 +181,26 @@ def let_go(force, left, right, may, tie, tie_before, same, same_next, held_up_to
 
 
 @triton.jit
-def sides_of(table, first, times_x, n, i, k, phi, slope, m):
-    """The segments to the left and to the right of each knot, apart where it sits on one of x's times, and how much
+def sides_of(table, first, times_y, n, i, k, phi, slope, m):
+    """The segments to the left and to the right of each knot, apart where it sits on one of y's times, and how much
     the slope of its loss differs there; whether the table has them.
     """
-    origin = tl.load(times_x)
-    k_left = tl.where(phi > tl.load(times_x + k) - origin, k, tl.maximum(k - 1, 0))
-    k_right = tl.where(phi < tl.load(times_x + k + 1) - origin, k, tl.minimum(k + 1, n - 2))
-    _value, left, _bend, known_left = loss_of(table, first, times_x, n, i, k_left, phi, m)
-    _value, right, _bend, known_right = loss_of(table, first, times_x, n, i, k_right, phi, m)
+    origin = tl.load(times_y)
+    k_left = tl.where(phi > tl.load(times_y + k) - origin, k, tl.maximum(k - 1, 0))
+    k_right = tl.where(phi < tl.load(times_y + k + 1) - origin, k, tl.minimum(k + 1, n - 2))
+    _value, left, _bend, known_left = loss_of(table, first, times_y, n, i, k_left, phi, m)
+    _value, right, _bend, known_right = loss_of(table, first, times_y, n, i, k_right, phi, m)
     return k_left, k_right, left - slope, right - slope, known_left & known_right
 
 
 @triton.jit
-def settle(phi, k, held, stop, tie, first, fixed, floor, ceiling, least, most, step, twice, stretch, table, times_x, n,
+def settle(phi, k, held, stop, tie, first, fixed, floor, ceiling, least, most, step, twice, stretch, table, times_y, n,
            room, i, m):  # fmt: skip
     """One round: the minimum for what is held and tied, what is to be held and tied next, and how much has changed."""
     real = i < m
     tie_before, same, same_next, held_before, held_up_to, held_from_on = group(held, tie, room, i, m)
     phi = line_up(phi, held, stop, tie, least, most, same, same_next, held_from_on, room, i, m)
-    _value, slope, curvature, known = loss_of(table, first, times_x, n, i, k, phi, m)
+    _value, slope, curvature, known = loss_of(table, first, times_y, n, i, k, phi, m)
     force, pull, move = total_force(slope, phi, step, twice, stretch, room, i, m)
     after = tl.where(i + 1 < m, twice / step, 0.0)
     before = neighbour(after, room, i, -1, m)
@@ -210,8 +210,8 @@ def settle(phi, k, held, stop, tie, first, fixed, floor, ceiling, least, most, s
     force, pull, move = total_force(slope, phi, step, twice, stretch, room, i, m)
     tiny = 1e-12 * (tl.max(tl.abs(slope), 0) + tl.max(tl.abs(pull), 0))
 
-    # What is pulled away goes, to the side of x's times where it is pulled.
-    k_left, k_right, left, right, known_sides = sides_of(table, first, times_x, n, i, k, phi, slope, m)
+    # What is pulled away goes, to the side of y's times where it is pulled.
+    k_left, k_right, left, right, known_sides = sides_of(table, first, times_y, n, i, k, phi, slope, m)
     anchored = (held_up_to | held_from_on) > 0
     beside = real & anchored
     may = tl.where((held > 0) & (fixed == 0), (phi > floor).to(tl.int32) + 2 * (phi < ceiling).to(tl.int32), 0)
@@ -224,7 +224,7 @@ def settle(phi, k, held, stop, tie, first, fixed, floor, ceiling, least, most, s
     goes_next = neighbour(goes.to(tl.float64), room, i, 1, m) > 0.0
     together = same_next > 0
     loose = together & (goes != goes_next)
-    # What goes may take with it what held the rest: the next knot holds it, if it sits on one of x's times.
+    # What goes may take with it what held the rest: the next knot holds it, if it sits on one of y's times.
     held_next = neighbour(held_from_on.to(tl.float64), room, i, 1, m) > 0.0
     deserted = ((same > 0) & goes_before & (held_before > 0)) | (together & goes_next & held_next)
     takes_over = real & deserted & (goes == 0) & (k_left != k_right)
@@ -232,8 +232,8 @@ def settle(phi, k, held, stop, tie, first, fixed, floor, ceiling, least, most, s
     nature += 4 * (beside & (right - left > tiny)).to(tl.int32)  # a kink of its own
 
     # Knots beyond their segment or their bounds: the first of its group is held, or goes on if the group is held.
-    lowest = tl.maximum(tl.load(times_x + k) - tl.load(times_x), floor)
-    highest = tl.minimum(tl.load(times_x + k + 1) - tl.load(times_x), ceiling)
+    lowest = tl.maximum(tl.load(times_y + k) - tl.load(times_y), floor)
+    highest = tl.minimum(tl.load(times_y + k + 1) - tl.load(times_y), ceiling)
     below = real & (held == 0) & (phi < lowest)
     above = real & (held == 0) & (phi > highest)
     outside = (below | above).to(tl.int32)
@@ -261,25 +261,25 @@ def settle(phi, k, held, stop, tie, first, fixed, floor, ceiling, least, most, s
 
 
 @triton.jit
-def polish_kernel(best, table, firsts, state, unsound, x_lengths, y_lengths, times_x, times_y, reg, lower, upper,
-                  slope_min, slope_max, room, values, warps, holds, outcomes, x_steps, y_steps, halvings,
+def polish_kernel(best, table, firsts, state, unsound, y_lengths, x_lengths, times_y, times_x, reg, lower, upper,
+                  slope_min, slope_max, room, values, warps, holds, outcomes, y_steps, x_steps, halvings,
                   SUBSEQUENCE: tl.constexpr, LENGTHS: tl.constexpr, BAND: tl.constexpr, SLOPES: tl.constexpr,
                   LANES: tl.constexpr):  # fmt: skip
-    """Values (B,), warps (B, Ty) and holds (B, Ty, 2) as the C++ kernel gives them.
+    """Values (B,), warps (B, Tx) and holds (B, Tx, 2) as the C++ kernel gives them.
 
     Outcomes (B,): 1 where they are right, 0 where the C++ kernel must see to it, 2 where the search is not done.
     """
     pair = tl.program_id(0).to(tl.int64)
-    n, m = lengths_of(pair, x_lengths, y_lengths, x_steps, y_steps, LENGTHS)
+    n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
     i = tl.arange(0, LANES)
     real = i < m
-    at = pair * y_steps + i
-    room += pair * y_steps
-    table += pair * y_steps * WIDE * SPLIT
+    at = pair * x_steps + i
+    room += pair * x_steps
+    table += pair * x_steps * WIDE * SPLIT
     origin, span, time, step, least, most, floor, ceiling, stretch = limits_at(
-        pair, i, n, m, times_x, times_y, lower, upper, slope_min, slope_max, x_steps, y_steps, SUBSEQUENCE, BAND, SLOPES
+        pair, i, n, m, times_y, times_x, lower, upper, slope_min, slope_max, y_steps, x_steps, SUBSEQUENCE, BAND, SLOPES
     )
-    times_x += pair * x_steps
+    times_y += pair * y_steps
     strength = tl.load(reg + pair)
     step = tl.where(i + 1 < m, step, 1.0)
     searched = tl.load(state + pair * STATE + 3) > 0.0
@@ -287,18 +287,18 @@ def polish_kernel(best, table, firsts, state, unsound, x_lengths, y_lengths, tim
     fine = fine & (strength > 0.0) & (strength < float("inf"))
     fine = fine & (n > 1) & (m > 1)
     if LENGTHS:
-        fine = fine & (tl.load(x_lengths + pair) == n) & (tl.load(y_lengths + pair) == m)
+        fine = fine & (tl.load(y_lengths + pair) == n) & (tl.load(x_lengths + pair) == m)
     inside = admits_a_warp(floor, ceiling, least, most, span, origin, real)
     if BAND and not SUBSEQUENCE:
-        inside = inside & ends_are_within(lower, upper, origin, span, pair * y_steps, m)
+        inside = inside & ends_are_within(lower, upper, origin, span, pair * x_steps, m)
     phi = tl.load(best + at, mask=real, other=0.0) - origin
     known = tl.sum(tl.where(real, phi, 0.0), 0)  # NaN where the losses overflow
     first = tl.load(firsts + at, mask=real, other=0)
-    k = tl.where(real, segment_of(times_x, origin, n, phi, halvings), 0)
+    k = tl.where(real, segment_of(times_y, origin, n, phi, halvings), 0)
     begun = phi
-    value_before = objective(table, first, times_x, n, k, phi, step, strength, stretch, room, i, m)
+    value_before = objective(table, first, times_y, n, k, phi, step, strength, stretch, room, i, m)
     fixed = (real & (floor == ceiling)).to(tl.int32)
-    k, held, stop, tie = guess(phi, k, fixed, floor, ceiling, least, most, span, table, first, times_x, n, room, i, m)
+    k, held, stop, tie = guess(phi, k, fixed, floor, ceiling, least, most, span, table, first, times_y, n, room, i, m)
     changes = tl.where(fine & inside & (known == known), 1, 0)
     gone = 1 - changes
     nature = tie
@@ -306,10 +306,10 @@ def polish_kernel(best, table, firsts, state, unsound, x_lengths, y_lengths, tim
     while (changes > 0) & (gone == 0) & (rounds < MOST_ROUNDS):
         phi, k, held, stop, tie, nature, changes, gone = settle(
             phi, k, held, stop, tie, first, fixed, floor, ceiling, least, most, step, 2.0 * strength, stretch, table,
-            times_x, n, room, i, m,
+            times_y, n, room, i, m,
         )  # fmt: skip
         rounds += 1
-    value = objective(table, first, times_x, n, k, phi, step, strength, stretch, room, i, m)
+    value = objective(table, first, times_y, n, k, phi, step, strength, stretch, room, i, m)
     # It must be in the basin that the grid found: no higher than there, and near. The grid's slack is for rounding.
     far = tl.max(tl.where(real, tl.abs(phi - begun), 0.0), 0) * (n - 1) > 0.25 * span
     rounding = 1e-14 * strength * stretch * span
@@ -317,8 +317,8 @@ def polish_kernel(best, table, firsts, state, unsound, x_lengths, y_lengths, tim
     outcome = tl.where((changes == 0) & (gone == 0) & same_basin, 1, 0)
     tl.store(outcomes + pair, tl.where(searched, outcome, 2))
     tl.store(values + pair, value)
-    tl.store(warps + at, tl.where(real, phi + origin, float("nan")), mask=i < y_steps)
-    # One of x's times holds a group only if its losses have a kink there, and then each knot that has one.
+    tl.store(warps + at, tl.where(real, phi + origin, float("nan")), mask=i < x_steps)
+    # One of y's times holds a group only if its losses have a kink there, and then each knot that has one.
     held = tl.where((phi == floor) | (phi == ceiling) | ((nature & 1) > 0), held, 0)
     held = tl.where(real & ((nature & 4) > 0), 1, held)
     flags = tl.where(held > 0, 1, 0)
@@ -331,9 +331,9 @@ def polish_kernel(best, table, firsts, state, unsound, x_lengths, y_lengths, tim
             by_upper = by_upper & (i > 0) & (i < m - 1)
         flags = tl.where(held > 0, tl.where(by_lower, LOWER, tl.where(by_upper, UPPER, 1)), 0)
     flags += 4 * tie
-    segment = segment_of(times_x, origin, n, phi, halvings)
-    tl.store(holds + 2 * at, tl.where(real, segment, 0), mask=i < y_steps)
-    tl.store(holds + 2 * at + 1, tl.where(real, flags, 0), mask=i < y_steps)
+    segment = segment_of(times_y, origin, n, phi, halvings)
+    tl.store(holds + 2 * at, tl.where(real, segment, 0), mask=i < x_steps)
+    tl.store(holds + 2 * at + 1, tl.where(real, flags, 0), mask=i < x_steps)
 
 
 @triton.jit
@@ -346,7 +346,7 @@ def admits_a_warp(floor, ceiling, least, most, span, origin, real):
 
 @triton.jit
 def ends_are_within(lower, upper, origin, span, first, m):
-    """Whether the bounds admit x's ends at the first and the last knot."""
+    """Whether the bounds admit y's ends at the first and the last knot."""
     at_first = (tl.load(lower + first) <= origin) & (tl.load(upper + first) >= origin)
     last = first + m - 1
     return at_first & (tl.load(lower + last) - origin <= span) & (tl.load(upper + last) - origin >= span)

@@ -1,26 +1,25 @@
-"""DeepRVSML: a network that brings the frames of a class to its virtual sequence.
-
-This module imports scikit-learn, which takes a second: nothing that ``import likewise`` runs may import it.
-"""
+"""DeepRVSML: a network that brings the frames of a class to its virtual sequence."""
 
 from typing import Any, Self
 
 import numpy as np
 import torch
+from sklearn.base import TransformerMixin
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from likewise import _check
+from likewise._progress import track
 from likewise.data.batch import Batch
 from likewise.distances.distance import Distance
 from likewise.models.frame_mlp import FrameMLP
 from likewise.models.metric import Metric
-from likewise.training.neighbor_classifier import Items, NeighborClassifier
-from likewise.training.rvsml import (
+from likewise.sklearn.neighbor_classifier import Items, NeighborClassifier, labelled
+from likewise.sklearn.rvsml import (
     align_with,
     finite_sequences,
     ready_aligner,
     several_classes,
-    tracked,
     uniform_plan,
     virtual_sequences,
 )
@@ -28,7 +27,7 @@ from likewise.training.rvsml import (
 FRAMES_OF_A_CLASS = 8  # in a batch, at least
 
 
-class DeepRVSML(NeighborClassifier):
+class DeepRVSML(TransformerMixin, NeighborClassifier):
     """RVSML with a network in place of the linear map.
 
     The network is 3 x [batch norm - linear - ReLU] of 1024 units, then batch norm - linear to R^{rK}, scaled to unit
@@ -90,22 +89,24 @@ class DeepRVSML(NeighborClassifier):
         self.seed = seed
         self.verbose = verbose
 
-    def fit(self, X: Items, y: Any) -> Self:
-        """Learn from sequences X with their labels y (N,), numbers or names, of at least two classes."""
+    def fit(self, X: Items, y: Any = None) -> Self:
+        """Learn from sequences X with labels y (N,) of two classes or more; or from a Dataset or a pair."""
         self._check_settings()
         aligner = ready_aligner("DeepRVSML", self.aligner)
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        X, y = labelled("DeepRVSML", X, y)
         x = finite_sequences("DeepRVSML", X).to(device)
         codes = self._number(y, len(x)).to(device)
         several_classes("DeepRVSML", self.classes_)
         classes, real = len(self.classes_), x.mask
         self.virtual_ = virtual_sequences(classes, self.steps).to(x.values)
-        metric = self._metric(x, aligner)
+        metric = self._network(x, aligner)
         frames = Frames(x.values[real], codes[real.nonzero()[:, 0]], self.batch_size, self.seed)
         optimizer = torch.optim.Adam(metric.parameters(), self.lr)
         plan, losses, costs = uniform_plan(x, self.steps), [], []
         self.converged_ = False
-        for epoch in tracked(range(self.rounds * self.epochs), "DeepRVSML", self.verbose):
+        epochs = range(self.rounds * self.epochs)
+        for epoch in track(epochs, "DeepRVSML") if self.verbose else epochs:
             losses.append(train_epoch(metric, optimizer, frames, plan[real]))
             if (epoch + 1) % self.epochs:
                 continue
@@ -119,6 +120,11 @@ class DeepRVSML(NeighborClassifier):
         self.references_ = self.transform(x)
         return self
 
+    def transform(self, X: Items) -> Batch:
+        """The encoded sequences, as the learned metric compares them."""
+        check_is_fitted(self, "metric_")
+        return self._queries(self.metric_, None, X)
+
     def _check_settings(self) -> None:
         for name in ("steps", "hidden", "depth", "rounds", "epochs"):
             _check.whole("DeepRVSML", name, getattr(self, name))
@@ -127,7 +133,7 @@ class DeepRVSML(NeighborClassifier):
         for name in ("lr", "tol"):
             _check.positive("DeepRVSML", name, getattr(self, name))
 
-    def _metric(self, x: Batch, aligner: Distance) -> Metric:
+    def _network(self, x: Batch, aligner: Distance) -> Metric:
         out = len(self.classes_) * self.steps
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)

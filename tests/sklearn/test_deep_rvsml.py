@@ -6,8 +6,8 @@ from sklearn.utils import estimator_checks
 
 import likewise as lw
 from likewise.models.frame_mlp import FrameMLP
-from likewise.training.deep_rvsml import DeepRVSML, Frames, virtual_loss
-from likewise.training.rvsml import align_with, uniform_plan, virtual_sequences
+from likewise.sklearn.deep_rvsml import DeepRVSML, Frames, virtual_loss
+from likewise.sklearn.rvsml import align_with, uniform_plan, virtual_sequences
 from tests.training.problems import problem
 
 SMALL = {"hidden": 16, "rounds": 2, "epochs": 10, "batch_size": 24, "lr": 0.01, "device": "cpu"}

@@ -1,1 +1,0 @@
-"""Find what is near."""

@@ -1,0 +1,55 @@
+"""Averaging: a moving average of the weights, which is steadier than the weights themselves."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from likewise.models.metric import put_tensors, tensors_of
+
+
+class MovingAverage:
+    """mean = share * mean + (1 - share) * weight after every step, from the weights that the training starts with.
+
+    Buffers are averaged too where they are floating point (those of a batch normalisation are); others are copied.
+
+    Example:
+        >>> line = nn.Linear(1, 1, bias=False)
+        >>> nn.init.zeros_(line.weight) and None
+        >>> average = MovingAverage(line, 0.75)
+        >>> nn.init.ones_(line.weight) and None
+        >>> average.update()
+        >>> average.tensors["weight"]
+        tensor([[0.2500]])
+    """
+
+    def __init__(self, module: nn.Module, share: float) -> None:
+        self.module = module
+        self.share = share
+        self.tensors = {name: tensor.detach().clone() for name, tensor in tensors_of(module).items()}
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Take in the weights after a step."""
+        for name, tensor in tensors_of(self.module).items():
+            mean = self.tensors[name]
+            if mean.is_floating_point():
+                mean.lerp_(tensor, 1 - self.share)
+            else:
+                mean.copy_(tensor)
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on from the average of an earlier run."""
+        for name, mean in self.tensors.items():
+            mean.copy_(tensors[name])
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Give the module its average for a while."""
+        own = {name: tensor.detach().clone() for name, tensor in tensors_of(self.module).items()}
+        put_tensors(self.module, self.tensors)
+        try:
+            yield
+        finally:
+            put_tensors(self.module, own)

@@ -1,0 +1,105 @@
+"""Settings of ``fit`` that belong together: how weights are moved, and what is written to disk."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from likewise import _check
+
+Schedule = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
+OptimizerFactory = Callable[[Iterable[Any]], torch.optim.Optimizer]
+
+
+@dataclass(frozen=True)
+class Optimization:
+    """How weights are moved: ``fit(..., optimizer=Optimization(torch.optim.SGD, clip=1.0))``.
+
+    make: a function of (parameters, lr=, weight_decay=) that gives an optimiser, such as those of torch.optim.
+    weight_decay: what the optimiser calls so. clip: the largest norm of the gradient; None does not clip.
+    schedule: a function of the optimiser that gives a scheduler of torch.optim.lr_scheduler, whose step() is called
+        after every epoch; with per_step, after every step.
+
+    Example:
+        >>> halve = Optimization(schedule=lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5))
+        >>> halve.weight_decay
+        0.0001
+    """
+
+    make: Callable[..., torch.optim.Optimizer] = torch.optim.Adam
+    weight_decay: float = 1e-4
+    clip: float | None = None
+    schedule: Schedule | None = None
+    per_step: bool = False
+
+    def __post_init__(self) -> None:
+        _check.not_negative("Optimization", "weight_decay", self.weight_decay)
+        if self.clip is not None:
+            _check.positive("Optimization", "clip", self.clip)
+        for name in ("make", "schedule"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise TypeError(f"Optimization: expected {name} to be a function, got {type(value).__name__}")
+
+    @classmethod
+    def of(cls, given: "Optimization | OptimizerFactory", lr: float) -> tuple["Optimization", OptimizerFactory]:
+        """An Optimization, and the function of parameters that makes its optimiser."""
+        if isinstance(given, Optimization):
+            return given, lambda parameters: given.make(parameters, lr=lr, weight_decay=given.weight_decay)
+        if not callable(given):
+            kind = type(given).__name__
+            raise TypeError(f"fit: expected optimizer to be an Optimization or a function of parameters, got {kind}")
+        return cls(weight_decay=0.0), given
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """What ``fit`` writes: the best metric, log.csv, and a checkpoint after every epoch, from which a run goes on.
+
+    folder: where it goes; ``Metric.load(folder)`` reads the best metric. TensorBoard's files, if it is installed, go
+        to a folder in it. every: steps between further checkpoints within an epoch.
+    resume: go on from the folder's checkpoint if there is one. On the CPU the weights end bit for bit as if the run had
+        not been interrupted.
+
+    Example:
+        >>> Checkpoints("run", every=100).folder
+        PosixPath('run')
+    """
+
+    folder: Path
+    every: int | None = None
+    resume: bool = False
+
+    def __init__(self, folder: str | Path, every: int | None = None, resume: bool = False) -> None:
+        if not isinstance(folder, (str, Path)):
+            raise TypeError(f"Checkpoints: expected folder to be a path, got {type(folder).__name__}")
+        object.__setattr__(self, "folder", Path(folder))
+        object.__setattr__(self, "every", None if every is None else _check.whole("Checkpoints", "every", every))
+        object.__setattr__(self, "resume", bool(resume))
+
+    @classmethod
+    def of(cls, given: "Checkpoints | str | Path | None") -> "Checkpoints | None":
+        """From what ``fit(checkpoints=...)`` takes."""
+        return given if given is None or isinstance(given, Checkpoints) else cls(given)
+
+
+def falling(share: float, steps: int) -> Schedule:
+    """A schedule by steps: constant, then falling to zero in a line over a share of the steps, the last ones.
+
+    Example:
+        >>> optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+        >>> schedule, rates = falling(0.5, 4)(optimizer), []
+        >>> for _ in range(4):
+        ...     rates.append(optimizer.param_groups[0]["lr"])
+        ...     optimizer.step()
+        ...     schedule.step()
+        >>> rates
+        [1.0, 1.0, 1.0, 0.5]
+    """
+
+    def factor(step: int) -> float:
+        return min(1.0, max(0.0, (steps - step) / max(1.0, share * steps)))
+
+    return lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, factor)

@@ -1,0 +1,64 @@
+"""A warning before a training whose steps would take longer than a minute."""
+
+import time
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from likewise._modes import evaluating
+from likewise.data.batch import Batch
+from likewise.models.metric import Metric, take
+from likewise.training.source import Source
+
+LEAST_CELLS = 1 << 22  # of the cost matrices of a batch: below it no step takes long, and none is tried
+LONGEST = 60.0  # seconds
+TRIED = 4  # items
+
+
+def warn_if_slow(metric: Metric, source: Source, batch_size: int, fabric: Mapping[str, Any]) -> None:
+    """Warn where a step of all pairs of a batch would take longer than a minute, and say what helps.
+
+    A few items are compared, forward and backward, and the time of a pair is scaled up; short sequences and small
+    batches are not even tried.
+    """
+    items = source.items
+    if not isinstance(items, Batch) or batch_size <= 2 * TRIED:
+        return
+    steps = int(items.lengths.max())
+    if batch_size * batch_size * steps * steps < LEAST_CELLS:
+        return
+    if fabric.get("accelerator", "auto") not in ("auto", "cpu") or metric_device(fabric) != "cpu":
+        return
+    longest = items.lengths.argsort(descending=True, stable=True)[:TRIED] if source.chosen is None else slice(0, TRIED)
+    seconds = step_time(metric, source.take(longest), batch_size)
+    if seconds > LONGEST:
+        warnings.warn(
+            f"fit: a step of {batch_size} sequences of up to {steps} frames takes about {seconds / 60:.1f} minutes on "
+            "this CPU. Shorten the sequences (keep every n-th frame, or cut windows), lower batch_size (half of it "
+            'takes a quarter of the time), or train on a GPU: accelerator="gpu", precision="bf16-mixed"',
+            stacklevel=3,
+        )
+
+
+def step_time(metric: Metric, few: Batch, batch_size: int) -> float:
+    """Seconds that a step would take, from the times of two and of four items."""
+    with evaluating(metric), torch.enable_grad():
+        times = []
+        for count in (2, TRIED, 2, TRIED):  # the first two warm up
+            some = take(few, slice(0, count))
+            start = time.perf_counter()
+            value = metric.matrix(some).sum()
+            if value.requires_grad:
+                torch.autograd.grad(value, [p for p in metric.parameters() if p.requires_grad], allow_unused=True)
+            times.append(time.perf_counter() - start)
+    pair = max(0.0, times[3] - times[2]) / (TRIED * TRIED - 4)
+    return pair * batch_size * batch_size
+
+
+def metric_device(fabric: Mapping[str, Any]) -> str:
+    """Where Fabric would train, if it is not told: "cpu", unless there is something better."""
+    if fabric.get("accelerator", "auto") == "cpu":
+        return "cpu"
+    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"

@@ -1,0 +1,114 @@
+"""Source: what is trained on, or validated with, as the loop sees it: items by index, and numbered classes."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from likewise import _check
+from likewise._labels import is_map_style, labelled, number_labels, read_labels
+from likewise.data.batch import Batch
+from likewise.data.loading import Loader, collate
+from likewise.models.metric import as_items, take
+from likewise.training.batches import Chosen
+from likewise.training.pairs import AlignedPairs
+
+
+@dataclass(frozen=True)
+class Source:
+    """Items and their labels.
+
+    items: a Batch, a tensor, AlignedPairs, or a map-style dataset whose items are fetched one by one.
+    labels: (N,) what the user gave, as an array of numbers or names; None without labels.
+    codes: (N,) int64, each label's number among ``classes``, or the item's own number without labels.
+    groups: (N,), the subject of each item, where the data say.
+    chosen: positions of the items that this source stands for; None for all.
+    workers: processes that fetch items which are not in memory.
+    """
+
+    items: Any
+    labels: np.ndarray | None
+    codes: Tensor
+    classes: tuple[str, ...] = ()
+    groups: Any = None
+    chosen: Tensor | None = None
+    workers: int = 0
+
+    @classmethod
+    def of(cls, name: str, value: Any, *, need_labels: bool = False, workers: int = 0) -> "Source":
+        """From a Dataset, an ImageSet, a pair (items, labels), a map-style dataset, AlignedPairs, or plain items."""
+        if isinstance(value, AlignedPairs):
+            return cls(value, None, torch.arange(len(value)))
+        items, labels = labelled("fit", name, value, need_labels=need_labels)
+        if not is_map_style(items):
+            items = as_items("fit", name, items)
+        if labels is None:
+            return cls(items, None, torch.arange(len(items)), groups=getattr(value, "groups", None), workers=workers)
+        known = read_labels("fit", f"the labels of {name}", labels, len(items))
+        if known.dtype.kind == "f" and (known != np.round(known)).any():
+            _check.refuse("fit", f"the labels of {name} are targets of a regression, not classes")
+        codes, classes = getattr(value, "codes", None), getattr(value, "classes", None)
+        if not isinstance(codes, Tensor) or not classes:
+            found, (numbered,) = number_labels(known)
+            codes, classes = torch.from_numpy(numbered), tuple(map(str, found.tolist()))
+        return cls(items, known, codes, tuple(classes), getattr(value, "groups", None), workers=workers)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether all items are at hand, rather than fetched one by one."""
+        return isinstance(self.items, (Batch, Tensor, AlignedPairs))
+
+    def part(self, positions: np.ndarray | Tensor) -> "Source":
+        """The source of some of the items; they are not copied."""
+        index = torch.as_tensor(positions)
+        own = index if self.chosen is None else self.chosen[index]
+        labels = None if self.labels is None else self.labels[index.numpy()]
+        groups = None if self.groups is None else np.asarray(self.groups)[index.numpy()]
+        return replace(self, labels=labels, codes=self.codes[index], groups=groups, chosen=own)
+
+    def take(self, index: Tensor | slice) -> Any:
+        """The items at an index, as one batch."""
+        if isinstance(index, slice):
+            index = torch.arange(len(self))[index]
+        index = index if self.chosen is None else self.chosen[index]
+        if isinstance(self.items, AlignedPairs):
+            return self.items[index]
+        if self.in_memory:
+            return take(self.items, index)
+        return collate([self.items[int(i)][0] for i in index])
+
+    def whole(self) -> Any:
+        """All items as one batch; of items that are fetched one by one, the first few."""
+        if not self.in_memory:
+            return self.take(slice(0, 2))
+        return self.items if self.chosen is None else self.take(slice(None))
+
+    def batches(self, order: Iterable[Chosen], seed: int, first: int = 0) -> Iterator[tuple[Chosen, Any]]:
+        """The items of each batch of an order, with its indices.
+
+        seed: with a batch's number, counted from ``first``, decides what its fetching draws at random.
+        """
+        if self.in_memory:
+            return ((chosen, self.take(chosen.index)) for chosen in order)
+        waiting: deque[Chosen] = deque()  # batches that are being fetched: workers are ahead of the training
+
+        def places() -> Iterator[list[int]]:
+            for chosen in order:
+                waiting.append(chosen)
+                index = chosen.index if self.chosen is None else self.chosen[chosen.index]
+                yield index.tolist()
+
+        fetched = Loader(self.items, self.workers, seed=seed).batches(places(), first)
+        return ((waiting.popleft(), batch) for batch in fetched)
+
+    def pieces(self, size: int) -> Iterator[Any]:
+        """All items in order, so many at a time."""
+        order = (Chosen(torch.arange(i, min(i + size, len(self))), last=False) for i in range(0, len(self), size))
+        return (batch for _, batch in self.batches(order, seed=0))
