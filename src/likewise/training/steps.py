@@ -24,7 +24,7 @@ def matrix_step(step: Step) -> Tensor:
         >>> from likewise import Batch, Euclidean, Metric, losses
         >>> items, labels = Batch(torch.tensor([[[0.0]], [[1.0]], [[5.0]]])), torch.tensor([0, 0, 1])
         >>> matrix_step(Step(Metric(None, Euclidean()), items, labels, losses.Contrastive(margin=2.0)))
-        tensor(0.)
+        tensor(0.3333)
     """
     assert step.loss is not None
     more = () if step.augment is None else (step.labels,)  # every cell of D is a pair then, the diagonal too
