@@ -2,13 +2,14 @@
 
 Example:
     >>> import likewise as lw
-    >>> x, labels = lw.Batch.from_list([[0.0], [0.1], [5.0], [5.1]]), [0, 0, 1, 1]
+    >>> x, labels = lw.Batch.from_list([[0.0], [0.1], [5.0], [5.1]]), ["low", "low", "high", "high"]
     >>> metric = lw.Metric(lw.GRUEncoder(1, 4), lw.Euclidean())
     >>> history = fit(metric, (x, labels), lw.losses.Contrastive(), epochs=2, verbose=False)
     >>> len(history.losses)
     2
 """
 
+from likewise.distances.training_defaults import TrainingDefaults
 from likewise.training.adversary import AdaptiveAdversary, ClassAdversary, SoftAdversary
 from likewise.training.few_shot import EpisodeLoss, EpisodeValidation
 from likewise.training.fit import fit
@@ -36,6 +37,7 @@ __all__ = [
     "SelfSupervised",
     "SoftAdversary",
     "Step",
+    "TrainingDefaults",
     "Validation",
     "fit",
     "matrix_step",
