@@ -14,7 +14,7 @@ class VectorLoss(nn.Module):
 
     Other losses see a matrix D of items. These make their own, because its columns are theirs: proxies and class
     centres are parameters, which ``fit`` trains and keeps with the metric (``lr={"encoder": 1e-4, "loss": 1e-2}``).
-    ``fit(metric, items, labels, loss)`` hands them what the encoder gives. Subclasses write ``value``.
+    ``fit(metric, train, loss)`` passes them what the encoder gives. Subclasses write ``value``.
 
     Half precision is computed in float32, under autocast too. An empty batch has loss 0.
 
