@@ -75,12 +75,20 @@ def dtw_matrix(
                 [5., 0.]])
     """
     ground = resolve("dtw", ground)
+    other, other_lengths = (x, x_lengths) if y is None else (y, y_lengths)
+    _check.pair("dtw", x, other, x_lengths, other_lengths, paired=False)
+    if not is_fused(ground):
+        _check.refuse("dtw", "dtw_matrix takes the named ground costs only; use dtw on pairs, or DTW.matrix")
+    return checked_dtw_matrix(x, y, x_lengths, y_lengths, ground, rules)
+
+
+def checked_dtw_matrix(
+    x: Tensor, y: Tensor | None, x_lengths: Lengths, y_lengths: Lengths, ground: GroundCost, rules: Rules
+) -> Tensor:
+    """``dtw_matrix`` of what has been checked."""
     symmetric = y is None and rules.symmetric
     if y is None:
         y, y_lengths = x, x_lengths
-    _check.pair("dtw", x, y, x_lengths, y_lengths, paired=False)
-    if not is_fused(ground):
-        _check.refuse("dtw", "dtw_matrix takes the named ground costs only; use dtw on pairs, or DTW.matrix")
     frames_x, frames_y, root, factor = frames(ground, x, y, x_lengths, y_lengths)
     value = _dtw_matrix(frames_x, frames_y, x_lengths, y_lengths, symmetric, root, *rules.plain())
     return scaled(value, factor).to(x.dtype)
