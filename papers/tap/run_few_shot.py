@@ -36,7 +36,7 @@ import likewise as lw
 from likewise.data.episodes import Episodes
 from likewise.distances.mean_frames import MeanFrames
 from likewise.distances.otam import OTAM
-from likewise.evaluation.few_shot import few_shot_accuracy
+from likewise.evaluation.few_shot import few_shot_accuracy_matrix
 from likewise.models.self_attention import SelfAttention
 from likewise.recipes.common import emit
 from likewise.recipes.few_shot_data import READERS, Part, Split, read, read_features
@@ -196,7 +196,7 @@ def run(
         if (ways, shots) not in drawn:
             part = split.test
             drawn[ways, shots] = Episodes(part.labels, ways, shots, 1, groups=part.groups, seed=1).take(settings.tests)
-        score = few_shot_accuracy(D, *drawn[ways, shots], prototypes=settings.method == "mean")
+        score = few_shot_accuracy_matrix(D, *drawn[ways, shots], prototypes=settings.method == "mean")
         lines.append({
             "recipe": "few_shot", **asdict(settings), "ways": ways, "shots": shots, "seed": seed,
             "accuracy": score.accuracy, "interval": score.interval, "validation_accuracy": judged, **learned,

@@ -8,6 +8,7 @@ from likewise.data import (
     Batch,
     Dataset,
     Episodes,
+    HeldOutClasses,
     ImageSet,
     MPerClass,
     read_arabic_digits,
@@ -53,7 +54,7 @@ from likewise.models import (
     SelfAttention,
     SmallCNN,
 )
-from likewise.training import History, SoftAdversary, fit
+from likewise.training import Checkpoints, History, SoftAdversary, Validation, fit
 
 if TYPE_CHECKING:
     from likewise import sklearn, viz
@@ -73,6 +74,7 @@ __all__ = [
     "AttendedFeatures",
     "Batch",
     "Candidates",
+    "Checkpoints",
     "Cosine",
     "CoupledGRU",
     "Dataset",
@@ -84,6 +86,7 @@ __all__ = [
     "FrameMLP",
     "GRUEncoder",
     "GradientReversal",
+    "HeldOutClasses",
     "History",
     "ImageSet",
     "MPerClass",
@@ -98,6 +101,7 @@ __all__ = [
     "SoftDTW",
     "SoftDTWDivergence",
     "TransformerTAP",
+    "Validation",
     "Warp",
     "data",
     "distances",

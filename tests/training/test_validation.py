@@ -18,8 +18,8 @@ def test_queries_of_the_training_classes_are_searched_for_among_the_training_ite
     m = metric()
     history = train(m, val=(q, p), epochs=1)
     D = m.matrix(q, x)
-    assert history.best.accuracy == pytest.approx(lw.nearest_neighbor_accuracy(D, p, y))
-    assert history.best.map == pytest.approx(lw.mean_average_precision(D, p, y), rel=1e-6)
+    assert history.best.accuracy == pytest.approx(lw.evaluation.nearest_neighbor_accuracy(D, p, y))
+    assert history.best.map == pytest.approx(lw.evaluation.mean_average_precision(D, p, y), rel=1e-6)
 
 
 def test_rows_in_chunks(monkeypatch):

@@ -13,6 +13,7 @@ from likewise.cli import arguments
 from likewise.cli.arguments import DISTANCES, DistanceName
 from likewise.cli.files import read
 from likewise.cli.printing import is_terminal, print_facts
+from likewise.evaluation.few_shot import few_shot_accuracy_matrix
 
 
 def fewshot(
@@ -44,7 +45,7 @@ def fewshot(
     start = time.perf_counter()
     with torch.no_grad():
         D = chosen.matrix(data.items, progress=is_terminal())
-    score = lw.few_shot_accuracy(D, *drawn)
+    score = few_shot_accuracy_matrix(D, *drawn)
     facts = {
         "distance": distance.value if metric is None else str(metric),
         "ways": ways,

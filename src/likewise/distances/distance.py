@@ -14,7 +14,7 @@ from likewise.data.loading import Loader
 from likewise.distances.alignment import Alignment
 from likewise.distances.training_defaults import TrainingDefaults
 
-# What a distance takes: a Batch or a Dataset, a tensor or array (B, T, C), or a list of sequences (T_i, C) or (T_i,).
+# What a distance takes: a Dataset, a Batch, a tensor or array (B, T, C), or a list of sequences (T_i, C) or (T_i,).
 Sequences = object
 
 PAIRED_NUMBERS = 1 << 24  # numbers that a chunk of pairs may hold at once, in its frames or its cost matrices

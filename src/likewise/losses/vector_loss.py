@@ -1,12 +1,12 @@
 """VectorLoss: a loss of vectors, for what no matrix of distances between items can hold."""
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from likewise import _check
+from likewise._labels import read_codes
 
 
 class VectorLoss(nn.Module):
@@ -38,7 +38,7 @@ class VectorLoss(nn.Module):
     def forward(self, x: Tensor, labels: object) -> Tensor:
         """The loss, a scalar, of vectors x (N, C) with labels (N,), whole numbers."""
         x = self.vectors(x)
-        codes = self._labels(labels, x)
+        codes = read_codes(self.name, x.device, ("labels", labels, len(x)))[0]
         with full_precision(x):
             return self.value(x, codes) if len(x) else x.sum()
 
@@ -73,14 +73,6 @@ class VectorLoss(nn.Module):
         if len(wrong):
             mend = "number them from 0, with torch.unique(labels, return_inverse=True)"
             _check.refuse(self.name, f"labels hold {int(wrong[0])}, but there are {classes} classes, from 0 on; {mend}")
-
-    def _labels(self, labels: Any, x: Tensor) -> Tensor:
-        tensor = torch.as_tensor(labels)
-        if tensor.shape != (len(x),):
-            _check.refuse(self.name, f"expected labels of shape ({len(x)},), as x has it, got {tuple(tensor.shape)}")
-        if len(x) and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
-            raise TypeError(f"{self.name}: expected labels to be integers, got {tensor.dtype}")
-        return tensor.detach().to(x.device, torch.int64)
 
 
 def full_precision(x: Tensor) -> AbstractContextManager[object]:

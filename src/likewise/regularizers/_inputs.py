@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,18 +28,6 @@ def read_features(op: str, features: object) -> list[Tensor]:
         return found
     kind = functools.reduce(torch.promote_types, {layer.dtype for layer in found}, torch.float32)
     return [layer.to(kind) for layer in found]
-
-
-def read_labels(op: str, labels: Any, features: Tensor) -> Tensor:
-    """Labels (B,) as int64, on the features' device."""
-    tensor = torch.as_tensor(labels)
-    if tensor.shape != (len(features),):
-        _check.refuse(
-            op, f"expected labels of shape ({len(features)},), as features have it, got {tuple(tensor.shape)}"
-        )
-    if len(features) and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
-        raise TypeError(f"{op}: expected labels to be integers, got {tensor.dtype}")
-    return tensor.to(features.device, torch.int64, non_blocking=features.is_cuda)
 
 
 def full_precision(x: Tensor) -> AbstractContextManager[object]:

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from likewise import _check
+from likewise._labels import read_codes
 from likewise.ops.joint_gaussians import Mixture, joint_gaussians
 from likewise.ops.joint_gaussians.reference import between_classes
-from likewise.regularizers._inputs import full_precision, read_features, read_labels
+from likewise.regularizers._inputs import full_precision, read_features
 from likewise.regularizers.kernels import GaussianMixture
 
 Kernel = Callable[[Tensor], Tensor]
@@ -51,7 +52,7 @@ class JointRepresentationSimilarity(nn.Module):
     def forward(self, features: Tensor | Sequence[Tensor], labels: object) -> Tensor:
         """The similarity, a scalar, of features (B, C_l) of items of classes labels (B,)."""
         layers = self.read(features)
-        classes = read_labels(self.name, labels, layers[0])
+        classes = read_codes(self.name, layers[0].device, ("labels", labels, len(layers[0])))[0]
         mixtures = _mixtures(self._for(len(layers)))
         with full_precision(layers[0]):
             if mixtures is None:
@@ -175,7 +176,7 @@ class IntraClassPenalty(nn.Module):
         layers = read_features("IntraClassPenalty", features)
         if len(layers) != 1:
             _check.refuse("IntraClassPenalty", f"expected features of one layer, got {len(layers)}")
-        classes = read_labels("IntraClassPenalty", labels, layers[0])
+        classes = read_codes("IntraClassPenalty", layers[0].device, ("labels", labels, len(layers[0])))[0]
         pairs = (classes[:, None] == classes).fill_diagonal_(False)
         mates = pairs.sum(1, keepdim=True, dtype=layers[0].dtype)  # n - 1
         weights = pairs / -(mates * (mates + 1)).clamp(min=1)  # n (n - 1) ordered pairs

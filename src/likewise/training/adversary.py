@@ -8,12 +8,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from likewise import _check
+from likewise._modes import evaluating
 from likewise.data.batch import Batch
 from likewise.models.class_head import ClassHead
 from likewise.models.embedder import Embedder
 from likewise.models.gradient_reversal import reverse_gradient
 from likewise.models.layers import as_map
-from likewise.models.metric import Metric, evaluating, take
+from likewise.models.metric import Metric, take
 from likewise.training.step import Step
 
 

@@ -49,7 +49,6 @@ ELSEWHERE = {
     "checkpoint_every": "checkpoints=Checkpoints(folder, every=...)",
     "resume": "checkpoints=Checkpoints(folder, resume=True)",
     "adversary": "terms=[...]",
-    "workers": "the data: Fetched(dataset, workers=...)",
 }
 
 
@@ -69,6 +68,7 @@ def fit(
     terms: Sequence[Term] = (),
     average: float | None = None,
     checkpoints: Checkpoints | str | Path | None = None,
+    workers: int = 0,
     seed: int = 0,
     verbose: bool = True,
     **fabric: Any,
@@ -106,6 +106,8 @@ def fit(
     checkpoints: a folder for the best metric (``Metric.load(folder)``), log.csv, TensorBoard's files if it is
         installed, and a checkpoint after every epoch; or Checkpoints(folder, every=steps, resume=True). Ctrl-C and
         SIGTERM end the run after the step, with a checkpoint. Nothing is written without it.
+    workers: processes that fetch the items of a map-style dataset, ahead of the training. What a dataset draws at
+        random is seeded for each batch, whatever their number.
     verbose: a progress bar on a terminal, a line for each validation elsewhere; False for silence.
     fabric: arguments of lightning.Fabric: precision="bf16-mixed", accelerator="gpu", devices=4, strategy, num_nodes,
         loggers, plugins, callbacks. With several devices each batch is shared out, and its whole matrix gathered: the
@@ -125,7 +127,8 @@ def fit(
         raise TypeError(f"fit: expected metric to be a Metric or a Distance, got {type(metric).__name__}")
     _check_fabric(fabric)
     whole = metric if isinstance(metric, Metric) else Metric(None, metric)
-    defaults, source = whole.training_defaults, Source.of("train", train)
+    workers = _check.whole("fit", "workers", workers, least=0)
+    defaults, source = whole.training_defaults, Source.of("train", train, workers=workers)
     if not len(source):
         _check.refuse("fit", "there are no training items")
     seed, epochs = _check.whole("fit", "seed", seed, least=0), _whole_or_none("epochs", epochs)

@@ -143,7 +143,7 @@ class Loop:
         """The batches that are left of this epoch."""
         if self.done.ended:  # stopped between the last step and what comes after it
             return iter(())
-        return self.plan.source.batches(self.plan.batches, seed_of(self.plan.seed, self.done.epoch))
+        return self.plan.source.batches(self.plan.batches, seed_of(self.plan.seed, self.done.epoch), self.done.step)
 
     def make_step(self, chosen: Chosen, batch: Any) -> Step:
         """The batch as steps and terms see it. Every step has its own randomness: a resumed run needs no other."""

@@ -101,7 +101,9 @@ def warp_of(distance: Distance, pairs: AlignedPairs) -> Warp:
     """The warps from x's time to y's that GDTW finds."""
     if not isinstance(distance, GDTW):
         _check.refuse("fit", f"this loss needs a warp, which GDTW gives; the distance is {type(distance).__name__}")
-    return distance.warp(pairs.y, pairs.x, pairs.y_times, pairs.x_times)
+    if distance.subsequence and (pairs.x_times is None or pairs.y_times is None):
+        _check.refuse("fit", "a subsequence needs AlignedPairs with x_times and y_times, in one unit")
+    return distance.warp(pairs.x, pairs.y, pairs.x_times, pairs.y_times)
 
 
 def truth_at(pairs: AlignedPairs) -> tuple[Tensor, Tensor, Tensor | None]:

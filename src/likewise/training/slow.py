@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from likewise._modes import evaluating
 from likewise.data.batch import Batch
-from likewise.models.metric import Metric, evaluating, take
+from likewise.models.metric import Metric, take
 from likewise.training.source import Source
 
 LEAST_CELLS = 1 << 22  # of the cost matrices of a batch: below it no step takes long, and none is tried

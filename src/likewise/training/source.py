@@ -1,5 +1,6 @@
 """Source: what is trained on, or validated with, as the loop sees it: items by index, and numbered classes."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +12,7 @@ from torch import Tensor
 from likewise import _check
 from likewise._labels import is_map_style, labelled, number_labels, read_labels
 from likewise.data.batch import Batch
+from likewise.data.loading import Loader, collate
 from likewise.models.metric import as_items, take
 from likewise.training.batches import Chosen
 from likewise.training.pairs import AlignedPairs
@@ -25,6 +27,7 @@ class Source:
     codes: (N,) int64, each label's number among ``classes``, or the item's own number without labels.
     groups: (N,), the subject of each item, where the data say.
     chosen: positions of the items that this source stands for; None for all.
+    workers: processes that fetch items which are not in memory.
     """
 
     items: Any
@@ -33,9 +36,10 @@ class Source:
     classes: tuple[str, ...] = ()
     groups: Any = None
     chosen: Tensor | None = None
+    workers: int = 0
 
     @classmethod
-    def of(cls, name: str, value: Any, *, need_labels: bool = False) -> "Source":
+    def of(cls, name: str, value: Any, *, need_labels: bool = False, workers: int = 0) -> "Source":
         """From a Dataset, an ImageSet, a pair (items, labels), a map-style dataset, AlignedPairs, or plain items."""
         if isinstance(value, AlignedPairs):
             return cls(value, None, torch.arange(len(value)))
@@ -43,7 +47,7 @@ class Source:
         if not is_map_style(items):
             items = as_items("fit", name, items)
         if labels is None:
-            return cls(items, None, torch.arange(len(items)), groups=getattr(value, "groups", None))
+            return cls(items, None, torch.arange(len(items)), groups=getattr(value, "groups", None), workers=workers)
         known = read_labels("fit", f"the labels of {name}", labels, len(items))
         if known.dtype.kind == "f" and (known != np.round(known)).any():
             _check.refuse("fit", f"the labels of {name} are targets of a regression, not classes")
@@ -51,7 +55,7 @@ class Source:
         if not isinstance(codes, Tensor) or not classes:
             found, (numbered,) = number_labels(known)
             codes, classes = torch.from_numpy(numbered), tuple(map(str, found.tolist()))
-        return cls(items, known, codes, tuple(classes), getattr(value, "groups", None))
+        return cls(items, known, codes, tuple(classes), getattr(value, "groups", None), workers=workers)
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -86,14 +90,25 @@ class Source:
             return self.take(slice(0, 2))
         return self.items if self.chosen is None else self.take(slice(None))
 
-    def batches(self, order: Iterable[Chosen], seed: int) -> Iterator[tuple[Chosen, Any]]:
-        """The items of each batch of an order, with its indices; seed decides what fetching draws."""
-        return ((chosen, self.take(chosen.index)) for chosen in order)
+    def batches(self, order: Iterable[Chosen], seed: int, first: int = 0) -> Iterator[tuple[Chosen, Any]]:
+        """The items of each batch of an order, with its indices.
 
+        seed: with a batch's number, counted from ``first``, decides what its fetching draws at random.
+        """
+        if self.in_memory:
+            return ((chosen, self.take(chosen.index)) for chosen in order)
+        waiting: deque[Chosen] = deque()  # batches that are being fetched: workers are ahead of the training
 
-def collate(items: list[Any]) -> Batch | Tensor:
-    """Fetched items as one batch: sequences (T_i, C) are padded, images (C, H, W) are stacked."""
-    first = torch.as_tensor(items[0])
-    if first.ndim == 3:
-        return torch.stack([torch.as_tensor(item) for item in items])
-    return Batch.from_list(items)
+        def places() -> Iterator[list[int]]:
+            for chosen in order:
+                waiting.append(chosen)
+                index = chosen.index if self.chosen is None else self.chosen[chosen.index]
+                yield index.tolist()
+
+        fetched = Loader(self.items, self.workers, seed=seed).batches(places(), first)
+        return ((waiting.popleft(), batch) for batch in fetched)
+
+    def pieces(self, size: int) -> Iterator[Any]:
+        """All items in order, so many at a time."""
+        order = (Chosen(torch.arange(i, min(i + size, len(self))), last=False) for i in range(0, len(self), size))
+        return (batch for _, batch in self.batches(order, seed=0))

@@ -10,11 +10,12 @@ from torch import Tensor
 
 from likewise import _check
 from likewise._labels import number_labels
+from likewise._modes import evaluating
 from likewise.data.batch import Batch
 from likewise.data.split import HeldOutClasses, split_items
 from likewise.evaluation.evaluate import evaluate
 from likewise.evaluation.retrieval import mean_average_precision, nearest_neighbor_accuracy
-from likewise.models.metric import CHUNK, Encoded, Metric, evaluating, take
+from likewise.models.metric import CHUNK, Encoded, Metric, take
 from likewise.training.pairs import AlignedPairs
 from likewise.training.ranks import ALONE, Ranks
 from likewise.training.source import Source
@@ -162,7 +163,7 @@ def _given(settings: Validation, data: Any, train: Source, step: StepFunction | 
     """Of data that are not the training's."""
     if isinstance(data, AlignedPairs):
         return _of_pairs(settings, Source.of("val", data), step, loss)
-    queries = Source.of("val", data, need_labels=True)
+    queries = Source.of("val", data, need_labels=True, workers=train.workers)
     if not len(queries):
         _check.refuse("fit", "val is empty")
     if _same(queries.items, train.items):
@@ -252,7 +253,7 @@ def embed(metric: Metric, source: Source) -> Encoded:
     """All items of a source, encoded; those that are not in memory are fetched a few at a time."""
     if source.in_memory:
         return metric.embed(source.whole())
-    parts = [metric.embed(source.take(slice(i, i + CHUNK))) for i in range(0, len(source), CHUNK)]
+    parts = [metric.embed(piece) for piece in source.pieces(CHUNK)]
     return Batch.cat(parts) if isinstance(parts[0], Batch) else torch.cat(parts)  # type: ignore[arg-type]
 
 
