@@ -179,7 +179,7 @@ def test_gradients_of_a_batch_are_those_of_its_pairs():
 def test_solutions_equal_the_reference(options):
     for seed in range(4):
         pair = random_pair(seed, **options)
-        expected = reference.grid_search(pair, max(len(pair.y), 50) | 1)
+        expected = reference.grid_search(pair, reference.default_nodes(len(pair.y)))
         expected, segments, active = reference.polish(pair, expected)
         value, warp, _ = solve(pair)
         assert_close(value, reference.objective(pair, warp), 1e-12, "the value is the objective")

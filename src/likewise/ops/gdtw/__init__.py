@@ -110,7 +110,7 @@ def gdtw(
     """Values (B,) and warps (B, Tx), from x (B, Tx, C) to y (B, Ty, C), at times (B, Tx) and (B, Ty).
 
     reg (B,), lower and upper (B, Tx), slope_min (default 0) and slope_max (B, Tx - 1) have derivatives, like x and y;
-    the times have none. grid: nodes for each knot, made odd, by default the steps of y, at least 50. Warps are float64,
+    the times have none. grid: nodes for each knot, made odd, by default the steps of y, more if they are fewer than 128. Warps are float64,
     and NaN in the padding.
 
     Example:
@@ -220,7 +220,7 @@ class _Problem:
             nodes=given.nodes,
             refinements=given.refinements,
         )
-        each = (given.nodes or max(y_steps, 50)) * (1 + given.refinements) * 50 + y_steps * channels
+        each = (given.nodes or max(y_steps, 128)) * (1 + given.refinements) * 50 + y_steps * channels
         return cls(native, tensors, count, x_steps * each)
 
     def refuse(self, b: int, fault: int, at: int, number: int) -> None:
