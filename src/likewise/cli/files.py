@@ -8,6 +8,8 @@ import torch
 import typer
 
 import likewise as lw
+from likewise.data.audio import read_audio_folder
+from likewise.data.tables import read_table
 
 TABLES = (".csv", ".tsv", ".parquet")
 
@@ -23,13 +25,13 @@ def read(path: Path, split: str | None = None, columns: dict[str, str] | None = 
     if columns is not None and suffix not in TABLES:
         raise ValueError(f"{path}: only a table has columns to name")
     if path.is_dir():
-        data = lw.read_audio_folder(path)
+        data = read_audio_folder(path)
     elif suffix == ".npz":
         data = lw.read_npz(path, split=split)
     elif suffix == ".ts":
         data = lw.read_ts(path)
     elif suffix in TABLES:
-        data = lw.read_table(path, **({"id": "id", "time": "time"} if columns is None else columns))  # type: ignore[arg-type]
+        data = read_table(path, **({"id": "id", "time": "time"} if columns is None else columns))  # type: ignore[arg-type]
     else:
         raise ValueError(
             f"{path}: expected a folder of WAV files, or a file that ends in .npz, .ts, {', '.join(TABLES)}"
