@@ -22,8 +22,9 @@ GRU_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 class CoupledAlignment(PathAlignment):
-    """The trajectories of two coupled networks. Step t of x is matched with step t of y; a shorter side stays at its
-    last step.
+    """The trajectories of two coupled networks: step t of x is matched with step t of y.
+
+    A side that has ended stays at its last step.
 
     x_states, y_states: (B, T, H), where T is the longest length; a side that has ended keeps its last state.
     coupling: (B, T, H), the gate that mixed the two at each step, between 0 (apart) and 1; one half mixes most.

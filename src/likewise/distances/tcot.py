@@ -6,8 +6,7 @@ from likewise.ops.transport import Settings
 
 
 class TCOT(TransportDistance):
-    """<T, D>, where T is Sinkhorn's plan for the cost D_ij (1 + weight |i/N - j/M|), higher for matches far apart in
-    time.
+    """<T, D>, where T is Sinkhorn's plan for the cost D_ij (1 + weight |i/N - j/M|), which grows with time apart.
 
     i and j count the N frames of x and the M frames of y from 1.
 
