@@ -1,4 +1,4 @@
-"""DTW, the classic."""
+"""Dynamic time warping."""
 
 from torch import Tensor
 
@@ -13,8 +13,8 @@ from likewise.ops.rules import Rules
 class DTW(Distance):
     """Dynamic time warping: the least cost of a monotone path that matches x with y, summed over the path's cells.
 
-    ground: cost between two frames: "sqeuclidean" (squared, the default: the sum is not rooted), "euclidean",
-        "cosine", or a function of (B, Tx, C) and (B, Ty, C) that returns (B, Tx, Ty).
+    ground: cost between two frames: "sqeuclidean" (the default; no root is taken of the sum), "euclidean", "cosine", or
+        a function of (B, Tx, C) and (B, Ty, C) that returns (B, Tx, Ty).
     band: Sakoe-Chiba radius; an int counts steps, a float is a fraction of the shorter length. Measured from both
         corners' diagonals, so that it never excludes every path.
     itakura: largest slope of a parallelogram between the corners, at least 1.
