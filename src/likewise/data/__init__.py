@@ -7,6 +7,7 @@ Example:
 """
 
 from likewise.data.arabic_digits import read_arabic_digits
+from likewise.data.audio import read_audio_folder
 from likewise.data.augment import Augmentation, Augmented, RandomBlur, RandomBlurOrMerge, RandomMerge
 from likewise.data.batch import Batch
 from likewise.data.dataset import Dataset
@@ -16,10 +17,12 @@ from likewise.data.har import read_har
 from likewise.data.image_folders import read_cars, read_cub, read_flowers, read_image_folder, read_online_products
 from likewise.data.image_transforms import center_crops, random_crops
 from likewise.data.images import ImageSet
+from likewise.data.loading import Loader
 from likewise.data.npz import read_npz, write_npz
 from likewise.data.samplers import BatchSampler, ClassBalanced, HardBatch, MPerClass, Shuffled
 from likewise.data.shl import read_shl, shl_features, standardize
 from likewise.data.split import HeldOutClasses
+from likewise.data.tables import read_table, read_wide
 from likewise.data.ts import read_ts, write_ts
 
 __all__ = [
@@ -34,6 +37,7 @@ __all__ = [
     "HardBatch",
     "HeldOutClasses",
     "ImageSet",
+    "Loader",
     "MPerClass",
     "RandomBlur",
     "RandomBlurOrMerge",
@@ -44,6 +48,7 @@ __all__ = [
     "open_sequence_folder",
     "random_crops",
     "read_arabic_digits",
+    "read_audio_folder",
     "read_cars",
     "read_cub",
     "read_flowers",
@@ -52,7 +57,9 @@ __all__ = [
     "read_npz",
     "read_online_products",
     "read_shl",
+    "read_table",
     "read_ts",
+    "read_wide",
     "shl_features",
     "standardize",
     "write_npz",
