@@ -20,8 +20,8 @@ train, test = load_japanese_vowels()
 distances = {"mean frames": lw.MeanFrames(), "DTW": lw.DTW(), "OTAM": lw.OTAM(), "OPW": lw.OPW()}
 fig, axes = plt.subplots(1, 2, figsize=(9, 2.8), layout="constrained", sharex=True)
 for ax, shots in zip(axes, (1, 5), strict=True):
-    episodes = lw.Episodes(test.codes, ways=5, shots=shots, queries=1, seed=0).take(1000)
-    scores = {name: lw.few_shot_accuracy(d.matrix(test), *episodes) for name, d in distances.items()}
+    episodes = lw.Episodes(test.labels, ways=5, shots=shots, queries=1)
+    scores = {name: lw.few_shot_accuracy(d, test, episodes, count=1000) for name, d in distances.items()}
     viz.plot_episode_accuracy(scores, chance=0.2, ax=ax)
     ax.set_title(f"5 ways, {shots} shot{'s' if shots > 1 else ''}")
     print(shots, {name: f"{score.accuracy:.3f} ± {score.interval:.3f}" for name, score in scores.items()})
