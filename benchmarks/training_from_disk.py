@@ -38,6 +38,18 @@ class Files(torch.utils.data.Dataset):
         return np.load(self.folder / f"{i}.npy"), int(self.labels[i])
 
 
+class Summary(torch.nn.Module):
+    """A vector for each sequence: the mean of its frames, each through a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(CHANNELS, 16)
+
+    def forward(self, batch: lw.Batch) -> torch.Tensor:
+        """Vectors (B, 16); all frames are real."""
+        return self.layer(batch.values).relu().mean(1)
+
+
 def write_files(folder: Path, count: int) -> None:
     """Noise around a wave for each class."""
     random = np.random.default_rng(0)
@@ -77,7 +89,7 @@ def main() -> None:
         folder = Path(name)
         write_files(folder, given.files)
         size = sum(path.stat().st_size for path in folder.iterdir())
-        metric = lw.Metric(lw.FrameMLP(CHANNELS, hidden=16, out=8), lw.distances.MeanFrames())
+        metric = lw.Metric(Summary(), lw.Euclidean())
         watcher = threading.Thread(target=watch)
         watcher.start()
         begin = time.perf_counter()
