@@ -10,6 +10,7 @@ from likewise.data.batch import Batch
 from likewise.data.dataset import Dataset
 from likewise.data.episodes import Episodes
 from likewise.data.loading import Loader, collate
+from likewise.distances.siamese_gru import SiameseGRU
 from likewise.evaluation.evaluate import evaluate
 from likewise.evaluation.few_shot import few_shot_accuracy
 from likewise.models.frame_mlp import FrameMLP
@@ -119,10 +120,12 @@ def test_a_metric_embeds_what_does_not_fit_in_memory(workers):
         assert torch.equal(metric.matrix(walks), metric.matrix(in_memory(walks)))
 
 
-@pytest.mark.parametrize("metric", [Metric(FrameMLP(2, hidden=8), DTW()), DTW()], ids=["metric", "distance"])
+@pytest.mark.parametrize(
+    "metric", [Metric(FrameMLP(2, hidden=8), DTW()), SiameseGRU(2), DTW()], ids=["metric", "embeds", "distance"]
+)
 def test_evaluation_of_what_does_not_fit_in_memory(metric):
     walks, others = Walks(), Walks(12)
-    workers = 2 if isinstance(metric, Metric) else 0
+    workers = 2 if hasattr(metric, "embed") else 0
     found = evaluate(metric, walks, workers=workers)
     expected = evaluate(metric, in_memory(walks))
     assert found.as_dict() == expected.as_dict()

@@ -64,9 +64,6 @@ def test_contract(options):
     assert distance.warp(empty, empty).values.shape[0] == 0
 
 
-# ---- What the warp must be
-
-
 def test_equal_signals_are_not_warped():
     x = walks(3, 20, 2)
     distance = GDTW(reg=0.1)
@@ -254,9 +251,6 @@ def test_a_subsequence_without_times_favours_no_pace():
     assert_close(found.times, 2 * torch.arange(50.0)[None], 1e-9, "in y's unit")
 
 
-# ---- Learning
-
-
 def test_everything_can_be_learned():
     x, y = related(2, 15, 20)
     reg, band = nn.Parameter(torch.tensor(0.1)), nn.Parameter(torch.tensor([0.1, 0.05, 0.1]))
@@ -355,9 +349,6 @@ def test_the_second_derivative_is_refused():
         grad.sum().backward()
 
 
-# ---- The warp and the alignment
-
-
 def test_a_warp_is_a_function():
     times = torch.tensor([[0.0, 1.0, 3.0], [0.0, 2.0, 9.0]])
     values = torch.tensor([[0.0, 0.0, 4.0], [1.0, 5.0, 9.0]], requires_grad=True)
@@ -403,9 +394,6 @@ def test_the_alignments_warp_is_in_frames_of_y():
     # All warps go from x to y: the distance's, in time, the alignment's and DTW's, in frames.
     assert_close(alignment.warp, 2 * GDTW(reg=1e-3).warp(x, y).values, 1e-9, "warp in time")
     assert (alignment.warp - DTW().align(x, y).warp).abs().max() <= 0.5
-
-
-# ---- Settings
 
 
 def test_repr():

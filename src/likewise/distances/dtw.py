@@ -5,7 +5,7 @@ from torch import Tensor
 from likewise import _check
 from likewise.distances.alignment import PathAlignment
 from likewise.distances.distance import Distance, Sequences, describe, full_lengths
-from likewise.ops.dtw import checked_dtw_path, dtw, dtw_matrix, dtw_path, dtw_steps
+from likewise.ops.dtw import checked_dtw_matrix, checked_dtw_path, dtw, dtw_path, dtw_steps
 from likewise.ops.ground import GroundCost, is_fused, resolve
 from likewise.ops.rules import Rules
 
@@ -77,7 +77,7 @@ class DTW(Distance):
         """Distances (N, M) of padded sequences."""
         if not is_fused(self.ground):
             return super().all_pairs(x, y, x_lengths, y_lengths)
-        value = dtw_matrix(x, y, x_lengths, y_lengths, ground=self.ground, rules=self.rules)
+        value = checked_dtw_matrix(x, y, x_lengths, y_lengths, self.ground, self.rules)
         if y is None:
             y, y_lengths = x, x_lengths
         if self.normalize == "lengths":

@@ -88,7 +88,7 @@ if torch_is_tried:
     tracing_state = torch._C._get_tracing_state
     below_autograd = torch._C._AutoDispatchBelowAutograd
     keys_below_autograd: Any = torch._C._after_autograd_keyset
-else:  # nobody asks
+else:  # never used
     interpreters = dispatch_modes = tracing_state = below_autograd = keys_below_autograd = None
 
 softmax_backward = torch.ops.aten._softmax_backward_data
