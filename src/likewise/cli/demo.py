@@ -91,7 +91,7 @@ def draw_alignments(
     from likewise import viz
 
     nearest = DISTANCES[DRAWN].matrix(test, train).argmin(1)
-    recognised = train.codes[nearest] == test.codes
+    recognised = torch.from_numpy(train.labels[nearest.numpy()] == test.labels)
     difference = (test.items.lengths - train.items.lengths[nearest]).abs()
     i = int((difference * recognised).argmax())
     j = int(nearest[i])
