@@ -104,6 +104,26 @@ def test_a_subsequence_is_found():
     assert alignment.value < 1e-10
 
 
+@pytest.mark.parametrize("noise", [0.3, 0.0])
+def test_the_default_grid_finds_the_minimum_of_noisy_walks(noise):
+    """The minimum is what a grid of 401 nodes finds; benchmarks/gdtw.py has the figures of 120 seeds."""
+    pairs = [noisy_walks(seed, noise) for seed in range(40)]
+    x, y = (torch.stack(each) for each in zip(*pairs, strict=True))
+    for a, b in ((x, y), (y, x)):
+        share = GDTW(reg=0.01)(a, b) / GDTW(reg=0.01, grid=401)(a, b)
+        assert (share > 1.01).sum() <= 1
+        assert share.max() < 1.1
+
+
+def noisy_walks(seed, noise, steps=40):
+    """A walk (T, 2), and the same at sorted random times, with noise."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((steps, 2)).cumsum(0)
+    at = np.sort(rng.uniform(0, 1, steps))
+    y = np.stack([np.interp(at, np.linspace(0, 1, steps), channel) for channel in x.T], 1)
+    return torch.from_numpy(x), torch.from_numpy(y + noise * rng.standard_normal((steps, 2)))
+
+
 def test_bands_and_slopes_are_kept():
     x, y = related(4, 30, 40)
     line = torch.linspace(0, 1, 30, dtype=torch.float64)

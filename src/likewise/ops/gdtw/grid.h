@@ -49,9 +49,9 @@ private:
     double curvature_, factor_;
 };
 
-// 5 for 2 steps of y where that is cheap, at least 50.
+// As many as y has steps; three times as many where that is cheap.
 inline int64_t default_nodes(int64_t steps) {
-    return std::max({steps, int64_t(50), std::min<int64_t>(128, 5 * steps / 2)});
+    return steps >= 64 ? steps : std::max<int64_t>(50, std::min<int64_t>(3 * steps, 128));
 }
 
 class Grid {

@@ -130,7 +130,10 @@ class _Search:
 
     def most_nodes(self, first: bool) -> int:
         """Nodes of the longest row, on the first pass or on those after it; ``node_count`` says more."""
-        most = self.nodes | 1 if self.nodes else default_nodes(self.y.shape[1])
+        steps = self.y.shape[1]
+        most = self.nodes | 1 if self.nodes else default_nodes(steps)
+        if self.flags["LENGTHS"] and not self.nodes:
+            most = max(most, default_nodes(min(steps, 63)))  # short pairs may have more than long ones
         if not first:
             most = min(most, max(most // 2, 50) | 1)
         return most - 2 if most > TILE_NODES and most % TILE_NODES == 1 else most

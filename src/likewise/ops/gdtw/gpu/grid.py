@@ -25,7 +25,7 @@ STATE = tl.constexpr(4)  # of a pair: its least objective, level, share of the f
 @triton.jit
 def node_count(n, nodes, number):
     """Nodes of a row: odd, by default those of reference.default_nodes; half as many after pass number 0."""
-    usual = tl.maximum(tl.maximum(n, 50), tl.minimum(5 * n // 2, 128))
+    usual = tl.where(n >= 64, n, tl.maximum(tl.minimum(3 * n, 128), 50))
     count = tl.where(nodes > 0, nodes, usual) | 1
     count = tl.where(number > 0, tl.minimum(count, tl.maximum(count // 2, 50) | 1), count)
     # One more than fills a tile would cost another.
