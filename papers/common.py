@@ -15,6 +15,8 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 import torch
 
+import likewise as lw
+
 
 @dataclass(frozen=True)
 class Run:
@@ -76,6 +78,16 @@ def load(path: Path, remedy: str = "give --data-dir or set LIKEWISE_DATA") -> di
         raise SystemExit(f"error: {path} does not exist; {remedy}")
     with np.load(path, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
+
+
+def thinned(data: lw.Dataset, items: int | None) -> lw.Dataset:
+    """Every n-th item, so that about ``items`` are left; all of them for None."""
+    return data if items is None else data[:: max(1, len(data) // items)]
+
+
+def moved(data: lw.Dataset, device: str) -> lw.Dataset:
+    """The same with its items on a device."""
+    return replace(data, items=data.items.to(device))
 
 
 def rounded(value: Any, digits: int = 5) -> Any:
@@ -145,5 +157,22 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
         |---|---|
         | DTW | 0.5 |
     """
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join("|" + "|".join(line) + "|" if line[0] == "---" else f"| {' | '.join(map(str, line))} |".replace("  ", " ") for line in lines)
+    lines = [f"| {' | '.join(map(str, row))} |" for row in (headings, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(headings), *lines[1:]]).replace("|  |", "| |").replace("|  |", "| |")
+
+
+def bold(rows: list[list[str]], *, least: bool = False) -> list[list[str]]:
+    """The rows with the best cell of each column in bold, by the number that it begins with; the first is a name.
+
+    Example:
+        >>> bold([["a", "1.5 ± 0.1"], ["b", "0.7"]])
+        [['a', '**1.5 ± 0.1**'], ['b', '0.7']]
+    """
+    marked = [list(row) for row in rows]
+    for column in range(1, len(rows[0])):
+        found = [float(row[column].split()[0].rstrip(",%")) for row in rows if row[column]]
+        best = min(found) if least else max(found)
+        for row in marked:
+            if row[column] and float(row[column].split()[0].rstrip(",%")) == best:
+                row[column] = f"**{row[column]}**"
+    return marked

@@ -1,4 +1,4 @@
-"""What ``recipes.coupled_gru`` measures of a trained network besides its scores."""
+"""What is measured of a trained network besides its scores: noise, chaos, synchronisation, candidates."""
 
 import copy
 import time
@@ -7,12 +7,7 @@ from collections.abc import Iterator
 import torch
 
 import likewise as lw
-from likewise.distances.coupled_gru import CoupledGRU
-from likewise.distances.siamese_gru import SiameseGRU
 from likewise.dynamics.lyapunov import lyapunov
-from likewise.evaluation.candidates import Candidates
-from likewise.recipes.common import known
-from likewise.recipes.coupled_gru_report import SCORES
 
 NOISE = tuple(0.25 * level for level in range(9))  # deviations, of the paper's Figure 4
 NOISY_ITEMS = 400
@@ -26,7 +21,6 @@ def measure(
     train: lw.Dataset,
     test: lw.Dataset,
     *,
-    noise: bool = True,
     candidates: bool = False,
     siamese: lw.Distance | None = None,
 ) -> dict:
@@ -34,11 +28,8 @@ def measure(
 
     siamese: a siamese GRU that was trained by itself; it may choose candidates too.
     """
-    found: dict = {}
-    if noise:
-        found["noise"] = under_noise(distance, test)
-    found["largest_exponent"] = largest_exponent(distance)
-    if isinstance(distance, CoupledGRU):
+    found: dict = {"noise": under_noise(distance, test), "largest_exponent": largest_exponent(distance)}
+    if isinstance(distance, lw.CoupledGRU):
         found["synchronization"] = synchronization(distance, test)
         if candidates:
             found["candidates"] = list(by_candidates(distance, siamese, train, test))
@@ -47,8 +38,8 @@ def measure(
 
 def largest_exponent(distance: lw.Distance) -> float | None:
     """The largest Lyapunov exponent of one side of a network of one layer, without input: chaotic if it is positive."""
-    siamese = SiameseGRU.of(distance) if isinstance(distance, CoupledGRU) else distance
-    if not isinstance(siamese, SiameseGRU) or len(siamese.layers) > 1:
+    siamese = lw.SiameseGRU.of(distance) if isinstance(distance, lw.CoupledGRU) else distance
+    if not isinstance(siamese, lw.SiameseGRU) or len(siamese.layers) > 1:
         return None
     layer, threads = copy.deepcopy(siamese.layers[0]).cpu().double(), torch.get_num_threads()
     torch.set_num_threads(1)  # matrices of 20 x 20: threads of many processes only wait for each other
@@ -59,17 +50,17 @@ def largest_exponent(distance: lw.Distance) -> float | None:
 
 
 @torch.no_grad()
-def synchronization(coupled: CoupledGRU, test: lw.Dataset) -> dict:
+def synchronization(coupled: lw.CoupledGRU, test: lw.Dataset) -> dict:
     """Mean error ||h_t - h'_t|| at each step, and mean coupling, of positive and negative pairs of test sequences."""
     device = next(coupled.parameters()).device
-    labels = known(test.labels)
+    labels = test.codes
     order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
     first, second = order[: len(order) // 2], order[len(order) // 2 :][: len(order) // 2]
     found: dict = {}
     for name, wanted in (("positive", True), ("negative", False)):
         chosen = ((labels[first] == labels[second]) == wanted).nonzero()[:PAIRS_OVER_TIME, 0]
         if len(chosen):
-            x, y = (test.sequences[side[chosen]].to(device) for side in (first, second))
+            x, y = (test.items[side[chosen]].to(device) for side in (first, second))
             alignment = coupled.align(x, y)
             found[name] = alignment.error.mean(0).tolist()
             found[f"{name}_coupling"] = float(alignment.coupling.mean())
@@ -81,7 +72,7 @@ def under_noise(distance: lw.Distance, test: lw.Dataset) -> dict:
     """Mean distances of positive and of negative pairs of test sequences to which noise was added (Figure 4)."""
     device = next(distance.parameters()).device
     step = max(1, len(test) // NOISY_ITEMS)
-    x, y = test.sequences[::step].to(device), known(test.labels)[::step].to(device)
+    x, y = test.items[::step].to(device), test.codes[::step].to(device)
     same = y[:, None] == y
     other = torch.eye(len(y), dtype=torch.bool, device=device)
     found: dict[str, list[float]] = {"levels": list(NOISE), "positive": [], "negative": []}
@@ -94,24 +85,23 @@ def under_noise(distance: lw.Distance, test: lw.Dataset) -> dict:
 
 
 def by_candidates(
-    coupled: CoupledGRU, siamese: lw.Distance | None, train: lw.Dataset, test: lw.Dataset
+    coupled: lw.CoupledGRU, siamese: lw.Distance | None, train: lw.Dataset, test: lw.Dataset
 ) -> Iterator[dict]:
     """Scores and times when only a share of the references passes the coupled network.
 
     Candidates come from the siamese GRU, if there is one, and from the network's own twin: its weights without the
     coupling.
     """
-    device = next(coupled.parameters()).device
-    queries = test.sequences.to(device), known(test.labels)
-    references = train.sequences.to(device), known(train.labels)
-    choosers = {"twin": SiameseGRU.of(coupled)} | ({} if siamese is None else {"sgru": siamese})
+    choosers = {"twin": lw.SiameseGRU.of(coupled)} | ({} if siamese is None else {"sgru": siamese})
     for chooser, cheap in choosers.items():
         for share in SHARES:
             start = time.perf_counter()
-            scores = lw.evaluate(coupled, queries, references, candidates=Candidates(cheap, share))
+            scores = lw.evaluate(coupled, test, train, candidates=lw.Candidates(cheap, share))
             yield {
                 "by": chooser,
                 "share": share,
-                **{score: getattr(scores, score) for score in SCORES},
+                "accuracy": scores.accuracy,
+                "f1": scores.f1,
+                "map": scores.map,
                 "seconds": time.perf_counter() - start,
             }

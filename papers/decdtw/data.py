@@ -1,7 +1,7 @@
 """Slices of scores and performances with the true alignment between them, as audio-to-score alignment is learned from.
 
 Each file {train,val,test}.npz holds the features of whole recordings, as bytes, and where the slices begin;
-{train,val,test}_mel.npz, which ``likewise.recipes.audio_features`` builds, adds mel spectrograms.
+{train,val,test}_mel.npz, which papers/decdtw/mel.py builds, adds mel spectrograms.
 """
 
 from dataclasses import dataclass
@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likewise.recipes.common import load
+from likewise.training import AlignedPairs
+from papers.common import load
 
 SPLITS = ("train", "val", "test")
-BUILD_MEL = "build it with python -m likewise.recipes.audio_features"
+BUILD_MEL = "build it with python -m papers.decdtw.mel"
 # What is taken off the features, and what they are divided by; the numbers of the paper's code.
 SCALES = {"cqt": (-0.138, 1.0), "chroma": (-12.368, 45.0), "mel": (-20.0, 268.0)}
 WIDTHS = {"cqt": 48, "chroma": 12, "mel": 128}
@@ -24,47 +25,28 @@ WIDTHS = {"cqt": 48, "chroma": 12, "mel": 128}
 class Slices:
     """N slices. Times are in seconds from the slice's beginning; padding repeats the last change point.
 
-    score: (N, Ts, C), features of the score. performance: (N, Tp, C), features of the performance.
-    score_times: (Ts,). performance_times: (Tp,).
-    changes: (N, K), the change points, times of the score. truth: (N, K), where the performance has them.
-    lengths: (N,), how many change points of each slice are real.
+    pairs: x is the score (N, Ts, C), y the performance (N, Tp, C); points are the change points, times of the score,
+        and truth is where the performance has them, (N, K) each, of which lengths (N,) are real.
     pieces: (N,), the number of each slice's score among those of the file.
     """
 
-    score: Tensor
-    performance: Tensor
-    score_times: Tensor
-    performance_times: Tensor
-    changes: Tensor
-    truth: Tensor
-    lengths: Tensor
+    pairs: AlignedPairs
     pieces: Tensor
 
     def __len__(self) -> int:
-        return len(self.score)
+        return len(self.pieces)
 
     def __getitem__(self, index: slice | Tensor) -> "Slices":
-        """Some of the slices, by an index on the CPU; the lengths and the pieces stay there."""
-        at_home = index
-        if isinstance(index, Tensor):
-            index = index.to(self.score.device)  # once for all: a copy back would wait for the device
-        return Slices(
-            self.score[index],
-            self.performance[index],
-            self.score_times,
-            self.performance_times,
-            self.changes[index],
-            self.truth[index],
-            self.lengths[at_home],
-            self.pieces[at_home],
-        )
+        """Some of the slices, by a slice or positions."""
+        return Slices(self.pairs[index], self.pieces[index])
 
-    def to(self, device: str) -> "Slices":
-        """All of it on a device, but for the lengths and the pieces."""
-        at_home = {"lengths": self.lengths, "pieces": self.pieces}
-        return Slices(
-            **at_home, **{name: value.to(device) for name, value in vars(self).items() if name not in at_home}
-        )
+    def thinned(self, items: int | None) -> "Slices":
+        """Every n-th slice, so that about ``items`` are left; all of them for None."""
+        return self if items is None else self[:: max(1, len(self) // items)]
+
+    def on(self, device: str) -> AlignedPairs:
+        """The pairs, on a device."""
+        return self.pairs.encoded(self.pairs.x.to(device), self.pairs.y.to(device))
 
 
 def read_slices(folder: Path, split: str, feature: str, *, mel_folder: Path | None = None) -> Slices:
@@ -111,16 +93,16 @@ def _cut(arrays: dict[str, np.ndarray], feature: str) -> Slices:
         name: torch.from_numpy(np.stack([np.pad(p, (0, most - len(p)), mode="edge") for p in found[name]])).float()
         for name in ("changes", "truth")
     }
-    return Slices(
+    pairs = AlignedPairs(
         torch.from_numpy(np.stack(found["score"])),
         torch.from_numpy(np.stack(found["performance"])),
-        torch.arange(score_steps) * step,
-        torch.arange(performance_steps) * step,
-        padded["changes"],
         padded["truth"],
-        lengths,
-        torch.from_numpy(arrays["perf_score"][arrays["slices"][:, 0]].astype(np.int64)),
+        points=padded["changes"],
+        x_times=torch.arange(score_steps) * step,
+        y_times=torch.arange(performance_steps) * step,
+        lengths=lengths,
     )
+    return Slices(pairs, torch.from_numpy(arrays["perf_score"][arrays["slices"][:, 0]].astype(np.int64)))
 
 
 def _frames(levels: np.ndarray, begin: int, steps: int) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likewise.recipes.common import load
+from papers.common import load
 
 FILE = "nordland_sw_64x32.npz"
 SPLITS = ("train", "val", "test")
@@ -29,12 +29,14 @@ class Places:
 
     summer, winter: (N, 1, H, W), the same places, each image with mean 0 and deviation 1.
     references: (P, 25), frames of summer, one after the other. queries: (P, 10), frames of winter, increasing.
+    pace: how many frames of the reference a frame of a query lasts: the mean of the training queries, in every split.
     """
 
     summer: Tensor
     winter: Tensor
     references: Tensor
     queries: Tensor
+    pace: float
 
     def __len__(self) -> int:
         return len(self.references)
@@ -46,7 +48,7 @@ class Places:
 
     def to(self, device: str) -> "Places":
         """All of it on a device."""
-        return Places(**{name: value.to(device) for name, value in vars(self).items()})
+        return replace(self, **{name: value.to(device) for name, value in vars(self).items() if name != "pace"})
 
     def thinned(self, items: int | None) -> "Places":
         """Every n-th pair, so that about ``items`` are left; all frames stay."""
@@ -68,8 +70,9 @@ def read_places(folder: Path, *, stride: int = 2, queries: int = 5, seed: int = 
         stretches = list(stretches_of(split, len(seasons[0])))
         frames = torch.cat([torch.arange(first, stop) for first, stop in stretches])
         pairs = draw_pairs([stop - first for first, stop in stretches], stride, queries, generator)
-        found[split] = Places(seasons[0][frames], seasons[1][frames], *pairs)
-    return found
+        found[split] = Places(seasons[0][frames], seasons[1][frames], *pairs, pace=0.0)
+    pace = float(found["train"].truth.diff(dim=1).mean())
+    return {split: replace(places, pace=pace) for split, places in found.items()}
 
 
 def standardized(images: np.ndarray) -> Tensor:

@@ -1,10 +1,10 @@
 """Mel spectrograms of the audio-to-score data, from their MIDI files.
 
-    python -m likewise.recipes.audio_features --data-dir DATA --out FOLDER
+    python -m papers.decdtw.mel --data-dir DATA --mel-dir FOLDER
 
 reads audio/midi_gt.tar.xz and audio/{train,val,test}.npz under DATA, renders each performance and each score with
 FluidSynth, and writes {train,val,test}_mel.npz to FOLDER: 128 mel bands at the frames of the CQT and chroma that the
-.npz files hold. ``likewise.recipes.audio_score --mel-dir FOLDER`` reads them.
+.npz files hold. ``papers.decdtw.run --mel-dir FOLDER`` reads them.
 
 Needs the extra ``audio`` (librosa, pretty_midi) and Debian's fluidsynth, fluid-soundfont-gm (performances) and
 timgm6mb-soundfont (scores). A recording of prelude and fugue is cut in the middle of the pause between them, as the
@@ -25,14 +25,12 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
-from rich.console import Console
 
-from likewise.recipes.audio_slices import SPLITS
-from likewise.recipes.common import load
+from papers.common import Run, check_choice, from_command_line, load
+from papers.decdtw.data import SPLITS
 
 RATE, HOP, BANDS = 22050, 1024, 128
 SOUNDFONTS = Path("/usr/share/sounds/sf2")
@@ -51,25 +49,29 @@ class Cut:
     end: float
 
 
-def main(
-    data_dir: Annotated[Path | None, typer.Option(help="Holds audio/; else $LIKEWISE_DATA.")] = None,
-    out: Annotated[Path, typer.Option(help="Where the _mel.npz files go.")] = Path("mel"),
-    soundfonts: Annotated[Path, typer.Option(help="Holds FluidR3_GM.sf2 and TimGM6mb.sf2.")] = SOUNDFONTS,
-    splits: Annotated[str, typer.Option(help="Which of train, val, test.")] = ",".join(SPLITS),
-    workers: Annotated[int, typer.Option(help="Recordings rendered at once.")] = os.cpu_count() or 1,
-) -> None:
+@dataclass(frozen=True)
+class Settings:
+    """Where files come from and go to."""
+
+    data_dir: Path = Run.data_dir  # holds audio/
+    mel_dir: Path = Path("mel")  # where the _mel.npz files go
+    soundfonts: Path = SOUNDFONTS  # holds FluidR3_GM.sf2 and TimGM6mb.sf2
+    splits: tuple[str, ...] = SPLITS
+    workers: int = os.cpu_count() or 1  # recordings rendered at once
+
+
+def main(settings: Settings) -> None:
     """Render the MIDI files and write their mel spectrograms."""
-    source = (data_dir or Path(os.environ.get("LIKEWISE_DATA", "."))) / "audio"
-    check_tools(soundfonts)
+    source = settings.data_dir / "audio"
+    check_tools(settings.soundfonts)
     members = read_archive(source / "midi_gt.tar.xz")
-    out.mkdir(parents=True, exist_ok=True)
-    for split in splits.split(","):
-        if split not in SPLITS:
-            raise SystemExit(f"error: unknown split {split!r}; expected {', '.join(SPLITS)}")
-        arrays = load(source / f"{split}.npz")
-        mel = build_split(arrays, members, soundfonts, workers)
-        np.savez_compressed(out / f"{split}_mel.npz", **mel)  # type: ignore[arg-type]
-        Console(stderr=True).print(f"{out / f'{split}_mel.npz'}: {len(mel['perf_mel']):,} frames of performances")
+    settings.mel_dir.mkdir(parents=True, exist_ok=True)
+    for split in settings.splits:
+        check_choice("--splits", split, SPLITS)
+        mel = build_split(load(source / f"{split}.npz"), members, settings.soundfonts, settings.workers)
+        path = settings.mel_dir / f"{split}_mel.npz"
+        np.savez_compressed(path, **mel)  # type: ignore[arg-type]
+        print(f"{path}: {len(mel['perf_mel']):,} frames of performances")
 
 
 def build_split(
@@ -109,7 +111,7 @@ def check_tools(soundfonts: Path) -> None:
         raise SystemExit("error: fluidsynth is not installed; on Debian: apt install fluidsynth")
     for name, package in (("FluidR3_GM.sf2", "fluid-soundfont-gm"), ("TimGM6mb.sf2", "timgm6mb-soundfont")):
         if not (soundfonts / name).is_file():
-            raise SystemExit(f"error: {soundfonts / name} is not there; on Debian: apt install {package}")
+            raise SystemExit(f"error: {soundfonts / name} does not exist; on Debian: apt install {package}")
     try:
         import librosa  # noqa: F401
         import pretty_midi  # noqa: F401
@@ -120,7 +122,7 @@ def check_tools(soundfonts: Path) -> None:
 def read_archive(path: Path) -> dict[str, bytes]:
     """The files of the archive by name, all in memory; links, odd names and large files are refused."""
     if not path.is_file():
-        raise SystemExit(f"error: {path} is not there; give --data-dir or set LIKEWISE_DATA")
+        raise SystemExit(f"error: {path} does not exist; give --data-dir or set LIKEWISE_DATA")
     members: dict[str, bytes] = {}
     total = 0
     try:
@@ -236,4 +238,4 @@ def render(music: Any, soundfont: Path) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main(*from_command_line(Settings()))

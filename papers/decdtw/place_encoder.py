@@ -1,6 +1,5 @@
 """An encoder of single images that place recognition starts from, and its training with a triplet loss."""
 
-import copy
 from collections.abc import Sequence
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor, nn
 import likewise as lw
 from likewise.losses.pairs import Pairs
 from likewise.losses.triplet import Triplets
-from likewise.recipes.place_sequences import Places
+from papers.decdtw.data_places import Places
 
 MARGIN = 0.1  # the paper's
 NEGATIVES = 10  # for each anchor and positive, the nearest ones of the batch; the paper's number
@@ -76,22 +75,22 @@ def triplet_loss(encoder: nn.Module, places: Places, index: Tensor, generator: t
 
 def best_encoder(encoder: nn.Module, train: Places, val: Places, *, epochs: int, lr: float, seed: int) -> float:
     """Train on single images, and keep the epoch with the best recall on the validation frames, which is returned."""
-    optimizer = torch.optim.Adam(encoder.parameters(), lr)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, max(epochs, 1))
-    best, most = copy.deepcopy(encoder.state_dict()), recall(encoder, val)
-    for epoch in range(epochs):
-        generator = torch.Generator().manual_seed(1000 * seed + epoch)
-        for index in torch.randperm(len(train.summer), generator=generator).split(FRAMES):
-            value = triplet_loss(encoder, train, index, generator)
-            optimizer.zero_grad()
-            value.backward()
-            optimizer.step()
-        scheduler.step()
-        found = recall(encoder, val)
-        if found >= most:
-            best, most = copy.deepcopy(encoder.state_dict()), found
-    encoder.load_state_dict(best)
-    return most
+    history = lw.fit(
+        lw.Metric(encoder, lw.Euclidean()),
+        torch.zeros(len(train.summer), 1, 1),  # the step looks the images up
+        step=lambda step: triplet_loss(encoder, train, step.index, step.generator),
+        val=lw.training.Validation(lambda _: recall(encoder, val), before=True),
+        epochs=epochs,
+        batch_size=FRAMES,
+        lr=lr,
+        optimizer=lw.training.Optimization(
+            weight_decay=0.0, schedule=lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
+        ),
+        average=0,
+        seed=seed,
+        verbose=False,
+    )
+    return history.best["score"]
 
 
 def recall(encoder: nn.Module, places: Places) -> float:

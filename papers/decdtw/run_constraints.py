@@ -1,9 +1,9 @@
-"""Learn GDTW's constraints with the features: what "Deep declarative dynamic time warping" leaves for later.
+"""Learn GDTW's constraints with the features: what the paper leaves for later.
 
-    python -m likewise.recipes.learnable_constraints --seeds 3 --plot constraints.png
+    python -m papers.decdtw.run_constraints --seeds 0 1 2 --plot constraints.png
 
-Signals repeat a motif, so that a warp can slip by a whole period; among their channels are ones that say nothing. The
-true warps stay close to the diagonal at first and swing off it later on. Learned, by TimeErr through the warp, are
+Signals repeat a motif, so that a warp can slip by a whole period; some of their channels are noise alone. The true
+warps stay close to the diagonal at first and swing off it later on. Learned, by TimeErr through the warp, are
 
     features      a linear map of the channels,
     lambda        what bends cost, a number,
@@ -12,34 +12,20 @@ true warps stay close to the diagonal at first and swing off it later on. Learne
 alone and together. They begin as what a user would have tried without learning: the channels themselves, and the
 lambda and the constant band, of a grid, that are best on validation pairs. What is not learned stays so. Every variant
 keeps the step that was best on validation pairs, and is scored on test pairs.
-Prints a JSON line for each seed and variant, then a table; draws the learned band beside the warps that it is for.
-
-What it shows (results/learnable_constraints.jsonl, mean TimeErr of three seeds): nothing learned 17.4, lambda and band
-16.0, features 10.8, features and lambda 10.7, features and band 9.1, all 9.2. The band helps in every seed, and comes
-to enclose the true warps; lambda, once chosen on a grid, has nothing to gain. Where the true warps are smooth enough
-for a stiff lambda, a band has nothing to add either; nor has it on the audio slices of
-``likewise.recipes.audio_score``, whose true warps leave the diagonal by up to 0.4 of the duration: bands of 0.2 and
-less harm there.
 """
 
-import copy
 import itertools
 import math
-import statistics
-import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
 
 import torch
-import typer
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor, nn
 
 import likewise as lw
-from likewise.recipes.common import emit
+from likewise.training import AlignedPairs
+from papers.common import Run, emit, from_command_line
 
 STEPS = 48  # frames of a signal
 CHANNELS, INFORMATIVE = 6, 2
@@ -60,80 +46,44 @@ VARIANTS = {
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """x (N, T, C) is the reference, y (N, T, C) what it is warped to; truth (N, T), the warps at y's times (T,)."""
+class Settings:
+    """How long every variant learns, and from how many pairs."""
 
-    x: Tensor
-    y: Tensor
-    truth: Tensor
-    times: Tensor
-
-    def __getitem__(self, index: Tensor) -> "Pairs":
-        return Pairs(self.x[index], self.y[index], self.truth[index], self.times)
+    steps: int = 150
+    pairs: int = 100  # to learn from; as many validate, and twice as many test
+    batch_size: int = 20
+    lr: float = 0.02
 
 
-class Aligner(nn.Module):
-    """GDTW on mapped channels, with a lambda and a band that may be learned."""
+@dataclass(frozen=True)
+class Figure(Run):
+    """Which seeds run, and what is drawn."""
 
-    def __init__(self, reg: float, band: float, learned: tuple[str, ...] = ()) -> None:
-        super().__init__()
-        self.features = nn.Linear(CHANNELS, CHANNELS, bias=False)
-        nn.init.eye_(self.features.weight)
-        # Logarithms, so that both stay positive.
-        self.log_reg = nn.Parameter(torch.tensor(math.log(reg)))
-        self.log_band = nn.Parameter(torch.full((BAND_KNOTS,), math.log(band)))
-        self.features.requires_grad_("features" in learned)
-        self.log_reg.requires_grad_("reg" in learned)
-        self.log_band.requires_grad_("band" in learned)
-
-    @property
-    def reg(self) -> Tensor:
-        """lambda, ()."""
-        return self.log_reg.exp()
-
-    @property
-    def band(self) -> Tensor:
-        """Widths (8,) at times spread evenly."""
-        return self.log_band.exp()
-
-    def forward(self, pairs: Pairs) -> lw.Warp:
-        """The warps of all pairs."""
-        return lw.GDTW(self.reg, band=self.band).warp(self.features(pairs.x), self.features(pairs.y))
+    plot: Path | None = None  # draw the learned band beside the true warps
 
 
-def main(
-    seeds: Annotated[int, typer.Option(help="How many runs of each variant, from seed 0.")] = 3,
-    steps: Annotated[int, typer.Option(help="Steps of learning.")] = 150,
-    pairs: Annotated[int, typer.Option(help="How many to learn from; as many validate, and twice as many test.")] = 100,
-    batch_size: int = 20,
-    lr: float = 0.02,
-    out: Annotated[Path | None, typer.Option(help="Append the JSON lines to this file.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw the learned band.")] = None,
-) -> None:
+def main(run: Figure, settings: Settings) -> None:
     """Learn features, lambda and a band, alone and together."""
-    lines = []
-    for seed in range(seeds):
+    for seed in run.seeds:
         generator = torch.Generator().manual_seed(seed)
-        train, val, test = (make_pairs(count, generator) for count in (pairs, pairs, 2 * pairs))
-        reg, band = min(itertools.product(REGS, BANDS), key=lambda grid: time_err(Aligner(*grid), val))
+        train, val, test = (make_pairs(settings.pairs * times, generator) for times in (1, 1, 2))
+        reg, band = min(itertools.product(REGS, BANDS), key=lambda grid: time_err(build(*grid), val))
         for variant, learned in VARIANTS.items():
-            start = time.perf_counter()
-            aligner, curve = learn(Aligner(reg, band, learned), train, val, steps, batch_size, lr, generator)
+            start, metric = time.perf_counter(), build(reg, band, learned)
+            val_time_err = learn(metric, settings, train, val, seed) if learned else time_err(metric, val)
             line = {
-                "recipe": "learnable_constraints", "learned": variant, "seed": seed, "steps": steps, "pairs": pairs,
-                "batch_size": batch_size, "lr": lr, "reg_before": reg, "band_before": band, "reg": aligner.reg.item(),
-                "band": [round(width, 4) for width in aligner.band.tolist()], "val_time_err": min(curve),
-                "time_err": time_err(aligner, test), "wall_time": time.perf_counter() - start, "device": "cpu",
+                "recipe": "learnable_constraints", "learned": variant, "seed": seed, **asdict(settings),
+                "reg_before": reg, "band_before": band, "reg": metric.distance.reg.item(),
+                "band": [round(width, 4) for width in metric.distance.band.tolist()], "val_time_err": val_time_err,
+                "time_err": time_err(metric, test), "wall_time": time.perf_counter() - start, "device": "cpu",
             }  # fmt: skip
-            lines.append(line)
-            emit(line, out)
-            if plot is not None and variant == "all" and seed == 0:
-                draw(plot, aligner, test)
-    print_table(lines)
+            emit(line, run.out)
+            if run.plot is not None and variant == "all" and seed == run.seeds[0]:
+                draw(run.plot, metric, test)
 
 
-def make_pairs(count: int, generator: torch.Generator) -> Pairs:
-    """Pairs whose second signal is the first one, warped, in noise."""
+def make_pairs(count: int, generator: torch.Generator) -> AlignedPairs:
+    """Pairs in noise: x (N, T, C) is y at the times of the true warps, (N, T)."""
     times = torch.linspace(0, 1, STEPS)
     # Zero at both ends, small at first, and widest at two thirds of the time.
     shape = 6.75 * times.square() * (1 - times)
@@ -151,75 +101,75 @@ def make_pairs(count: int, generator: torch.Generator) -> Pairs:
         noise[..., :INFORMATIVE] *= NOISE
         return torch.cat([signal, torch.zeros(count, STEPS, CHANNELS - INFORMATIVE)], 2) + noise
 
-    return Pairs(noisy(motif(times.expand(count, -1))), noisy(motif(truth)), truth, times)
+    y, x = noisy(motif(times.expand(count, -1))), noisy(motif(truth))
+    return AlignedPairs(x, y, truth)
 
 
-def learn(
-    aligner: Aligner, train: Pairs, val: Pairs, steps: int, batch_size: int, lr: float, generator: torch.Generator
-) -> tuple[Aligner, list[float]]:
-    """The aligner after the best of its steps, and its TimeErr on the validation pairs every tenth step."""
-    parameters = [parameter for parameter in aligner.parameters() if parameter.requires_grad]
-    curve, best = [time_err(aligner, val)], copy.deepcopy(aligner)
-    if not parameters:
-        return best, curve
-    optimizer = torch.optim.Adam(parameters, lr)
-    for step in range(1, steps + 1):
-        part = train[torch.randint(len(train.x), (batch_size,), generator=generator)]
-        loss = lw.losses.TimeError()(aligner(part)(part.times), part.truth, part.times)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if step % 10 == 0 or step == steps:
-            curve.append(time_err(aligner, val))
-            if curve[-1] <= min(curve):
-                best = copy.deepcopy(aligner)
-    return best, curve
+def build(reg: float, band: float, learned: tuple[str, ...] = ()) -> lw.Metric:
+    """GDTW on mapped channels, with a lambda and a band that may be learned; the map begins as the identity."""
+    features = lw.FrameMLP(CHANNELS, depth=0, normalize=False)
+    (layer,) = features.layers
+    nn.init.eye_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    layer.weight.requires_grad_("features" in learned)
+    layer.bias.requires_grad_(False)
+    strength, widths = torch.tensor(reg), torch.full((BAND_KNOTS,), band)
+    return lw.Metric(
+        features,
+        lw.GDTW(
+            nn.Parameter(strength) if "reg" in learned else strength,
+            band=nn.Parameter(widths) if "band" in learned else widths,
+        ),
+    )
+
+
+def learn(metric: lw.Metric, settings: Settings, train: AlignedPairs, val: AlignedPairs, seed: int) -> float:
+    """Train the metric, and leave it as it was at the best step; its TimeErr on the validation pairs there."""
+    history = lw.fit(
+        metric,
+        train,
+        lw.losses.TimeError(),
+        val=lw.training.Validation(lambda metric: time_err(metric, val), every_steps=10, lowest=True, before=True),
+        epochs=-(-settings.steps * settings.batch_size // len(train)),
+        batch_size=settings.batch_size,
+        lr=settings.lr,
+        optimizer=lw.training.Optimization(weight_decay=0.0),
+        average=0,
+        seed=seed,
+        verbose=False,
+    )
+    return history.best["score"]
 
 
 @torch.no_grad()
-def time_err(aligner: Aligner, pairs: Pairs) -> float:
+def warps(metric: lw.Metric, pairs: AlignedPairs) -> Tensor:
+    """The warps that are found, (N, T), at x's frames."""
+    return metric.distance.warp(metric.embed(pairs.x), metric.embed(pairs.y)).values
+
+
+def time_err(metric: lw.Metric, pairs: AlignedPairs) -> float:
     """Mean TimeErr, in thousandths of a signal's duration."""
-    return 1000 * float(lw.time_error(aligner(pairs)(pairs.times), pairs.truth, pairs.times).mean())
+    times = torch.linspace(0, 1, STEPS)
+    return 1000 * float(lw.evaluation.time_error(warps(metric, pairs), pairs.truth, times).mean())
 
 
-def draw(path: Path, aligner: Aligner, pairs: Pairs) -> None:
+def draw(path: Path, metric: lw.Metric, pairs: AlignedPairs) -> None:
     """Draw the true warps and the ones found, less the diagonal, within the learned band."""
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Canvas
 
-    with torch.no_grad():
-        found, band = aligner(pairs)(pairs.times), aligner.band
-    figure = Figure(figsize=(8.4, 3.6), layout="constrained")
-    spread = torch.linspace(0, 1, len(band))
-    for ax, title, warps in zip(
-        figure.subplots(1, 2, sharey=True), ("true warps", "found warps"), (pairs.truth, found), strict=True
-    ):
-        ax.plot(pairs.times, (warps - pairs.times).T[:, :60], color="tab:blue", linewidth=0.6, alpha=0.5)
+    figure = Canvas(figsize=(8.4, 3.6), layout="constrained")
+    times, band = torch.linspace(0, 1, STEPS), metric.distance.band.detach()
+    axes = figure.subplots(1, 2, sharey=True)
+    for ax, title, found in zip(axes, ("true warps", "found warps"), (pairs.truth, warps(metric, pairs)), strict=True):
+        ax.plot(times, (found - times).T[:, :60], color="tab:blue", linewidth=0.6, alpha=0.5)
         for side in (band, -band):
-            ax.plot(spread, side, color="tab:red", linewidth=1.5)
+            ax.plot(torch.linspace(0, 1, len(band)), side, color="tab:red", linewidth=1.5)
         ax.set(title=title, xlabel="time", ylim=(-2.5 * WANDER, 2.5 * WANDER))
         ax.label_outer()
-    figure.axes[0].set_ylabel("distance from the diagonal; the band in red")
+    axes[0].set_ylabel("distance from the diagonal; the band in red")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
 
 
-def print_table(lines: list[dict]) -> None:
-    """Print means over seeds."""
-    table = Table(title="TimeErr on test pairs, thousandths of the duration")
-    for heading in ("learned", "seeds", "TimeErr", "each seed", "lambda", "band"):
-        table.add_column(heading, justify="left" if heading == "learned" else "right")
-    for variant in dict.fromkeys(line["learned"] for line in lines):
-        same = [line for line in lines if line["learned"] == variant]
-        table.add_row(
-            variant,
-            str(len(same)),
-            f"{statistics.mean(line['time_err'] for line in same):.2f}",
-            " ".join(f"{line['time_err']:.1f}" for line in same),
-            f"{statistics.geometric_mean([line['reg'] for line in same]):.3g}",
-            " ".join(f"{statistics.mean(widths):.2f}" for widths in zip(*(line["band"] for line in same), strict=True)),
-        )
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
-
-
 if __name__ == "__main__":
-    typer.run(main)
+    main(*from_command_line(Figure(), Settings()))

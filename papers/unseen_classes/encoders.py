@@ -1,4 +1,4 @@
-"""Encoders of sequences for the recipe of unseen classes, which keep the order of what happened.
+"""Encoders of sequences that keep the order of what happened.
 
 A mean over time cannot tell a wave to the left from one to the right: on held-out actions of UTD-MHAD it finds 67 % of
 them untrained, 74 % trained, where the frames as they are, aligned by DTW, find 95 %. Changes from frame to frame, and
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import likewise as lw
-from likewise.recipes.few_shot_data import SkeletonChange
+from papers.tap.data_few_shot import SkeletonChange
 
 PACE = 5.0  # of changes, beside places: the two are then about as large
 QUARTERS = 4

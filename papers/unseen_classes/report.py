@@ -1,104 +1,117 @@
-"""Lines, tables and plots of the recipe of unseen classes."""
+"""Print the tables of unseen classes from their lines, and draw their figures.
 
-import json
+python -m papers.unseen_classes.report
+python -m papers.unseen_classes.report --full          # also NMI, Recall@2, 4, 8, k-NN and MAP@R of every row
+python -m papers.unseen_classes.report --figures FOLDER
+"""
+
 import statistics
-import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
+from papers.common import bold, from_command_line, read_lines, spread, table
 
-from likewise.recipes.common import rounded, spread
-
-RECALLS = ("1", "2", "4", "8")
-DIGITS = 5  # of numbers in a file: a hundredth of a percent, and one more
-
-
-def done(out: Path | None) -> list[dict]:
-    """The lines of an earlier run; a last one that was cut off is left out."""
-    if out is None or not out.is_file():
-        return []
-    lines = []
-    for text in out.read_text().splitlines():
-        try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError:
-            continue
-    return lines
+HERE = Path(__file__).parent
+DATA = {
+    "flowers102": "Flowers-102", "utd_mhad": "UTD-MHAD", "utd_mixed": "UTD-MHAD, every other action",
+    "sad": "Spoken Arabic Digits",
+}  # fmt: skip
+LOSSES = {"triplet": "triplet", "proxy_nca": "Proxy-NCA", "am_softmax": "AM-softmax"}
+ADDITIONS = {
+    "none": "the loss alone", "gdfl": "attended features (GDFL)", "soft_adv": "soft adversary",
+    "adapt_adv": "adaptive adversary", "jrd": "JRD", "gdfl+soft_adv": "GDFL, soft adversary",
+    "gdfl+adapt_adv": "GDFL, adaptive adversary", "gdfl+soft_adv+jrd": "GDFL, soft adversary, JRD",
+    "energy": "energy confusion", "mrd": "MRD", "jmmd": "JMMD",
+}  # fmt: skip
 
 
-def shortened(line: dict) -> dict:
-    """What a line keeps in a file: five digits, and of each epoch what is drawn and chosen by."""
-    kept = dict(line)
-    if "curve" in line:
-        kept["curve"] = [
-            {**{name: point[name] for name in ("epoch", "nmi", "map_at_r")}, "recall": {"1": recall_of(point)}}
-            for point in line["curve"]
-        ]
-    if kept.get("recall_any") == kept["recall"]:
-        del kept["recall_any"]
-    return rounded(kept, DIGITS)
+@dataclass(frozen=True)
+class Options:
+    """What is printed and drawn."""
+
+    full: bool = False  # all scores of every row
+    figures: Path | None = None  # where the figures go
 
 
-def line_name(line: dict) -> str:
-    """What tables and plots call a run."""
-    if line["loss"] == "untrained":
-        return "untrained"
-    values = [f"{name} {line[name]:g}" for name in ("strength", "alpha") if line.get(name) is not None]
-    values += [f"x {line['factor']:g}"] if line.get("factor", 1) != 1 else []
-    values += [f"held out {line['held_out']:g}"] if line.get("held_out", 0.5) != 0.5 else []
-    return ", ".join([line["loss"] if line["add"] == "none" else f"{line['loss']} + {line['add']}", *values])
+def tables() -> Iterator[str]:
+    """The tables of README.md."""
+    for data in DATA:
+        yield recall_table(data)
+        if data == "flowers102":
+            yield gains_table(data)
+            yield rates_table()
 
 
-def print_tables(data: str, lines: list[dict]) -> None:
-    """Print means and spreads over seeds: on the unseen classes, and on training classes that were held out."""
-    for held_out, title in ((False, "unseen classes"), (True, "training classes, held out")):
-        rows = [line for line in lines if line["validate"] is held_out]
-        if rows:
-            print_table(f"{data}: {title}", rows)
+@cache
+def lines_of(data: str) -> list[dict]:
+    """The lines of a set of data."""
+    return [line for line in read_lines(HERE / "lines.jsonl") if line["data"] == data]
 
 
-def print_table(title: str, lines: list[dict]) -> None:
-    """Print NMI, Recall@k, k-NN accuracy and MAP@R in percent, and what R@1 has over the loss alone, seed by seed."""
-    table = Table(title=title)
-    numbers = ("NMI", *(f"R@{k}" for k in RECALLS), "k-NN", "MAP@R")
-    for heading in ("method", "runs", "more R@1", *numbers, "epochs", "s an epoch"):
-        table.add_column(heading, justify="left" if heading == "method" else "right")
-    for name, same in grouped(lines).items():
-        table.add_row(
-            name,
-            str(len(same)),
-            spread(more_recall(same, lines), "{:+.1f}").replace("± +", "± "),
-            spread([100 * line["nmi"] for line in same], "{:.1f}"),
-            *(spread([100 * line["recall"][k] for line in same if k in line["recall"]], "{:.1f}") for k in RECALLS),
-            spread([100 * line["knn"] for line in same if line["knn"] is not None], "{:.1f}"),
-            spread([100 * line["map_at_r"] for line in same], "{:.1f}"),
-            mean([line["epochs"] for line in same if "epochs" in line]),
-            spread([line["seconds_an_epoch"] for line in same if "seconds_an_epoch" in line], "{:.2f}"),
-        )
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+def test_lines(data: str, loss: str, add: str) -> list[dict]:
+    """The lines of a row on the unseen classes, one for each seed."""
+    return [ln for ln in lines_of(data) if not ln["validate"] and (ln["loss"], ln.get("add")) == (loss, add)]
 
 
-def grouped(lines: list[dict]) -> dict[str, list[dict]]:
-    """Lines that differ in their seed only, by name."""
-    groups: dict[str, list[dict]] = {}
-    for line in lines:
-        groups.setdefault(line_name(line), []).append(line)
-    return groups
+def recall_table(data: str) -> str:
+    """Recall@1 in percent of every addition to every loss, and of untrained features."""
+    rows = [
+        [name, *(spread([100 * recall_of(line) for line in test_lines(data, loss, add)], "{:.1f}") for loss in LOSSES)]
+        for add, name in ADDITIONS.items()
+    ]
+    plain = next(line for line in lines_of(data) if line["loss"] == "untrained")
+    rows = [["untrained features", *[f"{100 * recall_of(plain):.1f}"] * len(LOSSES)], *bold(rows)]
+    return table([f"{DATA[data]}, Recall@1 in %", *LOSSES.values()], rows)
 
 
-def more_recall(same: list[dict], lines: list[dict]) -> list[float]:
-    """By how many points Recall@1 is above that of the loss alone, for each run that has such a twin."""
-    if same[0].get("add", "none") == "none":
-        return []
-    alone = {run_of(line): recall_of(line) for line in lines if line.get("add") == "none"}
-    return [100 * (recall_of(line) - alone[run_of(line)]) for line in same if run_of(line) in alone]
+def gains_table(data: str) -> str:
+    """By how many points Recall@1 is above that of the loss alone, seed by seed."""
+    rows = []
+    for add, name in ADDITIONS.items():
+        if add != "none":
+            rows.append([name, *(spread(gains(data, loss, add), "{:+.1f}") for loss in LOSSES)])
+    return table([f"{DATA[data]}, more Recall@1", *LOSSES.values()], rows)
 
 
-def run_of(line: dict) -> tuple:
-    """What a run and that of the loss alone have in common."""
-    return line["loss"], line["seed"], line["fold"], line.get("held_out")
+def gains(data: str, loss: str, add: str) -> list[float]:
+    """Points of Recall@1 above the same seed of the loss alone."""
+    alone = {line["seed"]: recall_of(line) for line in test_lines(data, loss, "none")}
+    return [100 * (recall_of(ln) - alone[ln["seed"]]) for ln in test_lines(data, loss, add) if ln["seed"] in alone]
+
+
+def rates_table() -> str:
+    """Recall@1 on the held-out classes by the backbone's learning rate, which was chosen by it."""
+    lines = [*read_lines(HERE / "rates.jsonl"), *lines_of("flowers102")]
+    rates = sorted({line["lr_backbone"] for line in lines if line.get("lr_backbone")}, reverse=True)
+    rows = []
+    for rate in rates:
+        row = [f"{rate:g}"]
+        for loss in LOSSES:
+            wanted = {"loss": loss, "add": "none", "validate": True, "lr_backbone": rate}
+            same = [line for line in lines if all(line.get(name) == value for name, value in wanted.items())]
+            row.append(f"{100 * best_epoch(same).recall:.1f}")
+        rows.append(row)
+    return table(["learning rate of the backbone, held-out classes", *LOSSES.values()], bold(rows))
+
+
+def full_table(data: str) -> str:
+    """All scores of every row on the unseen classes, in percent."""
+    rows = []
+    for loss, short in LOSSES.items():
+        for add, name in ADDITIONS.items():
+            same = test_lines(data, loss, add)
+            found = [
+                [line["nmi"] for line in same],
+                *([line["recall"][k] for line in same if k in line["recall"]] for k in ("1", "2", "4", "8")),
+                [line["knn"] for line in same if line["knn"] is not None],
+                [line["map_at_r"] for line in same],
+            ]
+            cells = [spread([100 * value for value in values], "{:.1f}") for values in found]
+            rows.append([f"{short}, {name}", *cells, f"{statistics.mean(line['epochs'] for line in same):.0f}"])
+    headings = ["NMI", "R@1", "R@2", "R@4", "R@8", "k-NN", "MAP@R", "epochs"]
+    return table([DATA[data], *headings], rows)
 
 
 @dataclass(frozen=True, order=True)
@@ -110,64 +123,26 @@ class Best:
     epoch: int
 
 
-def best(lines: list[dict]) -> Best:
+def best_epoch(lines: list[dict]) -> Best:
     """The best epoch of some lines, the first of equals."""
-    by_epoch: dict[int, list[dict]] = {}
-    for point in (point for line in lines for point in line["curve"]):
-        by_epoch.setdefault(point["epoch"], []).append(point)
     found = [
         Best(statistics.mean(map(recall_of, same)), statistics.mean(point["map_at_r"] for point in same), epoch)
-        for epoch, same in by_epoch.items()
+        for epoch, same in by_epoch(lines).items()
     ]
     return max(found, key=lambda one: (one.recall, one.map_at_r, -one.epoch))
 
 
-def mean(epochs: list[int]) -> str:
-    """Of the epochs of seeds, rounded; nothing of nothing."""
-    return f"{statistics.mean(epochs):.0f}" if epochs else ""
+def by_epoch(lines: list[dict]) -> dict[int, list[dict]]:
+    """The points of the lines' curves, those of one epoch together."""
+    points: dict[int, list[dict]] = {}
+    for point in (point for line in lines for point in line["curve"]):
+        points.setdefault(point["epoch"], []).append(point)
+    return points
 
 
-def plot(path: Path, lines: list[dict], sweep: str | None) -> None:
-    """Draw NMI and Recall@1 by epoch, or by the value that was swept; means over seeds."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    axes = figure.subplots(1, 2)
-    scored = [line for line in lines if "curve" in line and not line["validate"]] or [
-        line for line in lines if "curve" in line
-    ]
-    for ax, heading, score in zip(axes, ("NMI", "Recall@1"), (nmi_of, recall_of), strict=True):
-        if sweep is None:
-            for name, same in grouped(scored).items():
-                by_epoch: dict[int, list[float]] = {}
-                for point in (point for line in same for point in line["curve"]):
-                    by_epoch.setdefault(point["epoch"], []).append(100 * score(point))
-                epochs = sorted(by_epoch)
-                ax.plot(epochs, [statistics.mean(by_epoch[e]) for e in epochs], label=name)
-            ax.set_xlabel("epoch")
-        else:
-            draw_sweep(ax, scored, sweep, score)
-        ax.set_ylabel(f"{heading}, %")
-    drawn = axes[0].get_legend_handles_labels()
-    if drawn[0]:
-        figure.legend(*drawn, loc="outside lower center", ncols=3, fontsize="small")
-    figure.savefig(path)
-
-
-def draw_sweep(ax: object, lines: list[dict], sweep: str, score: object) -> None:
-    """Draw a score by the value that was swept, one line for each loss and addition."""
-    kinds: dict[str, dict[float, list[float]]] = {}
-    for line in lines:
-        values = kinds.setdefault(f"{line['loss']} + {line['add']}", {})
-        values.setdefault(line[sweep], []).append(100 * score(line))  # type: ignore[operator]
-    for kind, values in kinds.items():
-        places = sorted(values)
-        spreads = [statistics.stdev(values[v]) if len(values[v]) > 1 else 0.0 for v in places]
-        means = [statistics.mean(values[v]) for v in places]
-        ax.errorbar(places, means, spreads, marker="o", capsize=3, label=kind)  # type: ignore[attr-defined]
-    if sweep == "alpha":  # over three powers of ten, and 0
-        ax.set_xscale("symlog", linthresh=0.03)  # type: ignore[attr-defined]
-    ax.set_xlabel({"strength": "lambda"}.get(sweep, sweep))  # type: ignore[attr-defined]
+def recall_of(scores: dict) -> float:
+    """Recall@1."""
+    return scores["recall"]["1"]
 
 
 def nmi_of(scores: dict) -> float:
@@ -175,6 +150,56 @@ def nmi_of(scores: dict) -> float:
     return scores["nmi"]
 
 
-def recall_of(scores: dict) -> float:
-    """Recall@1."""
-    return scores["recall"]["1"]
+def draw(folder: Path) -> None:
+    """Draw NMI and Recall@1 on held-out classes of Flowers-102: by epoch, and by the weights that were swept."""
+    folder.mkdir(parents=True, exist_ok=True)
+    held_out = [line for line in lines_of("flowers102") if line["validate"] and "curve" in line]
+    plain = [line for line in held_out if line["strength"] is None and line["alpha"] is None and line["factor"] == 1]
+    _draw(folder / "epochs.png", lambda ax, score: _draw_epochs(ax, plain, score))
+    for name, field in (("lambda", "strength"), ("alpha", "alpha")):
+        swept = [line for line in held_out if line[field] is not None]
+        _draw(folder / f"{name}.png", lambda ax, score, swept=swept, field=field: _draw_sweep(ax, swept, field, score))
+
+
+def _draw(path: Path, panel: Callable) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    axes = figure.subplots(1, 2)
+    for ax, heading, score in zip(axes, ("NMI", "Recall@1"), (nmi_of, recall_of), strict=True):
+        panel(ax, score)
+        ax.set_ylabel(f"{heading}, %")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
+    figure.savefig(path)
+
+
+def _draw_epochs(ax, lines: list[dict], score: Callable[[dict], float]) -> None:
+    for loss, add in dict.fromkeys((line["loss"], line["add"]) for line in lines):
+        points = by_epoch([line for line in lines if (line["loss"], line["add"]) == (loss, add)])
+        epochs = sorted(points)
+        ax.plot(epochs, [100 * statistics.mean(map(score, points[e])) for e in epochs], label=f"{loss} + {add}")
+    ax.set_xlabel("epoch")
+
+
+def _draw_sweep(ax, lines: list[dict], field: str, score: Callable[[dict], float]) -> None:
+    values: dict[float, list[float]] = {}
+    for line in lines:
+        values.setdefault(line[field], []).append(100 * score(line))
+    places = sorted(values)
+    spreads = [statistics.stdev(values[v]) if len(values[v]) > 1 else 0.0 for v in places]
+    label = f"{lines[0]['loss']} + {lines[0]['add']}" if lines else ""
+    ax.errorbar(places, [statistics.mean(values[v]) for v in places], spreads, marker="o", capsize=3, label=label)
+    if field == "alpha":  # over three powers of ten, and 0
+        ax.set_xscale("symlog", linthresh=0.03)
+    ax.set_xlabel({"strength": "lambda"}.get(field, field))
+
+
+def main(options: Options) -> None:
+    """Print every table, and draw the figures if asked to."""
+    print(*tables(), *(full_table(data) for data in DATA if options.full), sep="\n\n")
+    if options.figures is not None:
+        draw(options.figures)
+
+
+if __name__ == "__main__":
+    main(*from_command_line(Options()))

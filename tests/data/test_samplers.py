@@ -34,9 +34,6 @@ def distances(seed=0):
     return torch.rand(len(LABELS), len(LABELS), generator=torch.Generator().manual_seed(seed))
 
 
-# ---- What all can do
-
-
 @every
 def test_an_epoch_has_as_many_batches_as_it_says(make):
     sampler = make()
@@ -199,9 +196,6 @@ def test_a_sampler_of_ones_own_needs_one_method():
     assert list(Reversed(2, seed=0, rank=0, world_size=1)) == [[3, 2], [1, 0]]
 
 
-# ---- Shuffled
-
-
 @pytest.mark.parametrize(("size", "batch_size", "sizes"), [(7, 3, [3, 3, 1]), (6, 3, [3, 3]), (2, 5, [2]), (1, 1, [1])])
 def test_shuffled_gives_every_item_once(size, batch_size, sizes):
     batches = list(Shuffled(size, batch_size))
@@ -227,9 +221,6 @@ def test_shuffled_refuses_a_batch_that_leaves_a_process_without_items():
         Shuffled(0, 4)
 
 
-# ---- ClassBalanced
-
-
 def test_classes_are_balanced_in_every_batch_and_over_all():
     sampler = ClassBalanced(LABELS, 16, batches=30)
     total = Counter()
@@ -253,9 +244,6 @@ def test_members_come_once_before_any_comes_again():
 def test_a_class_with_one_member_is_repeated():
     batch = next(iter(ClassBalanced([5] + [6] * 9, 6)))
     assert batch.count(0) == 3
-
-
-# ---- MPerClass
 
 
 def test_each_batch_has_the_same_number_of_each_class():
@@ -306,9 +294,6 @@ def test_labels_may_be_names_or_tensors():
     assert list(MPerClass(torch.tensor(LABELS), 8, 2)) == list(MPerClass(LABELS.tolist(), 8, 2))
     for batch in MPerClass(names, 8, 2):
         assert set(Counter(names[batch]).values()) == {2}
-
-
-# ---- HardBatch
 
 
 def on_a_line(labels):

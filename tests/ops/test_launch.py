@@ -10,11 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 import likewise.ops.soft_dtw as cpu_soft_dtw
 from likewise import _native
-from likewise.ops import dispatch
 from likewise.ops.launch import is_quick, quick, switch
 from likewise.ops.rules import Rules
 from likewise.testing import assert_close
@@ -404,21 +402,3 @@ def test_the_derivative_of_plain_tensors(by_address, monkeypatch):
             assert_close(f, e, 1e-8, "second derivative")
     assert soft_dtw.again(x, y.float(), *rest) is None
     assert soft_dtw.again(x, y[:, :3], *rest) is None
-
-
-def test_only_plain_tensors_go_past_the_dispatcher():
-    on_gpu, x = SimpleNamespace(is_cuda=True), torch.randn(2, 3, 1)
-
-    class Subclass(torch.Tensor):
-        pass
-
-    assert dispatch.are_plain((on_gpu, x, None, 1.0))
-    assert dispatch.are_plain((on_gpu, torch.nn.Parameter(x)))
-    assert not dispatch.are_plain((x, x))  # the CPU has its own way
-    assert not dispatch.are_plain((on_gpu, x.as_subclass(Subclass)))
-    with FakeTensorMode():
-        assert not dispatch.are_plain((on_gpu, x))
-    seen = []
-    torch.func.vmap(lambda t: seen.append(dispatch.are_plain((on_gpu, t))) or t)(x)
-    torch.jit.trace(lambda t: seen.append(dispatch.are_plain((on_gpu, t))) or t, x, check_trace=False)
-    assert seen == [False, False]

@@ -17,6 +17,7 @@ from likewise.data.har import read_har
 from likewise.data.image_folders import read_cars, read_cub, read_flowers, read_image_folder, read_online_products
 from likewise.data.image_transforms import center_crops, random_crops
 from likewise.data.images import ImageSet
+from likewise.data.japanese_vowels import load_japanese_vowels
 from likewise.data.loading import Loader
 from likewise.data.npz import read_npz, write_npz
 from likewise.data.samplers import BatchSampler, ClassBalanced, HardBatch, MPerClass, Shuffled
@@ -44,6 +45,7 @@ __all__ = [
     "RandomMerge",
     "Shuffled",
     "center_crops",
+    "load_japanese_vowels",
     "open_image_folder",
     "open_sequence_folder",
     "random_crops",

@@ -19,10 +19,10 @@ NUMBERS_AT_ONCE = 1 << 23  # distances that are looked up at once
 
 @dataclass(frozen=True)
 class FewShotScore:
-    """Mean accuracy of episodes, and how far the mean may be off.
+    """Mean accuracy over episodes, with its confidence interval.
 
-    accuracy: share of queries that find their class, mean over episodes. interval: half the width of the 95 % interval
-    of that mean, 1.96 deviations of the episodes' accuracies over the root of their number.
+    accuracy: share of correctly classified queries, mean over episodes. interval: half the width of the 95 % confidence
+        interval of that mean, 1.96 standard errors.
     accuracies: (E,), of each episode.
 
     Example:

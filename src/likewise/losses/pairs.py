@@ -11,7 +11,7 @@ from likewise._labels import read_codes
 
 @dataclass(frozen=True)
 class Pairs:
-    """Distances (N, M) of anchors (rows) to items (columns), and which cells are pairs of one class or of two.
+    """Distances (N, M) of anchors (rows) to items (columns), and which of them are positive and negative pairs.
 
     distances: (N, M), float32 or better; 0 where a cell is no pair.
     positives, negatives: (N, M) bool, pairs of the same class and of different classes.
@@ -33,8 +33,8 @@ class Pairs:
     def of(cls, op: str, D: Tensor, row_labels: object, col_labels: object | None) -> "Pairs":
         """Pairs from D (N, M) and its labels, checked.
 
-        Without col_labels the columns are the rows' items, and the diagonal, an item against itself, is no pair: it may
-        hold anything. With col_labels every cell is a pair, those of the diagonal too.
+        Without col_labels, rows and columns are the same items, and the diagonal is left out: it may hold anything.
+        With col_labels every cell is a pair, including the diagonal.
 
         Example:
             >>> Pairs.of("loss", torch.zeros(3, 3), [0, 0, 1], None).positives.int()

@@ -1,4 +1,4 @@
-"""VectorLoss: a loss of vectors, for what no matrix of distances between items can hold."""
+"""VectorLoss: a loss of vectors, for losses with proxies or class centres of their own."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -12,9 +12,9 @@ from likewise._labels import read_codes
 class VectorLoss(nn.Module):
     """A loss of vectors: ``loss(x, labels)`` is a scalar, for x (N, C) and labels (N,).
 
-    Other losses see a matrix D of items. These make their own, because its columns are theirs: proxies and class
-    centres are parameters, which ``fit`` trains and keeps with the metric (``lr={"encoder": 1e-4, "loss": 1e-2}``).
-    ``fit(metric, items, labels, loss)`` hands them what the encoder gives. Subclasses write ``value``.
+    Other losses take a matrix D. These hold proxies or class centres as parameters, which ``fit`` trains and saves with
+    the metric (``lr={"encoder": 1e-4, "loss": 1e-2}``). ``fit(metric, train, loss)`` passes them what the encoder
+    gives. Subclasses write ``value``.
 
     Half precision is computed in float32, under autocast too. An empty batch has loss 0.
 
@@ -43,14 +43,14 @@ class VectorLoss(nn.Module):
             return self.value(x, codes) if len(x) else x.sum()
 
     def sharing(self) -> AbstractContextManager[None]:
-        """A block in which what the loss and terms beside it need of the same vectors is computed once.
+        """A block in which the loss and the terms beside it share what they compute from the same vectors.
 
-        ``fit`` opens one for every step; weights must not change inside. By default there is nothing to share.
+        ``fit`` opens one for each step; weights must not change inside. By default nothing is shared.
         """
         return nullcontext()
 
     def vectors(self, x: object, *, finite: bool = True) -> Tensor:
-        """Vectors (N, C) in float32 or better, checked; to know whether they are finite, a GPU must be waited for."""
+        """Vectors (N, C) in float32 or better, checked; on a GPU, the check for finite numbers synchronises."""
         if not isinstance(x, Tensor):
             kind = type(x).__name__
             raise TypeError(

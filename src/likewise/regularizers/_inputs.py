@@ -31,12 +31,12 @@ def read_features(op: str, features: object) -> list[Tensor]:
 
 
 def full_precision(x: Tensor) -> AbstractContextManager[object]:
-    """A context in which autocast leaves products of x as precise as x is: differences of them are what counts."""
+    """A context that disables autocast for products of x, whose differences need full precision."""
     return torch.autocast(x.device.type, enabled=False) if _check.mixed_precision(x) else nullcontext()
 
 
 def mean_of_pairs(values: Tensor, keep: Tensor) -> Tensor:
-    """The mean of the kept cells of a matrix (B, B); a zero that can be differentiated without any."""
+    """The mean of the kept cells of a matrix (B, B); without any, a zero that can be differentiated."""
     return values.masked_fill(~keep, 0).sum() / keep.sum().clamp(min=1)
 
 

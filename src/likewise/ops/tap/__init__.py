@@ -46,9 +46,9 @@ def tap(
         >>> tap(x, y, None, None, lambda x, y, D, time, inside: -D)
         tensor([0.7056])
     """
-    n, m = _whole(x, x_lengths), _whole(y, y_lengths)
+    n = _whole(x, x_lengths)
     if convolutions is not None and x.is_cuda:
-        found = fused_pairs(x, y, n, m, *convolutions)
+        found = fused_pairs(x, y, n, _whole(y, y_lengths), *convolutions)
         if found is not None and found.isfinite().all():
             return found
     x = x if x_lengths is None or not len(x) else x[:, : x_lengths.max()]  # more padding would only cost time
@@ -83,7 +83,7 @@ def tap_matrix(
             given = own, other, n[i].repeat_interleave(count), m[j].repeat(len(i)), scores
             tiles.append(checkpoint(_tile, *given, use_reentrant=False) if again else _tile(*given))
         strips.append(torch.cat(tiles, 1))
-    back_i, back_j = (torch.cat(parts).argsort().to(x.device) for parts in (rows, columns))
+    back_i, back_j = torch.cat(rows).argsort().to(x.device), torch.cat(columns).argsort().to(x.device)
     return torch.cat(strips)[back_i][:, back_j]
 
 

@@ -1,0 +1,1 @@
+"""Xu, Garg, Milford & Gould (ICLR 2023): Deep declarative dynamic time warping."""

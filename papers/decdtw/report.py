@@ -1,0 +1,73 @@
+"""Print the tables of DecDTW from their lines: python -m papers.decdtw.report."""
+
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+from papers.common import bold, read_lines, spread, table
+
+HERE = Path(__file__).parent
+FEATURES = {"cqt": "CQT", "chroma": "chroma", "mel": "mel"}
+AUDIO = {
+    "base_dtw": "DTW, features as they are", "base_gdtw": "GDTW, features as they are", "softdtw": "soft-DTW",
+    "along_gt": "Along-GT", "dilate": "DILATE", "decdtw": "DecDTW",
+}  # fmt: skip
+PLACES = {
+    "base_dtw": "DTW, encoder as it is", "base_gdtw": "GDTW, encoder as it is", "otam": "OTAM",
+    "along_gt": "Along-GT", "dilate": "DILATE", "decdtw": "DecDTW",
+}  # fmt: skip
+
+
+def tables() -> Iterator[str]:
+    """The tables of README.md."""
+    yield audio_table(read_lines(HERE / "audio.jsonl"))
+    yield places_table(read_lines(HERE / "places.jsonl"))
+    yield constraints_table(read_lines(HERE / "constraints.jsonl"))
+
+
+def audio_table(lines: list[dict]) -> str:
+    """Table 1 of the paper: milliseconds, mean over the test slices and deviation over seeds, median in brackets."""
+    rows = []
+    for method, name in AUDIO.items():
+        row = [name]
+        for feature in FEATURES:
+            same = [line for line in lines if (line["feature"], line["method"]) == (feature, method)]
+            for score in ("time_err", "time_dev"):
+                means, medians = ([line[key] for line in same] for key in (score, f"{score}_median"))
+                row.append(f"{spread(means, '{:.1f}')} ({statistics.mean(medians):.1f})")
+        rows.append(row)
+    headings = [f"{name} {score}" for name in FEATURES.values() for score in ("TimeErr", "TimeDev")]
+    return table(["", *headings], bold(rows, least=True))
+
+
+def places_table(lines: list[dict]) -> str:
+    """Share of test queries with a maximum error below so many frames, in percent, and the mean of that error."""
+    shares, errors = [], []
+    for method, name in PLACES.items():
+        same = [line for line in lines if line["method"] == method]
+        shares.append(
+            [name, *(spread([100 * line["below"][str(t)] for line in same], "{:.1f}") for t in (1, 2, 3, 5, 10))]
+        )
+        errors.append([name, spread([line["max_error"] for line in same], "{:.2f}")])
+    rows = [[*a, b[1]] for a, b in zip(bold(shares), bold(errors, least=True), strict=True)]
+    return table(["", "< 1", "< 2", "< 3", "< 5", "< 10", "mean maximum error"], rows)
+
+
+def constraints_table(lines: list[dict]) -> str:
+    """TimeErr of each variant in thousandths of the duration, and what was learned."""
+    rows = []
+    for variant in dict.fromkeys(line["learned"] for line in lines):
+        same = [line for line in lines if line["learned"] == variant]
+        widths = zip(*(line["band"] for line in same), strict=True)
+        rows.append([
+            variant,
+            f"{statistics.mean(line['time_err'] for line in same):.1f}",
+            ", ".join(f"{line['time_err']:.1f}" for line in same),
+            f"{statistics.geometric_mean([line['reg'] for line in same]):.3g}",
+            " ".join(f"{statistics.mean(width):.2f}" for width in widths),
+        ])  # fmt: skip
+    return table(["learned", "TimeErr", "each seed", "lambda", "band"], rows)
+
+
+if __name__ == "__main__":
+    print(*tables(), sep="\n\n")
