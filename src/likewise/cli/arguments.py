@@ -122,7 +122,7 @@ Subsequence = Annotated[
     bool | None,
     typer.Option(
         "--subsequence",
-        help="Match all of A's sequence to a stretch of B's; with gdtw, all of B's to a stretch of A's.",
+        help="Match all of A's sequence to a stretch of B's.",
         show_default=False,
     ),
 ]
