@@ -45,7 +45,8 @@ format: setup
 	$(BIN)/ruff format
 
 docs: setup  ## the documentation, in docs/_build/html; a warning is an error
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going --nitpicky docs docs/_build/html
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going docs docs/_build/html
+	$(BIN)/python docs/check_links.py docs/_build/html
 
 wheel: setup  ## audited wheels in dist: one for $(PYTHON), and one for 3.12 and later where $(ABI3_PYTHON) is found
 	rm -rf build/wheels dist
@@ -64,4 +65,4 @@ bench: setup  ## against peers, in the same run; rows go to benchmarks/results
 	$(BIN)/python benchmarks/unseen_classes.py
 
 clean:
-	rm -rf $(VENV) build dist docs/_build docs/gallery docs/reference/generated
+	rm -rf $(VENV) build dist docs/_build docs/gallery docs/reference docs/sg_execution_times.rst

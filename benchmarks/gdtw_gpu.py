@@ -24,7 +24,7 @@ from likewise.distances.dtw import DTW
 from likewise.distances.gdtw import GDTW
 from likewise.distances.soft_dtw import SoftDTW
 from likewise.ops import cpu
-from likewise.ops.gdtw import _gdtw, _gdtw_grad, _Problem, _run, gdtw
+from likewise.ops.gdtw import Inputs, _gdtw, _gdtw_grad, _Problem, _run, gdtw
 from likewise.ops.gdtw import gpu as kernels
 
 DEVICE = "cuda"
@@ -39,13 +39,13 @@ def signals(kind: str, batch: int, steps: int, channels: int) -> tuple[Tensor, T
     torch.manual_seed(0)
     noise = torch.randn(2, batch, steps, channels)
     if kind == "noise":
-        return noise[0], noise[1]
+        return noise[1], noise[0]
     if kind == "walks":
-        x, y = noise.cumsum(2) / steps**0.5
+        y, x = noise.cumsum(2) / steps**0.5
         return x, y
     times, pace = torch.linspace(0, 1, steps)[:, None], 5 + 20 * torch.rand(batch, 1, channels)
-    x, y = torch.sin(pace * times**1.3), torch.sin(pace * times)
-    return x + 0.05 * noise[0], y + 0.05 * noise[1]
+    x, y = torch.sin(pace * times), torch.sin(pace * times**1.3)
+    return x + 0.05 * noise[1], y + 0.05 * noise[0]
 
 
 def arguments(x: Tensor, y: Tensor, nodes: int, refinements: int = 2) -> tuple:
@@ -63,7 +63,7 @@ def arguments(x: Tensor, y: Tensor, nodes: int, refinements: int = 2) -> tuple:
 def errors(x: Tensor, y: Tensor) -> dict[str, float]:
     """What differs from the CPU, on the same grid."""
     steps = x.shape[1]
-    nodes = kernels._Search.of(*arguments(x, y, 0)).most_nodes(True)
+    nodes = kernels._Search.of(Inputs(*arguments(x, y, 0))).most_nodes(True)
     here, there = arguments(x, y, nodes), arguments(x.to(DEVICE), y.to(DEVICE), nodes)
     expected, warps, _ = _gdtw(*here)
     value, warp, holds = (each.cpu() for each in _gdtw(*there))
@@ -95,7 +95,7 @@ def parts(x: Tensor, y: Tensor) -> dict[str, float | None]:
     "_graph_ms" is the time of the kernels alone, replayed from a CUDA graph. settled: pairs that the GPU polishes.
     """
     given = arguments(x, y, 0)
-    search = kernels._Search.of(*given)
+    search = kernels._Search.of(Inputs(*given))
     scratch, found = search.scratch(), search.found()
     search.begin(scratch)
     for number in range(search.refinements + 2, kernels.MOST_PASSES):
@@ -129,9 +129,9 @@ def replayed_or_none(work: Callable[[], object]) -> float | None:
 def host_polish_ms(x: Tensor, y: Tensor) -> float:
     """What the C++ kernel takes for the polish, without copies."""
     given = arguments(x, y, 0)
-    found = kernels._Search.of(*given).search().cpu()
+    found = kernels._Search.of(Inputs(*given)).search().cpu()
     host = [each.cpu() if isinstance(each, Tensor) else each for each in given]
-    problem, count, knots = _Problem.of(*host), *y.shape[:2]
+    problem, count, knots = _Problem.of(Inputs(*host)), *x.shape[:2]
     value = torch.empty(count, dtype=torch.float64)
     holds = torch.empty(count, knots, 2, dtype=torch.int32)
     polished = []
@@ -157,7 +157,8 @@ def case(kind: str, batch: int, steps: int, channels: int, bars: dict[str, float
 def measure(x: Tensor, y: Tensor) -> dict[str, float | None]:
     a, b = x.clone().requires_grad_(), y.clone().requires_grad_()
     layer = GDTW(REG)
-    times, reg = arguments(x, y, 0)[4], arguments(x, y, 0)[6]
+    given = Inputs(*arguments(x, y, 0))
+    times, reg = given.times_x, given.reg
     both(layer, a, b)
     torch.cuda.synchronize()
     held = torch.cuda.memory_allocated()
@@ -217,7 +218,7 @@ def tune() -> None:
 
 
 def search_graph_ms(x: Tensor, y: Tensor) -> float | None:
-    search = kernels._Search.of(*arguments(x, y, 0))
+    search = kernels._Search.of(Inputs(*arguments(x, y, 0)))
     search.begin(search.scratch())  # compiles
     return replayed_or_none(lambda: search.begin(search.scratch()))
 

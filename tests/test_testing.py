@@ -58,9 +58,6 @@ def test_a_sound_distance_passes():
     check_distance(distance(lambda value, x, y: value.round()), aligns=False, differentiable=False, channels=1)
 
 
-# ---- Values
-
-
 def test_a_value_that_depends_on_the_batch():
     fails(distance(lambda value, x, y: value * len(x)), "pairs in a batch against single pairs: relative error")
 
@@ -96,9 +93,6 @@ def test_a_distance_that_is_not_as_symmetric_as_it_says():
     fails(claimed, "symmetry")
 
 
-# ---- Padding and form
-
-
 def test_a_value_that_depends_on_the_padding():
     fails(distance(lambda value, x, y: value + 1e-12 * x.shape[1]), "the result depends on the padding")
 
@@ -122,9 +116,6 @@ def test_a_value_that_depends_on_the_layout_in_memory():
     )
 
 
-# ---- Types
-
-
 def test_another_dtype():
     fails(distance(lambda value, x, y: value.double()), "torch.float32 in, torch.float64 out")
 
@@ -134,9 +125,6 @@ def test_lost_digits():
         return value.half().to(value.dtype) if x.dtype == torch.float32 else value
 
     fails(distance(coarse), "values in torch.float32: relative error .* allowed 1e-05")
-
-
-# ---- Bad input
 
 
 def test_nan_that_is_not_refused():
@@ -169,9 +157,6 @@ def test_shapes_that_are_guessed():
     fails(Guessing(), "a tensor without batch and channel: the message .* does not say")
 
 
-# ---- What was passed in
-
-
 def test_changed_arguments():
     class Careless(lw.DTW):
         def paired(self, x, y, x_lengths, y_lengths):
@@ -197,9 +182,6 @@ def test_arguments_changed_by_the_matrix_or_the_alignment():
     fails(Align(), ".align changed an argument")
 
 
-# ---- Gradients
-
-
 def test_a_wrong_gradient():
     fails(distance(lambda value, x, y: Doubled.apply(value)), "wrong gradient of pairs: Jacobian mismatch")
 
@@ -210,9 +192,6 @@ def test_a_wrong_gradient_of_the_matrix():
             return Doubled.apply(super().all_pairs(x, y, x_lengths, y_lengths))
 
     fails(Wrong(), "wrong gradient of the matrix: Jacobian mismatch")
-
-
-# ---- Alignments
 
 
 def aligned(**parts):
@@ -266,9 +245,6 @@ def test_empty_batches():
     )
 
 
-# ---- Tolerances
-
-
 def test_assert_close():
     one = torch.tensor([1.0])
     assert_close(one + 1e-6, one, 1e-5, "close")
@@ -287,9 +263,6 @@ def test_assert_close():
 def test_tolerances_are_those_that_were_agreed():
     assert TOLERANCE[torch.float64].value == 1e-10
     assert TOLERANCE[torch.float32].value == 1e-5
-
-
-# ---- Operators
 
 
 def operator(name, call, backward=None, fake=lambda x: torch.empty_like(x)):

@@ -36,7 +36,7 @@ LOSSES: dict[str, Callable[[], lw.losses.Loss]] = {
 }
 # Soft-DTW's and DTW's distances are sums, not means: the paper lowers alpha and beta for them.
 LOSSES_OF_SUMS = LOSSES | {
-    "lifted": lambda: lw.losses.LiftedStructure(alpha=2, beta=1, reduction="sum"),
+    "lifted": lambda: lw.losses.LiftedStructure(positive_scale=1, negative_scale=2, reduction="sum"),
     "binomial": lambda: lw.losses.BinomialDeviance(positive_scale=2, negative_scale=1, reduction="sum"),
 }
 DISTANCES: dict[str, Callable[[int], lw.Distance]] = {

@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 import likewise as lw
+from likewise.evaluation.few_shot import few_shot_accuracy_matrix
 from papers.common import Run, check_choice, device_name, emit, from_command_line, moved
 from papers.tap.data_few_shot import READERS, SkeletonChange, Split, read
 
@@ -82,7 +83,7 @@ def main(run: Run, settings: Settings) -> None:
             D = metric.distance.matrix(metric.embed(test.items.to(run.device))).cpu()
         seconds, judged = time.perf_counter() - trained, validation.few_shot(metric).accuracy
         for (ways, shots), drawn in episodes.items():
-            score = lw.few_shot_accuracy(D, *drawn, prototypes=settings.method == "mean")
+            score = few_shot_accuracy_matrix(D, *drawn, prototypes=settings.method == "mean")
             line = {
                 "recipe": "few_shot", **asdict(settings), "ways": ways, "shots": shots, "seed": seed,
                 "accuracy": score.accuracy, "interval": score.interval, "validation_accuracy": judged, **learned,

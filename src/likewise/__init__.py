@@ -8,14 +8,18 @@ from likewise.data import (
     Batch,
     Dataset,
     Episodes,
+    HeldOutClasses,
     ImageSet,
     MPerClass,
     read_arabic_digits,
+    read_audio_folder,
     read_har,
     read_image_folder,
     read_npz,
     read_shl,
+    read_table,
     read_ts,
+    read_wide,
     write_npz,
     write_ts,
 )
@@ -53,7 +57,7 @@ from likewise.models import (
     SelfAttention,
     SmallCNN,
 )
-from likewise.training import History, SoftAdversary, fit
+from likewise.training import Checkpoints, History, SoftAdversary, Validation, fit
 
 if TYPE_CHECKING:
     from likewise import sklearn, viz
@@ -73,6 +77,7 @@ __all__ = [
     "AttendedFeatures",
     "Batch",
     "Candidates",
+    "Checkpoints",
     "Cosine",
     "CoupledGRU",
     "Dataset",
@@ -84,6 +89,7 @@ __all__ = [
     "FrameMLP",
     "GRUEncoder",
     "GradientReversal",
+    "HeldOutClasses",
     "History",
     "ImageSet",
     "MPerClass",
@@ -98,6 +104,7 @@ __all__ = [
     "SoftDTW",
     "SoftDTWDivergence",
     "TransformerTAP",
+    "Validation",
     "Warp",
     "data",
     "distances",
@@ -110,11 +117,14 @@ __all__ = [
     "losses",
     "models",
     "read_arabic_digits",
+    "read_audio_folder",
     "read_har",
     "read_image_folder",
     "read_npz",
     "read_shl",
+    "read_table",
     "read_ts",
+    "read_wide",
     "regularizers",
     "sklearn",
     "training",

@@ -58,10 +58,12 @@ def costs(op: str, cost: object, x_lengths: Tensor | None, y_lengths: Tensor | N
 def pair(op: str, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None, *, paired: bool) -> None:
     """Check that x and y are sequences that agree in channels, type and device and, if paired, in number."""
     sequences(op, "x", x)
+    lengths_shape(op, "x_lengths", x_lengths, x.shape[0])
+    if y is x and y_lengths is x_lengths:
+        return
     sequences(op, "y", y)
+    lengths_shape(op, "y_lengths", y_lengths, y.shape[0])
     (rows, _, x_channels), (columns, _, y_channels) = x.shape, y.shape
-    lengths_shape(op, "x_lengths", x_lengths, rows)
-    lengths_shape(op, "y_lengths", y_lengths, columns)
     if paired and rows != columns:
         refuse(op, f"x has {rows} sequences and y has {columns}; for all pairs, use .matrix")
     if x_channels != y_channels:

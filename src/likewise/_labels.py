@@ -86,25 +86,29 @@ def number_labels(*parts: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
     return classes, np.split(codes.astype(np.int64, copy=False), np.cumsum([len(part) for part in parts])[:-1])
 
 
-def read_codes(op: str, name: str, labels: Any, size: int, device: torch.device) -> Tensor:
-    """Labels (size,) as int64 on a device, for a loss: whole numbers stay what they are, names are numbered.
+def read_codes(op: str, device: torch.device, *given: tuple[str, Any, int]) -> list[Tensor]:
+    """Labels as int64 on a device, for a loss; of each, its name, the labels and how many there must be.
 
-    A tensor of whole numbers is not looked at, nor brought to the CPU: this is called in every training step.
+    Whole numbers stay what they are. If any are names, all are numbered together. A tensor of whole numbers is neither
+    looked at nor brought to the CPU: this is called in every training step.
 
     Example:
-        >>> read_codes("loss", "labels", ["run", "walk", "run"], 3, torch.device("cpu"))
-        tensor([0, 1, 0])
+        >>> read_codes("loss", torch.device("cpu"), ("rows", ["run", "walk"], 2), ("columns", ["walk"], 1))
+        [tensor([0, 1]), tensor([1])]
     """
-    if isinstance(labels, Tensor):
+    if not all(isinstance(labels, Tensor) for _, labels, _ in given):
+        parts = [read_labels(op, name, labels, size) for name, labels, size in given]
+        if any(part.dtype.kind == "U" for part in parts):
+            return [torch.from_numpy(codes).to(device) for codes in number_labels(*parts)[1]]
+        tensors = [torch.from_numpy(part.astype(np.int64) if len(part) == 0 else part.copy()) for part in parts]
+        given = tuple((name, part, size) for (name, _, size), part in zip(given, tensors, strict=True))
+    for name, labels, size in given:
         if labels.shape != (size,):
             _check.refuse(op, f"expected {name} of shape ({size},), got {tuple(labels.shape)}")
-        codes = labels
-    else:
-        values = read_labels(op, name, labels, size)
-        codes = torch.from_numpy(number_labels(values)[1][0] if values.dtype.kind == "U" else values.copy())
-    if size and (codes.is_floating_point() or codes.is_complex() or codes.dtype == torch.bool):
-        raise TypeError(f"{op}: expected {name} to be whole numbers or names, got {codes.dtype}")
-    return codes.to(device, torch.int64, non_blocking=device.type == "cuda")
+        if size and (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool):
+            raise TypeError(f"{op}: expected {name} to be whole numbers or names, got {labels.dtype}")
+    quick = device.type == "cuda"
+    return [labels.detach().to(device, torch.int64, non_blocking=quick) for _, labels, _ in given]
 
 
 def labelled(op: str, name: str, value: Any, *, need_labels: bool = True) -> tuple[Any, Any]:

@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 class Problem:
     def __init__(
         self,
@@ -190,4 +192,4 @@ class Tape:
         slots: list[int],
         values: list[int],
     ) -> None: ...
-    def run(self, stream: int, event: int, addresses: tuple[int, ...]) -> bool: ...
+    def run(self, stream: int, event: int, addresses: Sequence[int]) -> bool: ...

@@ -237,7 +237,7 @@ def _check_loss_refusals(loss: torch.nn.Module, D: Tensor, labels: Tensor) -> No
     _refused(lambda: loss(D[:4], labels[:4]), "square", "a rectangular D without col_labels")
     _refused(lambda: loss(D, labels[:5]), "row_labels", "too few labels")
     _refused(lambda: loss(D, labels[:, None]), "row_labels", "labels of two dimensions")
-    _refused(lambda: loss(D, labels.double()), "integers", "labels that are not whole numbers")
+    _refused(lambda: loss(D, labels.double()), "whole numbers", "labels that are not whole numbers")
     _refused(lambda: loss(D[:4], labels[:4], labels[:5]), "col_labels", "too few labels of columns")
 
 

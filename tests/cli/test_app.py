@@ -31,8 +31,10 @@ def test_missing_and_junk_files(a, tmp_path):
     text = tmp_path / "junk.ts"
     text.write_text("@univariate perhaps\n")
     assert refusal(1, "align", text, a) == f"error: {text}:1:13: expected true or false, got 'perhaps'\n"
-    csv = tmp_path / "a.csv"
-    assert refusal(1, "distance", csv) == f"error: {csv}: expected a file that ends in .npz or .ts\n"
+    text = tmp_path / "a.txt"
+    assert refusal(1, "distance", text).startswith(
+        f"error: {text}: expected a folder of WAV files, or a file that ends"
+    )
     empty = tmp_path / "empty.npz"
     np.savez(empty, X=np.zeros((0, 3, 2)))
     assert refusal(1, "distance", empty) == f"error: {empty}: holds no sequences\n"

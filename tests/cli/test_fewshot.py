@@ -4,7 +4,7 @@ import torch
 
 import likewise as lw
 from likewise.data.episodes import Episodes
-from likewise.evaluation.few_shot import few_shot_accuracy
+from likewise.evaluation.few_shot import few_shot_accuracy_matrix
 from tests.cli.commands import answer, refusal, run
 
 
@@ -22,7 +22,7 @@ def test_it_is_the_accuracy_of_the_matrix(data):
     path, known = data
     found = answer("fewshot", path, "-d", "euclidean", "--ways", 3, "--shots", 2, "--episodes", 50, "--seed", 3)
     drawn = Episodes(known.labels, 3, 2, 1, seed=3).take(50)
-    expected = few_shot_accuracy(lw.Euclidean().matrix(known.items), *drawn)
+    expected = few_shot_accuracy_matrix(lw.Euclidean().matrix(known.items), *drawn)
     assert (found["accuracy"], found["interval"]) == (expected.accuracy, expected.interval)
     assert (found["distance"], found["sequences"]) == ("euclidean", 24)
     text = run("fewshot", path, "--ways", 3, "--episodes", 50, "--other-groups")
@@ -37,7 +37,7 @@ def test_a_learned_metric(data, tmp_path):
     metric.save(tmp_path / "run")
     found = answer("fewshot", path, "--metric", tmp_path / "run", "--ways", 2, "--episodes", 20)
     with torch.no_grad():
-        expected = few_shot_accuracy(metric.matrix(known.items), *Episodes(known.labels, 2, 1, 1).take(20))
+        expected = few_shot_accuracy_matrix(metric.matrix(known.items), *Episodes(known.labels, 2, 1, 1).take(20))
     assert found["accuracy"] == pytest.approx(expected.accuracy)
 
 

@@ -30,9 +30,6 @@ def sequences(draw):
     return [generator.standard_normal((length, channels)).astype(dtype) for length in lengths]
 
 
-# ---- Construction
-
-
 def test_without_lengths_every_step_is_real():
     batch = Batch(torch.zeros(2, 3, 1))
     assert batch.lengths.tolist() == [3, 3]
@@ -92,9 +89,6 @@ def test_a_batch_holds_the_tensor_it_was_given():
 def test_bad_batches_are_refused(values, lengths, error, message):
     with pytest.raises(error, match=message):
         Batch(values, lengths)
-
-
-# ---- Indexing
 
 
 def test_an_integer_gives_one_sequence_without_padding():
@@ -167,9 +161,6 @@ def test_bad_indices_are_refused(index, error, message):
 def test_iteration_gives_the_sequences_without_padding():
     assert [tuple(sequence.shape) for sequence in example()] == [(3, 2), (2, 2), (1, 2), (5, 2)]
     assert not any(sequence.isnan().any() for sequence in example())
-
-
-# ---- Joining, moving, comparing
 
 
 def test_cat_pads_to_the_longest():
@@ -284,9 +275,6 @@ def test_an_empty_batch():
     assert empty.to_aeon() == []
     assert empty.to_tslearn().shape == (0, 4, 2)
     assert Batch.from_tslearn(np.zeros((0, 4, 2))).values.shape == (0, 4, 2)
-
-
-# ---- Lists, aeon, tslearn, PackedSequence
 
 
 def test_a_list_may_hold_anything_with_numbers():
@@ -420,9 +408,6 @@ def test_whole_numbers_become_floats():
     assert Batch.from_aeon(np.ones((1, 2, 3), int)).dtype == torch.float32
     assert Batch.from_tslearn(np.ones((1, 2, 3), int)).dtype == torch.float32
     assert as_sequences("dtw", "x", np.ones((1, 2, 3), bool))[0].dtype == torch.float32
-
-
-# ---- What a distance takes
 
 
 def test_as_sequences():

@@ -69,9 +69,6 @@ def by_loops(net, x, y):
     return torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64)
 
 
-# ---- The contract
-
-
 @pytest.mark.parametrize("distance", [network(), network(hidden=(5, 3), bias=-1.0), network(hidden=(1,))])
 def test_contract(distance):
     check_distance(distance)
@@ -81,9 +78,6 @@ def test_contract(distance):
 def test_contract_of_the_twin(hidden):
     torch.manual_seed(0)
     check_distance(SiameseGRU(3, hidden).double(), aligns=False)
-
-
-# ---- Values
 
 
 @pytest.mark.parametrize("hidden", [(4,), (3, 5), (2, 2, 2)])
@@ -238,9 +232,6 @@ def test_training_brings_a_class_together():
     assert losses[-1] < 0.9 * losses[0]
 
 
-# ---- Alignment
-
-
 def test_alignment():
     net, x, y = network(), sequences([3, 1]), sequences([2, 3], seed=1)
     alignment = net.align(x, y)
@@ -251,9 +242,6 @@ def test_alignment():
     assert_close(alignment.error[:, -1], net(x, y), 1e-14, "last error")
     assert_close(alignment.coupling[:, 0], torch.full((2, 4), 0.5), 1e-14, "coupling of the first step")
     assert repr(alignment) == "CoupledAlignment(2 pairs)"
-
-
-# ---- Initialisation, the twin, and the regulariser
 
 
 def test_initialisation():
@@ -305,9 +293,6 @@ def test_coupling_norm():
     assert (weights[0].grad == 0).all()
     with pytest.raises(ValueError, match="coupling_norm: GRU has no coupling weights; give it a CoupledGRU"):
         coupling_norm(nn.GRU(1, 1))
-
-
-# ---- Refusals
 
 
 @pytest.mark.parametrize("kind", [CoupledGRU, SiameseGRU])

@@ -57,9 +57,6 @@ def test_a_subclass_that_writes_pairs_only_keeps_the_contract():
     check_distance(PlainLoops(), aligns=False)
 
 
-# ---- The matrix
-
-
 @pytest.mark.parametrize("numbers", [1, 7, 40, 1 << 24])
 def test_chunks_do_not_change_the_matrix(numbers, monkeypatch):
     monkeypatch.setattr(module, "PAIRED_NUMBERS", numbers)
@@ -162,9 +159,6 @@ def test_a_matrix_never_holds_the_costs_of_all_pairs():
     assert int(done.stdout) < 100, f"{done.stdout.strip()} MiB"
 
 
-# ---- The progress bar
-
-
 def test_progress_prints_a_bar(capsys, monkeypatch):
     monkeypatch.setattr(module, "CELLS_A_STEP", 100)
     lw.DTW().matrix(noise(3, 4, 1), noise(5, 4, 1), progress=True)
@@ -182,9 +176,6 @@ def test_steps_of_the_bar_do_not_change_the_matrix(distance, monkeypatch):
     x, y = lw.Batch(noise(7, 4, 2), [4, 3, 2, 1, 4, 4, 2]), noise(5, 3, 2, seed=1)
     for given in ((x, y), (x,), (x[:0], y), (x, y[:0])):
         assert_close(distance.matrix(*given, progress=True), distance.matrix(*given), 1e-6, "with a progress bar")
-
-
-# ---- As a PyTorch user expects
 
 
 @every_distance
@@ -260,9 +251,6 @@ def test_forms_of_the_same_input_agree(distance):
         assert torch.equal(distance(x, other), expected)
     assert torch.equal(distance(other.numpy(), other), distance(other, other))
     assert expected.shape == (2,)
-
-
-# ---- Bad input
 
 
 NAN = torch.zeros(4, 6, 2)

@@ -42,9 +42,6 @@ def test_contract(options):
     check_distance(lw.DTW(**options))
 
 
-# ---- By hand
-
-
 def test_three_frames_against_two():
     # Costs [[0, 4], [1, 1], [4, 0]]: the best path leaves out the fours.
     x, y = [[0.0, 1.0, 2.0]], [[0.0, 2.0]]
@@ -142,9 +139,6 @@ def test_the_derivative_follows_the_path():
     assert y.grad.flatten().tolist() == [0, 0]  # type: ignore[union-attr]
 
 
-# ---- Peers
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_values_equal_the_peers(dtype):
     aeon = pytest.importorskip("aeon.distances")
@@ -190,9 +184,6 @@ def test_the_matrix_equals_aeons(dtype):
     unequal = [x[i, : 5 + i] for i in range(6)]
     expected = aeon.dtw_pairwise_distance([np.ascontiguousarray(item.double().numpy().T) for item in unequal])
     assert_close(lw.DTW().matrix(unequal), torch.from_numpy(expected), TOLERANCE[dtype].value, "unequal lengths")
-
-
-# ---- As a module
 
 
 @pytest.mark.parametrize(

@@ -64,9 +64,6 @@ def test_contract(options):
     assert distance.warp(empty, empty).values.shape[0] == 0
 
 
-# ---- What the warp must be
-
-
 def test_equal_signals_are_not_warped():
     x = walks(3, 20, 2)
     distance = GDTW(reg=0.1)
@@ -105,6 +102,26 @@ def test_a_subsequence_is_found():
     assert alignment.path(0).tolist() == [[k, 100 + k] for k in range(80)]
     assert DTW(subsequence=True).align(x, y).path(0).tolist() == alignment.path(0).tolist()
     assert alignment.value < 1e-10
+
+
+@pytest.mark.parametrize("noise", [0.3, 0.0])
+def test_the_default_grid_finds_the_minimum_of_noisy_walks(noise):
+    """The minimum is what a grid of 401 nodes finds; benchmarks/gdtw.py has the figures of 120 seeds."""
+    pairs = [noisy_walks(seed, noise) for seed in range(40)]
+    x, y = (torch.stack(each) for each in zip(*pairs, strict=True))
+    for a, b in ((x, y), (y, x)):
+        share = GDTW(reg=0.01)(a, b) / GDTW(reg=0.01, grid=401)(a, b)
+        assert (share > 1.01).sum() <= 1
+        assert share.max() < 1.1
+
+
+def noisy_walks(seed, noise, steps=40):
+    """A walk (T, 2), and the same at sorted random times, with noise."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((steps, 2)).cumsum(0)
+    at = np.sort(rng.uniform(0, 1, steps))
+    y = np.stack([np.interp(at, np.linspace(0, 1, steps), channel) for channel in x.T], 1)
+    return torch.from_numpy(x), torch.from_numpy(y + noise * rng.standard_normal((steps, 2)))
 
 
 def test_bands_and_slopes_are_kept():
@@ -254,9 +271,6 @@ def test_a_subsequence_without_times_favours_no_pace():
     assert_close(found.times, 2 * torch.arange(50.0)[None], 1e-9, "in y's unit")
 
 
-# ---- Learning
-
-
 def test_everything_can_be_learned():
     x, y = related(2, 15, 20)
     reg, band = nn.Parameter(torch.tensor(0.1)), nn.Parameter(torch.tensor([0.1, 0.05, 0.1]))
@@ -355,9 +369,6 @@ def test_the_second_derivative_is_refused():
         grad.sum().backward()
 
 
-# ---- The warp and the alignment
-
-
 def test_a_warp_is_a_function():
     times = torch.tensor([[0.0, 1.0, 3.0], [0.0, 2.0, 9.0]])
     values = torch.tensor([[0.0, 0.0, 4.0], [1.0, 5.0, 9.0]], requires_grad=True)
@@ -403,9 +414,6 @@ def test_the_alignments_warp_is_in_frames_of_y():
     # All warps go from x to y: the distance's, in time, the alignment's and DTW's, in frames.
     assert_close(alignment.warp, 2 * GDTW(reg=1e-3).warp(x, y).values, 1e-9, "warp in time")
     assert (alignment.warp - DTW().align(x, y).warp).abs().max() <= 0.5
-
-
-# ---- Settings
 
 
 def test_repr():

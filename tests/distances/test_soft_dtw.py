@@ -47,9 +47,6 @@ def test_contract_of_the_divergence(options):
     check_distance(lw.SoftDTWDivergence(**options))
 
 
-# ---- By hand
-
-
 @pytest.mark.parametrize("gamma", [0.1, 1.0, 7.0])
 def test_two_frames_against_two(gamma):
     # Costs [[1, 9], [4, 0]]: three paths, which cost 1, 1 + 9 and 1 + 4.
@@ -113,9 +110,6 @@ def test_the_plan_is_differentiable():
     assert torch.autograd.gradgradcheck(distance, (x, y))
 
 
-# ---- The divergence
-
-
 def test_the_divergence_by_hand():
     # s(x, y) with one path: 4; s(x, x) = 0; s(y, y) = -gamma log 3.
     assert lw.SoftDTWDivergence(2.0)([[0.0]], [[1.0, 1.0]]).item() == pytest.approx(2 + math.log(3))
@@ -144,9 +138,6 @@ def test_the_divergence_has_no_open_ends():
         lw.SoftDTWDivergence(open_end=True)  # type: ignore[call-arg]
 
 
-# ---- Peers
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_values_equal_the_peers(dtype):
     aeon = pytest.importorskip("aeon.distances")
@@ -164,9 +155,6 @@ def test_values_equal_the_peers(dtype):
         assert_close(lw.SoftDTWDivergence(gamma).matrix(x, y), expected, tolerance, "tslearn's divergence")
         plan, _ = tslearn.soft_dtw_alignment(a[0], b[0], gamma=gamma)
         assert_close(lw.SoftDTW(gamma).align(x[:1], y[:1]).plan[0], torch.from_numpy(plan), tolerance, "tslearn's plan")
-
-
-# ---- As a module
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from likewise import Batch
-from likewise.distances import tap as module
 from likewise.distances.tap import TAP, TransformerTAP
+from likewise.ops import tap as op
 from likewise.testing import TOLERANCE, assert_close, check_distance
 
 LENGTHS = [7, 1, 4, 9, 2]
@@ -150,7 +150,7 @@ def test_recomputing_changes_neither_values_nor_gradients(monkeypatch):
     tap, x = make(TAP, 4), torch.randn(6, 5, 3, dtype=torch.float64)
     runs = []
     for most in (0, 1 << 40):
-        monkeypatch.setitem(module.KEPT_CELLS, "cpu", most)
+        monkeypatch.setitem(op.KEPT_CELLS, "cpu", most)
         a = x.clone().requires_grad_()
         D = tap.matrix(a)
         runs.append((D.detach(), *torch.autograd.grad((D * torch.arange(6)).sum(), [a, *tap.parameters()])))
@@ -161,8 +161,8 @@ def test_recomputing_changes_neither_values_nor_gradients(monkeypatch):
 def test_tiles_of_any_size_give_the_same(monkeypatch, tile, cells):
     tap, x, y = make(TAP, 4), sequences(), sequences([8, 3, 3], seed=1)
     expected = tap.matrix(x, y)
-    monkeypatch.setitem(module.TILE, "cpu", tile)
-    monkeypatch.setitem(module.CELLS_AT_ONCE, "cpu", cells)
+    monkeypatch.setitem(op.TILE, "cpu", tile)
+    monkeypatch.setitem(op.CELLS_AT_ONCE, "cpu", cells)
     assert_close(tap.matrix(x, y), expected, 1e-12, "tiles")
 
 

@@ -1,10 +1,15 @@
 import math
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
+from likewise import DTW, Batch
+from likewise.data.dataset import Dataset
 from likewise.data.episodes import Episodes
-from likewise.evaluation.few_shot import class_distances, few_shot_accuracy
+from likewise.evaluation.few_shot import class_distances, few_shot_accuracy, few_shot_accuracy_matrix
+from likewise.models.metric import Metric
 
 LABELS = torch.arange(24) % 6
 
@@ -32,13 +37,13 @@ def test_it_is_what_loops_give(shots, queries, monkeypatch):
     D = matrix()
     support, query = Episodes(LABELS, 4, shots, queries).take(60)
     expected = by_loops(D, support, query)
-    score = few_shot_accuracy(D, support, query)
+    score = few_shot_accuracy_matrix(D, support, query)
     assert torch.equal(score.accuracies, expected)
     assert score.accuracy == pytest.approx(float(expected.double().mean()))
     deviation = math.sqrt(sum((a - score.accuracy) ** 2 for a in expected.tolist()) / 59)
     assert score.interval == pytest.approx(1.96 * deviation / math.sqrt(60))
     monkeypatch.setattr("likewise.evaluation.few_shot.NUMBERS_AT_ONCE", 1)
-    assert few_shot_accuracy(D, support, query).accuracy == score.accuracy
+    assert few_shot_accuracy_matrix(D, support, query).accuracy == score.accuracy
     assert f"{100 * score.accuracy:.2f} %" in repr(score)
 
 
@@ -57,11 +62,11 @@ def test_prototypes_are_the_means_of_vectors():
 def test_good_and_useless_distances():
     same = (LABELS[:, None] != LABELS).double()
     support, query = Episodes(LABELS, 5, 1, 2).take(500)
-    assert few_shot_accuracy(same, support, query).accuracy == 1
-    chance = few_shot_accuracy(matrix(), support, query)
+    assert few_shot_accuracy_matrix(same, support, query).accuracy == 1
+    chance = few_shot_accuracy_matrix(matrix(), support, query)
     assert abs(chance.accuracy - 0.2) < 3 * chance.interval
     # Ties go to the first class.
-    assert few_shot_accuracy(torch.zeros(24, 24), support, query).accuracy == pytest.approx(0.2)
+    assert few_shot_accuracy_matrix(torch.zeros(24, 24), support, query).accuracy == pytest.approx(0.2)
 
 
 def test_it_is_differentiable():
@@ -75,7 +80,7 @@ def test_it_is_differentiable():
     ("change", "message"),
     [
         ({"D": torch.zeros(4, 5)}, r"expected D of shape \(N, N\), items against themselves, got \(4, 5\)"),
-        ({"D": torch.zeros(3, 3)}, "support names an item that D, of 3 items, does not have"),
+        ({"D": torch.zeros(3, 3)}, "support names an item that is none of the 3 items"),
         ({"query": torch.zeros(2, 3, 1, dtype=torch.int64)}, "must agree in episodes and ways"),
         ({"support": torch.zeros(2, 3, dtype=torch.int64)}, r"expected support of shape \(episodes, ways, items\)"),
         ({"D": torch.full((24, 24), torch.nan)}, "D holds NaN in row 0"),
@@ -84,12 +89,53 @@ def test_it_is_differentiable():
 def test_bad_input_is_refused(change, message):
     support, query = Episodes(LABELS, 2, 1, 1).take(2)
     with pytest.raises(ValueError, match=message):
-        few_shot_accuracy(**{"D": matrix(), "support": support, "query": query} | change)
+        few_shot_accuracy_matrix(**{"D": matrix(), "support": support, "query": query} | change)
 
 
 def test_one_episode_has_no_interval():
     support, query = Episodes(LABELS, 2, 1, 1).take(1)
     with pytest.raises(ValueError, match="at least two episodes, got 1"):
-        few_shot_accuracy(matrix(), support, query)
+        few_shot_accuracy_matrix(matrix(), support, query)
     with pytest.raises(TypeError, match=r"expected support to be an int64 tensor, got torch\.float32"):
-        few_shot_accuracy(matrix(), support.float(), query)
+        few_shot_accuracy_matrix(matrix(), support.float(), query)
+
+
+def test_a_metric_and_data_give_the_accuracy_of_their_matrix():
+    x, labels = torch.randn(24, 5, 2, generator=torch.Generator().manual_seed(1)), LABELS
+    episodes = Episodes(labels, 3, 1, 2)
+    expected = few_shot_accuracy_matrix(DTW().matrix(x), *episodes.take(40))
+    names = [f"class {label}" for label in labels]
+    for data in ((x, labels), (x, names), Dataset(x, labels)):
+        found = few_shot_accuracy(DTW(), data, episodes, count=40)
+        assert torch.equal(found.accuracies, expected.accuracies)
+    assert few_shot_accuracy(DTW(), (x, labels), episodes.take(40)).accuracy == expected.accuracy
+    encoder = nn.Dropout(0.5)
+    metric = Metric(_Values(encoder), DTW()).train()
+    assert few_shot_accuracy(metric, Dataset(x, labels), episodes, count=40).accuracy == expected.accuracy
+    assert encoder.training
+    assert torch.equal(Episodes(Dataset(x, labels), 3, 1, 2).take(9)[0], episodes.take(9)[0])
+
+
+class _Values(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, batch):
+        return Batch(self.layer(batch.values), batch.lengths)
+
+
+def test_episodes_of_other_labels_are_refused():
+    x, episodes = torch.zeros(24, 2, 1), Episodes(LABELS, 2, 1, 1)
+    with pytest.raises(
+        ValueError, match=r"way \d of episode \d+ has items of .*; draw episodes from the labels of data"
+    ):
+        few_shot_accuracy(DTW(), (x, np.arange(24) // 4), episodes)
+    with pytest.raises(ValueError, match="an episode has a class twice"):
+        few_shot_accuracy(DTW(), (x, ["a"] * 24), episodes)
+    with pytest.raises(ValueError, match="none of the 5 items"):
+        few_shot_accuracy(DTW(), (x[:5], LABELS[:5]), episodes)
+    with pytest.raises(TypeError, match="for a ready matrix, use few_shot_accuracy_matrix"):
+        few_shot_accuracy(matrix(), *episodes.take(3))
+    with pytest.raises(ValueError, match="data has no labels"):
+        few_shot_accuracy(DTW(), Dataset(x), episodes)

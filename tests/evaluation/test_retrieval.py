@@ -149,9 +149,6 @@ def test_over_the_r_nearest_equals_pytorch_metric_learnings():
     assert mean_average_precision(D, labels) == pytest.approx(calculators.mean_average_precision(*given))
 
 
-# ---- By hand
-
-
 def test_a_ranking_by_hand():
     D, rows, columns = torch.tensor([[0.1, 0.2, 0.3, 0.4]]), torch.tensor([1]), torch.tensor([1, 0, 1, 0])
     assert mean_average_precision(D, rows, columns) == pytest.approx((1 + 2 / 3) / 2)
@@ -217,9 +214,6 @@ def test_arguments_and_types():
     assert D.tolist() == [[9, 1], [1, 9]]
     assert isinstance(mean_average_precision(D.half(), np.array(labels)), float)  # type: ignore[arg-type]
     assert nearest_neighbor_accuracy(D.T.expand(2, 2), torch.tensor([0.5, 0.5])) == 1
-
-
-# ---- Bad input
 
 
 @pytest.mark.parametrize(

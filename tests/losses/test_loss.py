@@ -94,17 +94,17 @@ def test_a_sum_is_the_mean_times_the_rows():
 @pytest.mark.parametrize(
     ("labels", "error", "message"),
     [
-        ([0, 1], ValueError, r"NPair: expected row_labels of shape \(3,\), as D has it, got \(2,\)"),
-        ([[0], [1], [2]], ValueError, r"expected row_labels of shape \(3,\), as D has it, got \(3, 1\)"),
-        (1, ValueError, r"expected row_labels of shape \(3,\), as D has it, got \(\)"),
+        ([0, 1], ValueError, r"NPair: expected row_labels of shape \(3,\), got \(2,\)"),
+        ([[0], [1], [2]], ValueError, r"expected row_labels of shape \(3,\), got \(3, 1\)"),
+        (1, ValueError, r"expected row_labels of shape \(3,\), got \(\)"),
+        ([0.0, 1.0, 2.0], TypeError, "expected row_labels to be whole numbers or names, got torch.float64"),
         (
-            [0.0, 1.0, 2.0],
+            torch.tensor([True, False, True]),
             TypeError,
-            r"expected row_labels to be integers, got torch.float32; convert them with .long\(\)",
+            "expected row_labels to be whole numbers or names, got torch.bool",
         ),
-        (torch.tensor([True, False, True]), TypeError, "expected row_labels to be integers, got torch.bool"),
-        (["a", "b", "c"], TypeError, "NPair: row_labels are no array of integers"),
-        (None, TypeError, "NPair: row_labels are no array of integers"),
+        (["a", "b", None], ValueError, r"NPair: row_labels\[2\] is missing"),
+        (None, TypeError, "NPair: expected row_labels to be numbers or names, got None"),
     ],
 )
 def test_bad_labels_are_refused(labels, error, message):
@@ -171,3 +171,11 @@ def test_sums_over_no_cells():
 def test_a_loss_of_ones_own_needs_one_method():
     with pytest.raises(NotImplementedError, match=r"Loss.per_anchor"):
         losses.Loss()(torch.zeros(2, 2), [0, 1])
+
+
+def test_names_are_as_good_as_numbers():
+    D = distances(4, 3)
+    expected = losses.NPair()(D, [0, 1, 2, 0], [2, 0, 1])
+    assert losses.NPair()(D, ["a", "b", "c", "a"], ["c", "a", "b"]) == expected
+    assert losses.NPair()(D, [7, 8, 9, 7], np.array(["9", "7", "8"])) == expected
+    assert losses.NPair()(distances(3, 3), ["a", "b", "a"]) == losses.NPair()(distances(3, 3), torch.tensor([0, 1, 0]))

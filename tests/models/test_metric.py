@@ -40,9 +40,6 @@ def batch(lengths=(5, 2, 7, 1), seed=0):
     return lw.Batch.from_list([torch.randn(n, 3, generator=generator) for n in lengths])
 
 
-# ---- A distance
-
-
 @pytest.mark.parametrize("distance", [lw.DTW(), lw.SoftDTW(0.5), lw.DTW(subsequence=True)], ids=repr)
 def test_contract(distance):
     torch.manual_seed(0)
@@ -138,8 +135,6 @@ def test_bad_use_is_refused(call, error, message):
     with pytest.raises(error, match=message):
         call()
 
-
-# ---- Saved and loaded
 
 DISTANCES = [
     lw.DTW(),
@@ -282,9 +277,6 @@ def test_a_failed_write_keeps_the_old_file(tmp_path):
         storage.write_whole(path, broken)
     assert storage.read_json(path) == 1
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
-
-
-# ---- Hostile files
 
 
 @pytest.fixture

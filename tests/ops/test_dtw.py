@@ -40,9 +40,6 @@ def random_walks(*shape, dtype=torch.float32, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).cumsum(1).to(dtype)
 
 
-# ---- Values and paths against the reference
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("seed", range(16))
 def test_values_equal_the_reference(seed, dtype, instruction_set, ran):
@@ -133,9 +130,6 @@ def test_odd_sizes(steps, instruction_set):
     assert_close(dtw_matrix(x, y).diagonal(), expected, 1e-10, "matrix")
 
 
-# ---- Peers
-
-
 def test_values_equal_the_peers():
     aeon = pytest.importorskip("aeon.distances")
     tslearn = pytest.importorskip("tslearn.metrics")
@@ -193,9 +187,6 @@ def test_paths_equal_the_peers():
     assert_close(
         dtw(x[:, :20], y, rules=rules), torch.tensor([float(value) ** 2], dtype=torch.float64), 1e-10, "subsequence"
     )
-
-
-# ---- Derivatives and the operator's contract
 
 
 @pytest.mark.parametrize("ground", ["sqeuclidean", "euclidean", "cosine"])
@@ -263,9 +254,6 @@ def test_compiles_without_a_graph_break():
         into.extend([value.detach(), torch.autograd.grad(value, a)[0]])
     for f, e in zip(found, expected, strict=True):
         assert_close(f, e, 1e-5, "compiled")
-
-
-# ---- Half precision, threads, memory, processes
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -336,9 +324,6 @@ def test_works_in_a_forked_child_after_the_parent_used_threads():
     child.start()
     assert queue.get(timeout=60) == expected
     child.join()
-
-
-# ---- Bad input
 
 
 def test_empty_batches_give_empty_results():

@@ -21,9 +21,6 @@ def instruction_set(request, monkeypatch):
     return request.param
 
 
-# ---- Problems
-
-
 def spread(first, last, count):
     return torch.linspace(first, last, count, dtype=torch.float64)
 
@@ -103,9 +100,6 @@ def assert_feasible(pair, warp, tolerance=1e-9):
     assert (slopes <= pair.slope_max + slack).all()
 
 
-# ---- The contract
-
-
 @pytest.mark.parametrize("options", [{}, {"subsequence": True, "slope": (0.5, 1.5)}, {"huber": 0.4}], ids=str)
 def test_operator(options):
     given = arguments(random_pair(3, n=7, m=5, **options))
@@ -172,14 +166,11 @@ def test_gradients_of_a_batch_are_those_of_its_pairs():
             assert grad.ndim == 0 or (found[len(grad) :] == 0).all(), "the padding"
 
 
-# ---- The solution
-
-
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_solutions_equal_the_reference(options):
     for seed in range(4):
         pair = random_pair(seed, **options)
-        expected = reference.grid_search(pair, max(len(pair.y), 50) | 1)
+        expected = reference.grid_search(pair, reference.default_nodes(len(pair.y)))
         expected, segments, active = reference.polish(pair, expected)
         value, warp, _ = solve(pair)
         assert_close(value, reference.objective(pair, warp), 1e-12, "the value is the objective")
@@ -347,9 +338,6 @@ def test_the_number_of_threads_changes_nothing():
         assert torch.equal(a, b)
 
 
-# ---- Derivatives against central differences of solving again
-
-
 def smooth_pair(seed):
     """A finely sampled curve with many channels, whose kinks are too weak to hold a knot; noise keeps losses up."""
     rng = np.random.default_rng(seed)
@@ -465,9 +453,6 @@ def test_a_flat_reference_has_a_finite_derivative():
         grads = torch.autograd.grad(loss, list(leaves.values()), retain_graph=True)
         assert all(grad.isfinite().all() for grad in grads)
     assert torch.autograd.grad(warp.sum(), leaves["y"], retain_graph=True)[0].abs().max() < 1e-12
-
-
-# ---- Faults
 
 
 def test_a_broken_pair_is_named():

@@ -44,9 +44,6 @@ def searched(pair, *, nodes, refinements):
     return search.search()[0]
 
 
-# ---- The search
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -105,9 +102,6 @@ def test_the_grid_moves_on_with_a_solution_at_its_rim():
     expected = _gdtw(*given)
     assert_close(value, expected[0], 1e-9, "")
     assert_close(warp, expected[1], 1e-9, "")
-
-
-# ---- The polish
 
 
 def polished(operator, warps, *, searched=True):
@@ -228,9 +222,6 @@ def test_knots_that_are_tied_begin_as_one():
     assert outcomes.tolist() == [gpu.SETTLED]
     assert_close(value, expected[0], 1e-12, "")
     assert_close(warp, expected[1], 1e-12, "")
-
-
-# ---- The operator's contract
 
 
 def test_a_batch_is_its_pairs(monkeypatch):
@@ -395,9 +386,6 @@ def test_a_call_like_one_before_only_repeats_its_launches(monkeypatch):
     operator = (y, y, None, None, times_y, times_y, *operator[6:])
     assert gpu.solve(*operator)[0].item() < 1e-20
     assert len(tape._tapes) == 3
-
-
-# ---- What cannot be solved
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,6 @@ def noise(*shape, dtype=torch.float64, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-# ---- Values
-
-
 @pytest.mark.parametrize("name", GROUNDS)
 @pytest.mark.parametrize("shape", [(3, 5, 4, 2), (1, 1, 1, 1), (2, 30, 40, 9)], ids=str)
 def test_values_equal_plain_loops(name, shape):
@@ -65,9 +62,6 @@ def test_near_directions_are_told_apart():
     assert near.item() == pytest.approx(0.5e-8, rel=1e-3)
 
 
-# ---- Derivatives
-
-
 @pytest.mark.parametrize("name", GROUNDS)
 def test_gradients(name):
     x, y = noise(2, 3, 2).requires_grad_(), noise(2, 4, 2, seed=1).requires_grad_()
@@ -96,9 +90,6 @@ def test_an_offset_costs_the_gradient_no_digits():
         assert_close(found, exact, 1e-5, "gradient")
 
 
-# ---- What the kernels take
-
-
 @pytest.mark.parametrize("name", GROUNDS)
 def test_frames_give_the_kernels_the_same_cost(name):
     x, y = noise(2, 5, 3), noise(2, 4, 3, seed=1)
@@ -125,9 +116,6 @@ def test_padding_is_zeroed_without_touching_the_input():
     assert zero_padding(x, torch.tensor([2, 1])).flatten().tolist() == [1, 1, 0, 1, 0, 0]
     assert torch.equal(x.nan_to_num(7), before.nan_to_num(7))
     assert zero_padding(x, None) is x
-
-
-# ---- Names and callables
 
 
 def test_names_and_callables():

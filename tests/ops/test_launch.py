@@ -1,18 +1,19 @@
 """How the Triton kernels are compiled and launched: with addresses, as on a GPU, and without one."""
 
 import ctypes
+import functools
 import os
+import subprocess
+import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 import likewise.ops.soft_dtw as cpu_soft_dtw
 from likewise import _native
-from likewise.ops import dispatch
-from likewise.ops.launch import quick
+from likewise.ops.launch import is_quick, quick, switch
 from likewise.ops.rules import Rules
 from likewise.testing import assert_close
 
@@ -197,6 +198,78 @@ def test_tensors_off_16_bytes_go_through_triton():
     assert not kernel.compiled_for
 
 
+class PlainKernel(FakeKernel):
+    """Also stands for Triton's own launcher, kernel[grid](...)."""
+
+    def __init__(self, *arguments, **named):
+        super().__init__(*arguments, **named)
+        self.by_triton = []
+
+    def __getitem__(self, grid):
+        return lambda *given, **options: self.by_triton.append((grid, given[1:], options))
+
+
+def test_switched_off_triton_launches_everything():
+    kernel, x = PlainKernel(None, ["x", "steps", "BLOCK"]), torch.zeros(4)
+    expected = ((3,), (5,), {"num_warps": 4, "num_stages": 1, "BLOCK": 32})
+    launcher.launch(kernel, (3,), (x,), (5,), 4, BLOCK=32)
+    assert (len(kernel.calls), kernel.by_triton) == (1, [])
+    with quick(False):
+        assert not is_quick()
+        for _ in range(2):
+            launcher.launch(kernel, (3,), (x,), (5,), 4, BLOCK=32)
+    assert (len(kernel.calls), kernel.by_triton) == (1, [expected] * 2)
+    assert is_quick()
+    launcher.launch(kernel, (3,), (x,), (5,), 4, BLOCK=32)
+    assert (len(kernel.calls), len(kernel.by_triton)) == (2, 2)
+
+
+def test_switched_off_nothing_is_recorded_or_repeated(monkeypatch):
+    x, y, rest = torch.randn(2, 5, 2), torch.randn(2, 5, 2), (1.0, False, *Rules().plain())
+    expected = cpu_soft_dtw._soft_dtw_with_grad(x, y, None, None, *rest)
+    monkeypatch.setattr(tape.Tape, "run", lambda *given: pytest.fail("a tape was repeated"))
+    with quick(False):
+        for _ in range(2):
+            found = soft_dtw.value_with_grad(x, y, None, None, *rest)
+            for f, e in zip(found, expected, strict=True):
+                assert_close(f, e, 1e-4, "switched off", scale=1e-2)
+    assert not tape._tapes
+    key = soft_dtw._key(x, y, rest)
+    tape._tapes[key] = object()
+    assert tape.find(key) is not None
+    with quick(False):
+        assert tape.find(key) is None
+
+
+def test_unknown_versions_are_left_to_triton_and_said_once(monkeypatch, caplog):
+    monkeypatch.setattr(switch, "_by_versions", functools.cache(switch._by_versions.__wrapped__))
+    monkeypatch.setattr(switch.private, "untried", lambda: ["torch 9.1.0"])
+    kernel, x = PlainKernel(None, ["x"]), torch.zeros(4)
+    with quick(None), caplog.at_level("DEBUG", "likewise.ops.launch"):
+        for _ in range(3):
+            launcher.launch(kernel, (1,), (x,), (), 4)
+        assert not is_quick()
+    assert (len(kernel.by_triton), kernel.calls) == (3, [])
+    assert [record.message for record in caplog.records] == [
+        "Triton launches its kernels itself: the quick launcher has not been tried with torch 9.1.0"
+    ]
+
+
+def test_tried_versions_are_quick(monkeypatch):
+    monkeypatch.setattr(switch, "_by_versions", functools.cache(switch._by_versions.__wrapped__))
+    monkeypatch.setattr(switch.private, "untried", list)
+    with quick(None):
+        assert is_quick()
+
+
+@pytest.mark.parametrize(("value", "expected"), [("0", "False"), ("1", "True"), ("", "None")])
+def test_the_environment_switches_it(value, expected):
+    code = "from likewise.ops.launch import switch; print(switch._switch.on)"
+    environment = os.environ | {"LIKEWISE_QUICK_LAUNCH": value}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == expected
+
+
 @pytest.fixture
 def by_address(monkeypatch):
     """Every kernel of soft-DTW runs on addresses."""
@@ -329,21 +402,3 @@ def test_the_derivative_of_plain_tensors(by_address, monkeypatch):
             assert_close(f, e, 1e-8, "second derivative")
     assert soft_dtw.again(x, y.float(), *rest) is None
     assert soft_dtw.again(x, y[:, :3], *rest) is None
-
-
-def test_only_plain_tensors_go_past_the_dispatcher():
-    on_gpu, x = SimpleNamespace(is_cuda=True), torch.randn(2, 3, 1)
-
-    class Subclass(torch.Tensor):
-        pass
-
-    assert dispatch.are_plain((on_gpu, x, None, 1.0))
-    assert dispatch.are_plain((on_gpu, torch.nn.Parameter(x)))
-    assert not dispatch.are_plain((x, x))  # the CPU has its own way
-    assert not dispatch.are_plain((on_gpu, x.as_subclass(Subclass)))
-    with FakeTensorMode():
-        assert not dispatch.are_plain((on_gpu, x))
-    seen = []
-    torch.func.vmap(lambda t: seen.append(dispatch.are_plain((on_gpu, t))) or t)(x)
-    torch.jit.trace(lambda t: seen.append(dispatch.are_plain((on_gpu, t))) or t, x, check_trace=False)
-    assert seen == [False, False]

@@ -22,9 +22,6 @@ def instruction_set(request, monkeypatch):
     return request.param
 
 
-# ---- Against the reference
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("seed", range(16))
 def test_values_equal_the_reference(seed, dtype, instruction_set):
@@ -139,9 +136,6 @@ def test_brute_force_over_all_paths():
     assert_close(soft_dtw_plan(cost, gamma=gamma)[0], expected, 1e-12, "expected alignment")
 
 
-# ---- Extremes
-
-
 @pytest.mark.parametrize("gamma", [1e-6, 1e-3, 1.0, 1e3, 1e6])
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
 def test_neither_overflows_nor_underflows(gamma, scale, instruction_set):
@@ -188,9 +182,6 @@ def test_gradients_of_long_pairs_go_strip_by_strip(shape):
         assert_close(found[0][0], found[1][0], 1e-12, "value")
         assert_close(found[0][1][0], found[1][1][1], 1e-10, "gradient of x")
         assert_close(found[0][1][1], found[1][1][0], 1e-10, "gradient of y")
-
-
-# ---- Derivatives and the operator's contract
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,13 @@
-"""TAP's Triton kernels against distances/tap.py in float64: in Triton's interpreter, or on a GPU with TRITON_INTERPRET=0."""
+"""TAP's Triton kernels against its reference in float64: in Triton's interpreter, or on a GPU with TRITON_INTERPRET=0."""
 
 import os
 
 import pytest
 import torch
 
-from likewise.distances import tap as module
 from likewise.distances.tap import TAP
 from likewise.ops import tap as op
-from likewise.ops.tap import tiles
+from likewise.ops.tap import reference, tiles
 from likewise.testing import assert_close
 
 pytest.importorskip("triton")
@@ -48,9 +47,9 @@ def run(function, tap, x, y, n, m):
 
 
 def truth(tap, x, y, n, m):
-    """In float64 on the CPU, where nothing is fused."""
+    """One pair at a time, in float64."""
     with torch.no_grad():
-        return tap.all_pairs(x.double(), y.double(), n, m)
+        return reference.matrix(x.double(), y.double(), n, m, *tap._weights())
 
 
 def check(tap, x, y, n, m):
@@ -145,7 +144,7 @@ def test_tiles_hold_every_pair_once(cells, n, m):
 
 def fuse(monkeypatch, found):
     """Let TAP believe that the kernels give ``found``."""
-    monkeypatch.setattr(module, "fused_distances", lambda *given: found)
+    monkeypatch.setattr(op, "fused_distances", lambda *given: found)
 
 
 def test_the_distance_uses_the_kernels_unless_they_overflow(monkeypatch):
@@ -181,7 +180,7 @@ def test_the_distance_on_a_gpu():
     tap, x, y, n, m = problem(30)
     expected = truth(tap, x, y, n, m)
     tap, there = tap.float().to(DEVICE), [t.to(DEVICE) for t in (x, y, n, m)]
-    weights, biases = tap._weights(torch.float32)
+    weights, biases = tap._weights()
     with torch.no_grad():
         assert_close(tap.all_pairs(*there), expected, TOLERANCE, "all pairs")
         k = torch.tensor([3, 0, 1], device=DEVICE)
@@ -191,4 +190,4 @@ def test_the_distance_on_a_gpu():
         assert op.fused_distances(1e7 * there[0], *there[1:], weights, biases).isnan().all()
     assert op.fused_distances(there[0].double(), there[1].double(), *there[2:], weights, biases) is None
     wide = TAP(129).to(DEVICE)
-    assert op.fused_distances(*there, *wide._weights(torch.float32)) is None
+    assert op.fused_distances(*there, *wide._weights()) is None

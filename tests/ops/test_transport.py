@@ -50,9 +50,6 @@ def lengths(n, m, count=3):
     return torch.tensor([n, max(1, n - 2), max(1, n // 2)][:count]), torch.tensor([max(1, m - 1), m, m][:count])
 
 
-# ---- The problem and its solution
-
-
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
 @pytest.mark.parametrize(("n", "m"), [(1, 4), (4, 1), (5, 3), (17, 16), (37, 20)])
 def test_the_converged_plan_is_the_scaling_of_the_kernel(problem, n, m):
@@ -142,9 +139,6 @@ def test_all_pairs():
     assert torch.equal(transport_matrix(x, settings=early), transport_matrix(x, x.clone(), settings=early))
 
 
-# ---- Derivatives
-
-
 @pytest.mark.parametrize("problem", [*PROBLEMS, {"reg": 0.5, "n_iter": 4, "time_weight": 0.5}], ids=str)
 def test_derivatives_are_those_of_what_is_computed(problem):
     x, y = frames(2, 5, 2).requires_grad_(), frames(2, 4, 2, seed=1).requires_grad_()
@@ -173,9 +167,6 @@ def test_operators(n_iter):
     leaf = costs(x, y).requires_grad_()
     check_op(ops.transport_plan.default, (leaf, None, *given, None, None, False, *numbers))
     check_op(ops.transport_exact.default, (costs(x, y), *given), gradient=False)
-
-
-# ---- Bad input
 
 
 def test_refusals():
@@ -213,9 +204,6 @@ def test_masses_that_are_not_met_are_said():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         transport(x, y, settings=Settings(**OPW, n_iter=1))
-
-
-# ---- Exact plans
 
 
 @pytest.mark.parametrize(("n", "m"), [(1, 3), (4, 4), (4, 8), (6, 4), (7, 5)])

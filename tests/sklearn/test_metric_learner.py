@@ -106,11 +106,11 @@ def test_forms_of_items():
 
 
 def test_parameters_and_clones():
-    original = learner(k=2, options={"clip": 1.0})
+    original = learner(k=2, options={"average": 0.9})
     assert original.get_params()["k"] == 2
     copy = clone(original)
     assert copy is not original
-    assert copy.get_params()["options"] == {"clip": 1.0}
+    assert copy.get_params()["options"] == {"average": 0.9}
     assert torch.equal(weights(copy.metric), weights(original.metric))
     assert copy.metric is not original.metric
     assert copy.set_params(k=5, lr=0.1).k == 5

@@ -231,7 +231,7 @@ def test_progress(capsys):
         (lambda x, y: RVSML(steps=0).fit(x, y), ValueError, "RVSML: steps must be a whole number of 1 or more, got 0"),
         (lambda x, y: RVSML(tol=0).fit(x, y), ValueError, "RVSML: tol must be positive"),
         (lambda x, y: RVSML(max_iter=0).fit(x, y), ValueError, "RVSML: max_iter must be a whole number of 1 or more"),
-        (lambda x, y: RVSML(k=99).fit(x, y), ValueError, "RVSML: k is 99, but X holds 18 items"),
+        (lambda x, y: RVSML(k=99).fit(x, y), ValueError, "RVSML: k is 99, but X holds 18 samples"),
         (lambda x, y: RVSML("dtw").fit(x, y), TypeError, "RVSML: expected aligner to be a Distance, got str"),
         (lambda x, y: RVSML().fit(np.zeros((4, 3)), [0, 1, 0, 1]), ValueError, "add a channel with X"),
         (lambda x, y: RVSML().fit([[1.0, np.nan], [2.0]], [0, 1]), ValueError, r"RVSML: X\[0\] holds nan at step 1"),

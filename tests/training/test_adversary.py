@@ -187,6 +187,23 @@ def test_a_resumed_run_goes_on_with_the_same_lambda(tmp_path):
         assert torch.equal(ours.state_dict()[name], value), name
 
 
+def test_each_fit_starts_its_own_schedule():
+    """Runs of one epoch each: epochs are the run's, however often fit was called before."""
+    m, adversary, scales = embedder(), AdaptiveAdversary(0.5, dropout=0.0), []
+
+    def note(step):
+        scales.append(adversary.scale.item())
+        return step.features.sum() * 0
+
+    means = []
+    for _ in range(3):
+        fit(m, problem(), Triplet(), terms=[adversary, note], **QUIET | {"epochs": 1})
+        means.append((adversary.total / adversary.steps).item())
+    expected = [adversary.schedule(loss) for loss in (math.log(3), *means[:2])]
+    assert scales == pytest.approx([scale for scale in expected for _ in range(3)])
+    assert len(set(scales)) == 3
+
+
 def test_refusals():
     m, (x, y) = embedder(), problem()
     with pytest.raises(ValueError, match="there is but one class to tell apart"):

@@ -6,7 +6,7 @@ import torch
 import likewise as lw
 from likewise.data.episodes import Episodes
 from likewise.distances.mean_frames import MeanFrames
-from likewise.evaluation.few_shot import few_shot_accuracy
+from likewise.evaluation.few_shot import few_shot_accuracy_matrix
 from likewise.models.frame_mlp import FrameMLP
 from likewise.models.metric import Metric
 from likewise.training.few_shot import EpisodeLoss, EpisodeValidation
@@ -127,7 +127,7 @@ def test_validation_draws_from_one_matrix():
     m, sampler = metric(lw.DTW()), Episodes(y, 3, 2, 1, seed=4)
     accuracy, precision = EpisodeValidation((x, y), sampler, count=50)(m).values()
     D = m.matrix(x).detach()
-    assert accuracy == few_shot_accuracy(D, *sampler.take(50)).accuracy
+    assert accuracy == few_shot_accuracy_matrix(D, *sampler.take(50)).accuracy
     assert precision == pytest.approx(lw.evaluation.mean_average_precision(D, y))
 
 

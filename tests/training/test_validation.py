@@ -174,6 +174,16 @@ def test_what_would_fool_is_refused(val, message):
         train(metric(), val=val)
 
 
+def test_items_without_labels():
+    x = problem()[0]
+    with pytest.raises(ValueError, match="a share of items without labels cannot be judged"):
+        fit(metric(), x, terms=[lambda step: step.D.mean()], val=0.25, **QUIET)
+    with pytest.raises(ValueError, match="HeldOutClasses needs training items with labels"):
+        fit(metric(), x, terms=[lambda step: step.D.mean()], val=HeldOutClasses(0.25), **QUIET)
+    history = fit(metric(), x, terms=[lambda step: step.D.mean()], val=problem(9, seed=1), epochs=1, **QUIET)
+    assert set(history.best.numbers) == {"recall@1", "map@r", "map"}
+
+
 def test_a_share_needs_a_sampler_of_what_is_left():
     y = problem()[1]
     with pytest.raises(ValueError, match="the sampler draws from all of them; split the data first"):

@@ -53,7 +53,7 @@ def likewise(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Distances between sequences by alignment. Files are .npz (see likewise.read_npz) or .ts, by their ending."""
+    """Distances between sequences by alignment. Files are read by their ending: .npz, .ts, .csv, .tsv, .parquet."""
 
 
 def main() -> None:

@@ -51,6 +51,7 @@ def align(
     subsequence: arguments.Subsequence = None,
     split_a: arguments.SplitA = None,
     split_b: arguments.SplitB = None,
+    columns: arguments.Columns = None,
     as_json: arguments.Json = False,
 ) -> None:
     """How a sequence of A matches one of B: their distance and the path of matched steps.
@@ -60,7 +61,7 @@ def align(
     chosen, options = arguments.build(
         distance, band=band, gamma=gamma, reg=reg, ground=ground, normalize=normalize, subsequence=subsequence
     )
-    first, second = read_both(a, b, split_a, split_b)
+    first, second = read_both(a, b, split_a, split_b, columns)
     x, y = select(first, item_a, a), select(first if second is None else second, item_b, b)
     alignment = chosen.align(x, y)
     path = alignment.path(0)

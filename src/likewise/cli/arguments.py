@@ -68,7 +68,30 @@ def _parse_band(text: str) -> int | float:
         raise typer.BadParameter(f"{text!r} is neither a whole number nor a fraction") from None
 
 
-FileA = Annotated[Path, typer.Argument(metavar="A", help="Sequences, .npz or .ts.", show_default=False)]
+def _parse_columns(text: str) -> dict[str, str]:
+    """``id=who,time=t`` as a mapping."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    known = ("id", "time", "label", "group")
+    if not all(name in known and column for name, _, column in pairs) or "id" not in {name for name, _, _ in pairs}:
+        raise typer.BadParameter(f"{text!r} is no list such as id=who,time=t,label=kind,group=subject; id is needed")
+    return {name: column for name, _, column in pairs}
+
+
+FileA = Annotated[
+    Path,
+    typer.Argument(
+        metavar="A", help="Sequences: .npz, .ts, a long table (.csv, .tsv, .parquet), WAV files.", show_default=False
+    ),
+]
+Columns = Annotated[
+    Any,
+    typer.Option(
+        parser=_parse_columns,
+        metavar="id=NAME,...",
+        help="Columns of a table: id, time, label, group; the others are channels. id=id,time=time by default.",
+        show_default=False,
+    ),
+]
 SplitA = Annotated[str | None, typer.Option(help="Read A's X_<split>, y_<split> ...; for .npz.", show_default=False)]
 SplitB = Annotated[str | None, typer.Option(help="The same for B.", show_default=False)]
 Named = Annotated[DistanceName, typer.Option("--distance", "-d", help="Which distance.")]
@@ -99,7 +122,7 @@ Subsequence = Annotated[
     bool | None,
     typer.Option(
         "--subsequence",
-        help="Match all of A's sequence to a stretch of B's; with gdtw, all of B's to a stretch of A's.",
+        help="Match all of A's sequence to a stretch of B's.",
         show_default=False,
     ),
 ]

@@ -33,6 +33,7 @@ def distance(
     subsequence: arguments.Subsequence = None,
     split_a: arguments.SplitA = None,
     split_b: arguments.SplitB = None,
+    columns: arguments.Columns = None,
     as_json: arguments.Json = False,
 ) -> None:
     """Distances between every sequence of A and every sequence of B.
@@ -46,7 +47,7 @@ def distance(
     )
     if output is not None and (output.is_dir() or not output.parent.is_dir()):
         raise ValueError(f"{output}: {'is a folder' if output.is_dir() else 'its folder does not exist'}")
-    x, y = read_both(a, b, split_a, split_b)
+    x, y = read_both(a, b, split_a, split_b, columns)
     start = time.perf_counter()
     D = chosen.matrix(x, y, progress=is_terminal()).numpy()
     seconds = time.perf_counter() - start

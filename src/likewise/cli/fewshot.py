@@ -13,10 +13,11 @@ from likewise.cli import arguments
 from likewise.cli.arguments import DISTANCES, DistanceName
 from likewise.cli.files import read
 from likewise.cli.printing import is_terminal, print_facts
+from likewise.evaluation.few_shot import few_shot_accuracy_matrix
 
 
 def fewshot(
-    a: Annotated[Path, typer.Argument(metavar="A", help="Sequences with labels, .npz or .ts.", show_default=False)],
+    a: arguments.FileA,
     distance: arguments.Named = DistanceName.DTW,
     metric: Annotated[
         Path | None, typer.Option(help="A folder with a learned metric, instead of a distance.", show_default=False)
@@ -30,10 +31,11 @@ def fewshot(
     ] = False,
     seed: Annotated[int, typer.Option(help="Which episodes are drawn.")] = 0,
     split: arguments.SplitA = None,
+    columns: arguments.Columns = None,
     as_json: arguments.Json = False,
 ) -> None:
     """Classify sequences from a few examples of each class: mean accuracy of random episodes, with a 95 % interval."""
-    data = read(a, split)
+    data = read(a, split, columns)
     if data.codes is None:
         raise ValueError(f"{a}: holds no classes")
     if other_groups and data.groups is None:
@@ -44,7 +46,7 @@ def fewshot(
     start = time.perf_counter()
     with torch.no_grad():
         D = chosen.matrix(data.items, progress=is_terminal())
-    score = lw.few_shot_accuracy(D, *drawn)
+    score = few_shot_accuracy_matrix(D, *drawn)
     facts = {
         "distance": distance.value if metric is None else str(metric),
         "ways": ways,

@@ -8,29 +8,49 @@ import torch
 import typer
 
 import likewise as lw
+from likewise.data.audio import read_audio_folder
+from likewise.data.tables import read_table
+
+TABLES = (".csv", ".tsv", ".parquet")
 
 
-def read(path: Path, split: str | None) -> lw.Dataset:
-    """The sequences of an .npz or .ts file; ``split`` names one of an .npz file's."""
+def read(path: Path, split: str | None = None, columns: dict[str, str] | None = None) -> lw.Dataset:
+    """The sequences of a file, by its ending, or of a folder of WAV files.
+
+    split: one of an .npz file's. columns: names of a table's columns; "id" and "time" by default.
+    """
     suffix = path.suffix.lower()
-    if suffix not in (".npz", ".ts"):
-        raise ValueError(f"{path}: expected a file that ends in .npz or .ts")
     if split is not None and suffix != ".npz":
         raise ValueError(f"{path}: only an .npz file has splits")
-    data = lw.read_npz(path, split=split) if suffix == ".npz" else lw.read_ts(path)
+    if columns is not None and suffix not in TABLES:
+        raise ValueError(f"{path}: only a table has columns to name")
+    if path.is_dir():
+        data = read_audio_folder(path)
+    elif suffix == ".npz":
+        data = lw.read_npz(path, split=split)
+    elif suffix == ".ts":
+        data = lw.read_ts(path)
+    elif suffix in TABLES:
+        data = read_table(path, **({"id": "id", "time": "time"} if columns is None else columns))  # type: ignore[arg-type]
+    else:
+        raise ValueError(
+            f"{path}: expected a folder of WAV files, or a file that ends in .npz, .ts, {', '.join(TABLES)}"
+        )
     if len(data) == 0:
         raise ValueError(f"{path}: holds no sequences")
     return data
 
 
-def read_both(a: Path, b: Path | None, split_a: str | None, split_b: str | None) -> tuple[lw.Batch, lw.Batch | None]:
+def read_both(
+    a: Path, b: Path | None, split_a: str | None, split_b: str | None, columns: dict[str, str] | None
+) -> tuple[lw.Batch, lw.Batch | None]:
     """Both files in one type of number; None for the second where it is the first."""
     if b is None and split_b is not None:
         raise typer.BadParameter("--split-b needs B")
-    x = read(a, split_a).items
+    x = read(a, split_a, columns).items
     if b is None or (a, split_a) == (b, split_b):
         return x, None
-    y = read(b, split_b).items
+    y = read(b, split_b, columns).items
     dtype = torch.promote_types(x.dtype, y.dtype)
     return x.to(dtype), y.to(dtype)
 

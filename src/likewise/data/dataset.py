@@ -114,6 +114,67 @@ class Dataset:
             kept["classes"] = self.classes if classes is None else tuple(classes)
         return type(self)(**kept)
 
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        id: str,  # noqa: A002
+        time: str | None = None,
+        label: str | None = None,
+        channels: Sequence[str] | None = None,
+        group: str | None = None,
+        fill: Any = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> "Dataset":
+        """Take a long table of pandas, polars or pyarrow: one row for each time step of each series.
+
+        id: the column that says whose step a row is; series come in the order in which they begin, and their rows may
+            be mixed. time: numbers or dates, which must grow within a series; without it, rows are in order.
+        label, group: columns of one value for each series. channels: by default, all other columns.
+        fill: "linear", "previous" or a number takes the place of missing values, and of missing steps: times are then
+            multiples of a regular step, the smallest. At the ends, "linear" repeats the nearest value.
+
+        Without fill, missing values and missing steps are refused; so are times that come twice or go back, and a label
+        or group that changes within a series, each with row and column. Needs the extra ``tables``.
+
+        Example:
+            >>> import pandas
+            >>> frame = pandas.DataFrame({"who": ["a", "a", "a", "b"], "t": [0, 1, 3, 0], "x": [1.0, 2.0, 4.0, 7.0]})
+            >>> data = Dataset.from_frame(frame, id="who", time="t", fill="linear")
+            >>> data.ids, data.items[0].flatten()
+            (('a', 'b'), tensor([1., 2., 3., 4.]))
+        """
+        from likewise.data.tables import from_frame
+
+        return from_frame(frame, id=id, time=time, label=label, channels=channels, group=group, fill=fill, dtype=dtype)
+
+    def to_frame(
+        self,
+        *,
+        backend: str = "pyarrow",
+        channels: Sequence[str] | None = None,
+        id: str = "id",  # noqa: A002
+        time: str = "time",
+        label: str = "label",
+        group: str = "group",
+    ) -> Any:
+        """A long table, which ``from_frame`` takes back: one row for each step, times counted from 0.
+
+        backend: "pyarrow", "pandas" or "polars". channels: names of the channels, "channel_0", ... by default; the
+            others are the names of the columns. Those of labels and groups are left out where there are none.
+
+        Example:
+            >>> Dataset([[1.0, 2.0], [3.0]], ["walk", "run"]).to_frame(backend="pandas")
+              id  time label  channel_0
+            0  0     0  walk        1.0
+            1  0     1  walk        2.0
+            2  1     0   run        3.0
+        """
+        from likewise.data.tables import to_frame
+
+        return to_frame(self, backend=backend, channels=channels, id=id, time=time, label=label, group=group)
+
     def of_classes(self, classes: Iterable[object]) -> Self:
         """The items of some classes; the classes of the result are these, in the order given.
 

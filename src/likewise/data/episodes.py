@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from likewise import _check
-from likewise.data.samplers import BatchSampler, _members, _vector
+from likewise._labels import number_labels, read_labels
+from likewise.data.samplers import BatchSampler, _members
 
 
 class Episodes(BatchSampler):
@@ -17,7 +18,7 @@ class Episodes(BatchSampler):
     episodes one after the other; in an episode each class's shots, then its queries. ``support`` and ``query`` say
     where in the batch they are. As every sampler it is seeded, and goes on where it stopped.
 
-    labels: (N,), integers or strings.
+    labels: (N,), numbers or names, or a Dataset.
     per_batch: episodes in a batch. batches: batches an epoch.
     groups: (N,), the subject or speaker of each item: a class's queries are then of other subjects than its shots.
 
@@ -123,8 +124,4 @@ class Episodes(BatchSampler):
             )
 
     def _read_groups(self, groups: object) -> np.ndarray:
-        values = _vector(self.name, "groups", groups)
-        count = sum(map(len, self._members))
-        if len(values) != count:
-            _check.refuse(self.name, f"expected groups of shape ({count},), one for each label, got ({len(values)},)")
-        return np.unique(values, return_inverse=True)[1]
+        return number_labels(read_labels(self.name, "groups", groups, sum(map(len, self._members))))[1][0]

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import Sampler
 
 from likewise import _check
+from likewise._labels import class_names, has_labels, labelled, number_labels, read_labels
 
 
 class BatchSampler(Sampler[list[int]]):
@@ -152,7 +153,7 @@ class ClassBalanced(BatchSampler):
     of a class come in random order, each once before any comes again: those of a small class come more often, in one
     batch too if it is smaller than its share.
 
-    labels: (N,), integers or strings.
+    labels: (N,), numbers or names, or a Dataset.
     batches: batches an epoch; by default N // batch_size, at least one.
 
     Example:
@@ -188,7 +189,7 @@ class MPerClass(BatchSampler):
 
     All classes come equally often over an epoch, and the members of a class each once before any comes again.
 
-    labels: (N,), integers or strings.
+    labels: (N,), numbers or names, or a Dataset.
     repeat: let a class with fewer than per_class members, one that has a single member say, fill its places by
         repeating them. By default it is refused: a repeated item is its own positive, at distance 0.
     batches: batches an epoch; by default N // batch_size, at least one.
@@ -334,11 +335,14 @@ class HardBatch(MPerClass):
         self._known, self._used = (state[name].float().cpu().numpy().copy() for name in ("known", "used"))
 
     def _positions(self, name: str, labels: object, count: int) -> np.ndarray:
-        values = _vector(self.name, name, labels)
-        if len(values) != count:
-            _check.refuse(self.name, f"expected {name} of shape ({count},), as D has it, got ({len(values)},)")
-        found = np.searchsorted(self.classes, values).clip(max=len(self.classes) - 1)
-        unknown = self.classes[found] != values
+        values = read_labels(self.name, name, labels, count)
+        if "U" in (values.dtype.kind, self.classes.dtype.kind):
+            values, classes = class_names(values), class_names(self.classes)
+        else:
+            classes = self.classes
+        order = np.argsort(classes)  # names that are numbers are in the order of these
+        found = order[np.searchsorted(classes, values, sorter=order).clip(max=len(classes) - 1)]
+        unknown = classes[found] != values
         if unknown.any():
             _check.refuse(self.name, f"{name} hold {values[unknown][0]}, which is none of the classes")
         return found
@@ -365,20 +369,11 @@ class _Deck:
 
 def _members(op: str, labels: object) -> tuple[np.ndarray, list[np.ndarray]]:
     """The classes (K,), sorted, and the positions of the members of each."""
-    values = _vector(op, "labels", labels)
+    values = read_labels(op, "labels", labelled(op, "labels", labels)[1] if has_labels(labels) else labels)
     if len(values) == 0:
         _check.refuse(op, "there are no labels")
-    classes, which, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return classes, np.split(np.argsort(which, kind="stable"), counts.cumsum()[:-1])
-
-
-def _vector(op: str, name: str, labels: object) -> np.ndarray:
-    values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    if values.ndim != 1:
-        _check.refuse(op, f"expected {name} of shape (N,), got {values.shape}")
-    if values.dtype.kind not in "iuU" and len(values):
-        raise TypeError(f"{op}: expected {name} to be integers or strings, got {values.dtype}")
-    return values
+    classes, (which,) = number_labels(values)
+    return classes, np.split(np.argsort(which, kind="stable"), np.bincount(which).cumsum()[:-1])
 
 
 def _batches(op: str, batches: int | None, members: list[np.ndarray], batch_size: int) -> int:

@@ -36,9 +36,7 @@ class HeldOutClasses:
         classes, (codes,) = number_labels(read_labels(op, "labels", labels))
         held = max(2, round(self.share * len(classes)))
         if len(classes) - held < 2:
-            _check.refuse(
-                op, f"{held} of {len(classes)} classes would be held out, and training needs two; lower share"
-            )
+            _check.refuse(op, f"{held} of {len(classes)} classes would be held out; training needs two, so lower share")
         chosen = np.random.default_rng(self.seed).permutation(len(classes))[:held]
         out = np.isin(codes, chosen)
         return np.flatnonzero(~out), np.flatnonzero(out)
@@ -74,6 +72,8 @@ def split_items(
         out = np.sort(random.permutation(size)[:total])
         return np.setdiff1d(np.arange(size), out), out
     out = _by_class(number_labels(values)[1][0], total, random)
+    if len(out) == 0:
+        _check.refuse(op, "every class has one item, and keeps it: there is nothing to hold out")
     return np.setdiff1d(np.arange(size), out), out
 
 

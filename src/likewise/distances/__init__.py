@@ -21,6 +21,7 @@ from likewise.distances.sinkhorn import Sinkhorn
 from likewise.distances.soft_dtw import SoftDTW, SoftDTWDivergence
 from likewise.distances.tap import TAP, TransformerTAP
 from likewise.distances.tcot import TCOT
+from likewise.distances.training_defaults import TrainingDefaults
 from likewise.distances.warp import Warp, WarpAlignment
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "Sinkhorn",
     "SoftDTW",
     "SoftDTWDivergence",
+    "TrainingDefaults",
     "TransformerTAP",
     "Warp",
     "WarpAlignment",

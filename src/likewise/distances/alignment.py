@@ -154,7 +154,7 @@ class PathAlignment(Alignment):
 class PlanAlignment(Alignment):
     """A soft alignment: its plan gives the probability that a path visits each cell.
 
-    ``path`` keeps to the cells that are more likely than not, ``warp`` is the expected frame of y for each of x.
+    ``path`` prefers cells with a probability above one half; ``warp`` is the expected frame of y for each frame of x.
 
     Example:
         >>> from likewise import SoftDTW

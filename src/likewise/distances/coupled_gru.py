@@ -1,4 +1,4 @@
-"""The coupled GRU: how far two recurrent networks are from moving alike."""
+"""The coupled GRU: the distance between the last states of two coupled recurrent networks."""
 
 import math
 from collections.abc import Iterable
@@ -22,9 +22,11 @@ GRU_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 class CoupledAlignment(PathAlignment):
-    """How two coupled networks moved: step t of x goes with step t of y, and a side that has ended stays at its last.
+    """The trajectories of two coupled networks: step t of x is matched with step t of y.
 
-    x_states, y_states: (B, T, H), T the longest of all; past the end of a side its last state stays.
+    A side that has ended stays at its last step.
+
+    x_states, y_states: (B, T, H), where T is the longest length; a side that has ended keeps its last state.
     coupling: (B, T, H), the gate that mixed the two at each step, between 0 (apart) and 1; one half mixes most.
     error: (B, T), the synchronisation error ||h_t - h'_t||; where both sides have ended it is the distance.
 
@@ -102,13 +104,13 @@ class CoupledGRU(Distance):
     rest is ``torch.nn.GRU``; ``likewise.ops.coupled_gru`` has the formulas.
 
     channels: of the sequences. hidden: states of each layer, one number a layer.
-    coupling_bias: where b_hc starts. 0 is the paper's text, and couples strongly from the start (c is near one half);
-        -4 is the weak start that it means to have (c near 0.02); minus infinity is no coupling, for good.
+    coupling_bias: initial b_hc. 0, as in the paper's text, couples strongly from the start (c near 0.5); -4 is the weak
+        start that the paper intends (c near 0.02); minus infinity switches the coupling off.
 
-    Symmetric, and d(x, x) = 0 exactly; the triangle inequality may fail. Of sequences of unequal length, the side that
-    has ended keeps its last state, and the other goes on to feel it. Weights are used in the precision of the
-    sequences, float32 at least. Memory of ``matrix`` without gradients is bounded, but for 3 H numbers a step of every
-    sequence; with gradients, further layers hold 4 T H numbers for each side of every pair.
+    Symmetric, and d(x, x) = 0 exactly; the triangle inequality may fail. With unequal lengths, the shorter side keeps
+    its last state, which stays coupled to the other side. Weights are used in the precision of the sequences, float32
+    at least. Without gradients, the memory of ``matrix`` is bounded, apart from 3 H numbers per step of each sequence;
+    with gradients, each further layer holds 4 T H numbers for each side of every pair.
 
     Reference: Compagnon, Lefebvre, Duffner & Garcia, Sequence metric learning as synchronization of recurrent neural
     networks (IJCNN 2020). Unequal lengths, and a coupling for every layer, are our addition.

@@ -14,7 +14,7 @@ from likewise.data.loading import Loader
 from likewise.distances.alignment import Alignment
 from likewise.distances.training_defaults import TrainingDefaults
 
-# What a distance takes: a Batch or a Dataset, a tensor or array (B, T, C), or a list of sequences (T_i, C) or (T_i,).
+# What a distance takes: a Dataset, a Batch, a tensor or array (B, T, C), or a list of sequences (T_i, C) or (T_i,).
 Sequences = object
 
 PAIRED_NUMBERS = 1 << 24  # numbers that a chunk of pairs may hold at once, in its frames or its cost matrices
@@ -25,8 +25,8 @@ class Distance(nn.Module):
     """A distance between sequences: smaller is closer.
 
     ``d(x, y)`` is (B,), x[b] against y[b]. ``d.matrix(x, y)`` is (N, M), every x[i] against every y[j]; without y, x
-    against itself. ``d.align(x, y)`` says how they match. Subclasses write ``paired`` and ``align``, set ``symmetric``,
-    and write ``all_pairs`` where they know a faster way than pair by pair.
+    against itself. ``d.align(x, y)`` tells how they match. Subclasses write ``paired`` and ``align``, set
+    ``symmetric``, and override ``all_pairs`` if there is a faster way than pair by pair.
 
     Example:
         >>> class Longer(Distance):
@@ -133,7 +133,7 @@ def full_lengths(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def describe(**settings: object) -> str:
-    """The settings that say something, for ``extra_repr``; a callable goes by its name, or by its type's."""
+    """Settings other than None, False and infinity, for ``extra_repr``; a callable is shown by its name or type."""
     shown = {
         key: getattr(value, "__name__", type(value).__name__) if callable(value) else value
         for key, value in settings.items()

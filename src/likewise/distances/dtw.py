@@ -1,11 +1,11 @@
-"""DTW, the classic."""
+"""Dynamic time warping."""
 
 from torch import Tensor
 
 from likewise import _check
 from likewise.distances.alignment import PathAlignment
 from likewise.distances.distance import Distance, Sequences, describe, full_lengths
-from likewise.ops.dtw import checked_dtw_path, dtw, dtw_matrix, dtw_path, dtw_steps
+from likewise.ops.dtw import checked_dtw_matrix, checked_dtw_path, dtw, dtw_path, dtw_steps
 from likewise.ops.ground import GroundCost, is_fused, resolve
 from likewise.ops.rules import Rules
 
@@ -13,8 +13,8 @@ from likewise.ops.rules import Rules
 class DTW(Distance):
     """Dynamic time warping: the least cost of a monotone path that matches x with y, summed over the path's cells.
 
-    ground: cost between two frames: "sqeuclidean" (squared, the default: the sum is not rooted), "euclidean",
-        "cosine", or a function of (B, Tx, C) and (B, Ty, C) that returns (B, Tx, Ty).
+    ground: cost between two frames: "sqeuclidean" (the default; no root is taken of the sum), "euclidean", "cosine", or
+        a function of (B, Tx, C) and (B, Ty, C) that returns (B, Tx, Ty).
     band: Sakoe-Chiba radius; an int counts steps, a float is a fraction of the shorter length. Measured from both
         corners' diagonals, so that it never excludes every path.
     itakura: largest slope of a parallelogram between the corners, at least 1.
@@ -77,7 +77,7 @@ class DTW(Distance):
         """Distances (N, M) of padded sequences."""
         if not is_fused(self.ground):
             return super().all_pairs(x, y, x_lengths, y_lengths)
-        value = dtw_matrix(x, y, x_lengths, y_lengths, ground=self.ground, rules=self.rules)
+        value = checked_dtw_matrix(x, y, x_lengths, y_lengths, self.ground, self.rules)
         if y is None:
             y, y_lengths = x, x_lengths
         if self.normalize == "lengths":

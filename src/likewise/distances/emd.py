@@ -9,14 +9,14 @@ from likewise.ops.transport.exact import exact_plan
 
 
 class EMD(Distance):
-    """The least <T, D> over plans T whose rows sum to 1/Tx and columns to 1/Ty: earth moved times the way it goes.
+    """The minimum of <T, D> over plans T whose rows sum to 1/Tx and columns to 1/Ty: mass moved times cost.
 
     ground: "sqeuclidean" (default; squared: the 2-Wasserstein distance, squared), "euclidean" (the 1-Wasserstein
         distance), "cosine", or a callable (B, Tx, C), (B, Ty, C) -> (B, Tx, Ty).
 
     The order of the frames does not matter. The derivative with respect to the cost is the plan (the envelope theorem);
     where several plans are optimal, it is that of one of them. Plans are computed on the CPU, in float64, pair by pair:
-    milliseconds for a hundred frames. ``Sinkhorn`` is the fast kin.
+    milliseconds for a hundred frames. ``Sinkhorn`` is a faster approximation.
     Reference: Rubner, Tomasi & Guibas (2000), doi 10.1023/A:1026543900054.
 
     Example:

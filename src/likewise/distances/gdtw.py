@@ -63,7 +63,7 @@ class GDTW(Distance):
     subsequence: all of x is matched to a stretch of y, which the warp's ends are free to choose.
     ground: "sqeuclidean", or "absolute" for the sum of |x(t) - y(phi(t))| over channels, which outliers bend less.
     knots: how many, spread evenly over x's time; by default every time of x is one.
-    grid: nodes of the solver's grid for each knot; by default y's frames, at least 50.
+    grid: nodes of the solver's grid for each knot; by default y's frames, more for fewer than 64.
     refinements: of the grid, around its solution.
     huber: residuals of a channel beyond it count linearly, 2 huber |u| - huber^2 instead of u^2.
 

@@ -22,9 +22,9 @@ class OTAM(Distance):
         R(i, j) = c(i, j) + softmin(R(i - 1, j - 1), R(i, j - 1))
         E(i) = softmin(R(i - 1, Ly), R(i, Ly), E(i - 1)), and E(1) = R(1, Ly); the value is E(Lx)
 
-    so that in the first and the last column x may also go on by itself. The distance is the mean of both directions.
+    so that x may also advance alone in the first and the last column. The distance is the mean of both directions.
 
-    gamma: how soft, in the unit of the ground cost. symmetric: False for the direction from x to y alone.
+    gamma: the smoothing, in the unit of the ground cost. symmetric: False for the direction from x to y only.
     ground: between frames, as in ``DTW``; "cosine" is the paper's 1 - cos.
 
     Memory: O(Tx) for a pair without gradients, O(Tx Ty) with them. ``align`` gives d value / d cost.
@@ -89,8 +89,8 @@ class OTAM(Distance):
 def _directed(cost: Tensor, n: Tensor, m: Tensor) -> Tensor:
     """From rows to columns, (B,), of costs (B, Tx, Ty) in units of gamma; n, m: lengths (B,).
 
-    A column needs the one before it alone, but for the first, in which x may go on by itself. Rows in the padding come
-    after the real ones and never change them.
+    Each column depends on the previous one only; in the first, x may advance alone. Padded rows come after the real
+    ones and do not affect them.
     """
     rows = torch.arange(cost.shape[1], device=cost.device)
     columns = cost.unbind(2)

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from likewise import _check
+from likewise._labels import is_map_style
 from likewise.data.batch import as_sequences
+from likewise.data.loading import Loader
 from likewise.distances.coupled_gru import GRU_WEIGHTS, CoupledGRU, copy_gru, layer_sizes
 from likewise.distances.distance import Distance, Sequences, describe, full_lengths
 from likewise.distances.euclidean import Euclidean
@@ -61,8 +63,13 @@ class SiameseGRU(Distance):
         copy_gru(self.name, gru, self.channels, self.hidden, self.layers, "_l0")
         return self
 
-    def embed(self, x: Sequences) -> Tensor:
-        """Embed sequences without gradients, some at a time: vectors (N, H), whose distances these are."""
+    def embed(self, x: Sequences, *, workers: int = 0) -> Tensor:
+        """Embed sequences without gradients, some at a time: vectors (N, H), whose distances these are.
+
+        workers: processes that read a map-style dataset, whose items are never held all at once.
+        """
+        if is_map_style(x):
+            return torch.cat([self.embed(piece) for piece in Loader(x, workers).pieces()])
         values, lengths = as_sequences(f"{self.name}.embed", "x", x)
         with torch.no_grad():
             return self._embedded("x", values, lengths)

@@ -11,13 +11,14 @@ class Sinkhorn(TransportDistance):
     reg: in the unit of the ground cost; towards 0 the distance becomes ``EMD``. Cuturi's lambda is 1 / reg.
     ground: "sqeuclidean" (default; squared), "euclidean", "cosine", or a callable from (B, Tx, C) and
         (B, Ty, C) to (B, Tx, Ty).
-    n_iter: exactly so many of Sinkhorn's iterations, columns and then rows; None: until the masses are met.
-    tolerance: by how much, in all, column sums may be off; None is 1e-12 in float64 and 1e-6 otherwise.
-    max_iter: Newton steps at most, where Sinkhorn's iterations converge too slowly. A warning says if they ran out.
+    n_iter: run exactly this many Sinkhorn iterations, columns and then rows; None runs until convergence.
+    tolerance: largest total error of the column sums; None is 1e-12 in float64 and 1e-6 otherwise.
+    max_iter: most Newton steps, used where Sinkhorn's iterations converge too slowly. A warning tells if they were not
+        enough.
 
-    The order of the frames does not matter: OPW and TCOT are the kin for which it does. The distance of equal
-    sequences is not zero. Differentiable through the converged plan; with n_iter, through the iterations. Symmetric
-    without n_iter, to the tolerance.
+    The order of the frames does not matter; for OPW and TCOT it does. The distance between equal sequences is not zero.
+        Differentiable through the converged plan; with n_iter, through the iterations. Symmetric without n_iter, to the
+        tolerance.
     Reference: Cuturi (2013), arXiv:1306.0895. Departure: run to convergence unless n_iter is given.
 
     Example:

@@ -1,4 +1,4 @@
-"""Soft-DTW and the divergence that it gives."""
+"""Soft-DTW and its divergence."""
 
 from torch import Tensor
 
@@ -13,8 +13,8 @@ from likewise.ops.soft_dtw import checked_soft_dtw, soft_dtw_again, soft_dtw_mat
 class SoftDTW(Distance):
     """Soft-DTW: the softmin, over all monotone paths, of the path's cost; -gamma log sum exp(-cost / gamma).
 
-    gamma: how soft, in the unit of the ground cost; towards 0 it becomes DTW. It can be negative, also for equal
-        sequences: ``SoftDTWDivergence`` is zero there.
+    gamma: the smoothing, in the unit of the ground cost; towards 0 the value becomes DTW's. The value can be negative,
+        even for equal sequences, where ``SoftDTWDivergence`` is zero.
     ground, band, itakura, open_begin, open_end, subsequence: as in ``DTW``.
 
     Differentiable twice; ``align`` gives the expected alignment, d value / d cost, which is differentiable as well.
@@ -101,7 +101,8 @@ class SoftDTW(Distance):
 class SoftDTWDivergence(SoftDTW):
     """Soft-DTW made zero for equal sequences: s(x, y) - (s(x, x) + s(y, y)) / 2.
 
-    Takes what ``SoftDTW`` takes, but for open ends, with which a sequence is not its own nearest. With a window and
+    Takes the arguments of ``SoftDTW`` except open ends, with which a sequence would not be nearest to itself. With a
+    window and
     unequal lengths it can be negative: the window of (x, y) then holds more paths than those of (x, x) and (y, y).
     ``align`` gives soft-DTW's plan of (x, y), which is the derivative with respect to their cost here too.
     Reference: Blondel, Mensch & Vert (2021), arXiv:2010.08354.

@@ -1,4 +1,4 @@
-"""What the transport distances share: their alignment, and, of the regularised ones, nearly everything."""
+"""What the transport distances share: their alignment, and most of the regularised ones."""
 
 from torch import Tensor, is_grad_enabled
 
@@ -12,7 +12,7 @@ from likewise.ops.transport import Settings, transport, transport_matrix, transp
 class MassAlignment(PlanAlignment):
     """A soft alignment that shares out a mass of 1: rows of the plan sum to 1/Tx, columns to 1/Ty.
 
-    Nothing keeps a plan monotone; ``path`` does, and follows the plan as far as that goes.
+    A plan need not be monotone; ``path`` is, and follows the plan as closely as that allows.
 
     Example:
         >>> from likewise.distances.emd import EMD
@@ -40,7 +40,7 @@ class TransportDistance(Distance):
         super().__init__()
         self.settings = settings
         self.ground = resolve(self.name, ground)
-        # Iterations that stop early favour the rows; converged plans favour nobody.
+        # Iterations that stop early fit the rows better than the columns; converged plans are symmetric.
         self.symmetric = settings.n_iter is None and is_fused(self.ground)
 
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:

@@ -165,4 +165,4 @@ def solver_passes(item: int, given: dict[str, Any]) -> Iterator[reference.Pass]:
         subsequence=given["subsequence"],
         huber=given["huber"],
     )
-    return reference.grid_passes(pair, (given["grid"] or max(n, 50)) | 1, given["refinements"])
+    return reference.grid_passes(pair, (given["grid"] or reference.default_nodes(n)) | 1, given["refinements"])

@@ -15,7 +15,7 @@ from likewise.evaluation.classification import confusion_matrix, macro_f1
 from likewise.evaluation.clustering import clustering_agreement, normalized_mutual_information
 from likewise.evaluation.curves import PrecisionRecall, precision_recall_curve
 from likewise.evaluation.evaluate import evaluate, evaluate_matrix
-from likewise.evaluation.few_shot import FewShotScore, few_shot_accuracy
+from likewise.evaluation.few_shot import FewShotScore, few_shot_accuracy, few_shot_accuracy_matrix
 from likewise.evaluation.retrieval import (
     mean_average_precision,
     mean_average_precision_at_r,
@@ -38,6 +38,7 @@ __all__ = [
     "evaluate",
     "evaluate_matrix",
     "few_shot_accuracy",
+    "few_shot_accuracy_matrix",
     "macro_f1",
     "mean_average_precision",
     "mean_average_precision_at_r",

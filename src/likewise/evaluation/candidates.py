@@ -1,4 +1,4 @@
-"""Candidates: a cheap distance chooses which pairs a dear one is asked about."""
+"""Candidates: a cheap distance chooses the pairs that an expensive one compares."""
 
 import math
 from typing import Any, Protocol
@@ -23,15 +23,15 @@ class HasMatrix(Protocol):
 
 
 class Candidates:
-    """Retrieval without comparing every pair: a cheap distance keeps some references, a dear one re-ranks them.
+    """Retrieval without comparing every pair: a cheap distance selects references, an expensive one re-ranks them.
 
     metric: the cheap distance, between the same items; one with ``embed`` and ``distance`` (a Metric, a SiameseGRU)
         embeds every item once.
-    keep: references that each query keeps: a whole number of them, or a share between 0 and 1, rounded up.
+    keep: how many references each query keeps: a whole number, or a share between 0 and 1, rounded up.
 
-    Give it to ``evaluate`` or to ``NearestNeighbors`` as ``candidates=``. The references that were not kept rank after
-    all that were, in the order of the cheap distance: keeping all of them is exactly the dear distance. The cost is
-    N M cheap distances and N ``keep`` dear ones.
+    Pass it to ``evaluate`` or ``NearestNeighbors`` as ``candidates=``. References that were not kept rank after all
+    others, in the order of the cheap distance; keeping all of them gives the expensive distance exactly. The cost is N
+    M cheap distances and N ``keep`` expensive ones.
 
     Example:
         >>> from likewise import DTW, Euclidean, evaluate
@@ -79,7 +79,7 @@ def embedded(metric: Any, items: Any, others: Any, workers: int = 0) -> tuple[An
 
 
 def rerank(op: str, cheap: Tensor, distance: Any, x: Any, y: Any, keep: int) -> tuple[Tensor, Tensor]:
-    """The ``keep`` nearest references of each row of ``cheap``, in order of place, and their dear distances: (n, keep).
+    """The ``keep`` nearest references of each row of ``cheap``, by position, and their expensive distances: (n, keep).
 
     cheap: (n, M), as ``ready_strip`` gives it. x: the n items; y: all M references. A distance that has ``between``, as
     CoupledGRU has, gets the pairs by their places; another, the sequences of each pair.
@@ -100,7 +100,7 @@ def rerank(op: str, cheap: Tensor, distance: Any, x: Any, y: Any, keep: int) -> 
 
 
 def ranked_strip(op: str, cheap: Tensor, distance: Any, x: Any, y: Any, keep: int, first: int, own: bool) -> Tensor:
-    """Ranks (n, M) in place of distances: candidates by the dear distance, all others after them by the cheap one.
+    """Ranks (n, M) in place of distances: candidates by the expensive distance, then all others by the cheap one.
 
     Equal distances have equal ranks; NaN marks each row's own column.
     """

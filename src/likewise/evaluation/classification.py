@@ -1,8 +1,8 @@
-"""Which classes the nearest neighbours mistake for which: functions of (D, row_labels, col_labels).
+"""Classification by nearest neighbours: functions of (D, row_labels, col_labels).
 
-The prediction of a row is the label that most of its k nearest columns have; of equally near columns, the first ones
-count, and of equally frequent labels, the smallest. Without col_labels, rows and columns are the same items, and none
-is its own neighbour. Rows whose label no column has are predicted too, wrongly: they count.
+A row is predicted to have the most frequent label among its k nearest columns. Ties between columns go to the first,
+ties between labels to the smallest. Without col_labels, rows and columns are the same items, and none is its own
+neighbour. Rows whose label no column has count as errors.
 """
 
 import torch
@@ -15,7 +15,7 @@ from likewise.evaluation.retrieval import nearest_labels
 def macro_f1(D: Tensor, row_labels: object, col_labels: object | None = None, *, k: int = 1) -> float:
     """Mean of the classes' F1 = 2 TP / (2 TP + FP + FN), for the prediction by the k nearest columns.
 
-    The classes are those that a row has or that are predicted for one, as in scikit-learn.
+    Classes that occur neither among the rows nor among the predictions are left out, as in scikit-learn.
 
     Example:
         >>> D = torch.tensor([[0.1, 0.9], [0.8, 0.3], [0.2, 0.6]])

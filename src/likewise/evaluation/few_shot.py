@@ -1,21 +1,28 @@
-"""Few-shot classification from a matrix of distances."""
+"""Few-shot classification: tasks with a few examples of each class."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from likewise import _check
+from likewise._labels import class_names, labelled, number_labels, read_labels
+from likewise._modes import evaluating
+from likewise.evaluation.candidates import HasMatrix, embedded
+
+# A Dataset, an ImageSet, a map-style dataset with labels, or a pair (items, labels).
+Labelled = Any
 
 NUMBERS_AT_ONCE = 1 << 23  # distances that are looked up at once
 
 
 @dataclass(frozen=True)
 class FewShotScore:
-    """Mean accuracy of episodes, and how far the mean may be off.
+    """Mean accuracy over episodes, with its confidence interval.
 
-    accuracy: share of queries that find their class, mean over episodes. interval: half the width of the 95 % interval
-    of that mean, 1.96 deviations of the episodes' accuracies over the root of their number.
+    accuracy: share of correctly classified queries, mean over episodes. interval: half the width of the 95 % confidence
+        interval of that mean, 1.96 standard errors.
     accuracies: (E,), of each episode.
 
     Example:
@@ -32,8 +39,47 @@ class FewShotScore:
         return f"FewShotScore({share}, {len(self.accuracies):,} episodes)"
 
 
-def few_shot_accuracy(D: Tensor, support: Tensor, query: Tensor, *, prototypes: bool = False) -> FewShotScore:
-    """Accuracy of episodes drawn from the items of a matrix of distances D (N, N), computed once for all of them.
+def few_shot_accuracy(
+    metric: HasMatrix,
+    data: Labelled,
+    episodes: Any,
+    *,
+    count: int = 1000,
+    prototypes: bool = False,
+    workers: int = 0,
+) -> FewShotScore:
+    """Accuracy of a distance on few-shot tasks: each query goes to the class whose few examples are nearest.
+
+    metric: a Distance, or a Metric, whose encoder then runs once for each item.
+    data: a Dataset, or a pair (items, labels).
+    episodes: ``Episodes`` of these labels, of which ``count`` are taken, the same for every distance; or such tasks,
+        (support, query), as ``Episodes.take`` gives them.
+    prototypes: compare with the mean of a class's examples, as in ``class_distances``.
+    workers: processes that read a map-style dataset. Memory: the matrix (N, N) of all items.
+
+    Example:
+        >>> from likewise import Episodes, Euclidean
+        >>> x, labels = torch.tensor([0.0, 0.1, 0.2, 5.0, 5.1, 5.2])[:, None], ["walk"] * 3 + ["run"] * 3
+        >>> few_shot_accuracy(Euclidean(), (x, labels), Episodes(labels, ways=2, shots=1, queries=2), count=50)
+        FewShotScore(100.00 % ± 0.00 %, 50 episodes)
+    """
+    op = "few_shot_accuracy"
+    if not callable(getattr(metric, "matrix", None)):
+        mend = "; for a ready matrix, use few_shot_accuracy_matrix" if isinstance(metric, Tensor) else ""
+        raise TypeError(f"{op}: expected metric to be a Distance or a Metric, got {type(metric).__name__}{mend}")
+    items, given = labelled(op, "data", data)
+    classes, (codes,) = number_labels(read_labels(op, "the labels of data", given, len(items)))
+    support, query = episodes.take(count) if hasattr(episodes, "take") else episodes
+    _check_places(op, support, query, len(codes))
+    _check_tasks(op, torch.from_numpy(codes), support, query, class_names(classes))
+    with torch.no_grad(), evaluating(metric):
+        x, _, distance = embedded(metric, items, items, workers)
+        D = distance.matrix(x, x)
+    return few_shot_accuracy_matrix(D, support, query, prototypes=prototypes)
+
+
+def few_shot_accuracy_matrix(D: Tensor, support: Tensor, query: Tensor, *, prototypes: bool = False) -> FewShotScore:
+    """Accuracy of episodes drawn from the items of a ready matrix of distances D (N, N).
 
     support (E, ways, shots) and query (E, ways, queries) say which items each episode has, as ``Episodes.take`` gives
     them; classes are told apart by their place. A query goes to the class that ``class_distances`` puts nearest, the
@@ -42,10 +88,10 @@ def few_shot_accuracy(D: Tensor, support: Tensor, query: Tensor, *, prototypes: 
     Example:
         >>> D = torch.tensor([[0.0, 1.0, 5.0, 6.0], [1.0, 0.0, 4.0, 5.0], [5.0, 4.0, 0.0, 1.0], [6.0, 5.0, 1.0, 0.0]])
         >>> support, query = torch.tensor([[[0], [2]], [[1], [3]]]), torch.tensor([[[1], [3]], [[0], [2]]])
-        >>> few_shot_accuracy(D, support, query)
+        >>> few_shot_accuracy_matrix(D, support, query)
         FewShotScore(100.00 % ± 0.00 %, 2 episodes)
     """
-    op = "few_shot_accuracy"
+    op = "few_shot_accuracy_matrix"
     _check_episodes(op, D, support, query)
     if len(support) < 2:
         _check.refuse(op, f"expected at least two episodes, got {len(support)}")
@@ -95,16 +141,32 @@ def _check_episodes(op: str, D: Tensor, support: Tensor, query: Tensor) -> None:
     _check.is_tensor(op, "D", D)
     if D.ndim != 2 or D.shape[0] != D.shape[1]:
         _check.refuse(op, f"expected D of shape (N, N), items against themselves, got {tuple(D.shape)}")
+    _check_places(op, support, query, len(D))
+    if D.isnan().any():
+        _check.refuse(op, f"D holds NaN in row {int(D.isnan().any(1).nonzero()[0])}")
+
+
+def _check_tasks(op: str, codes: Tensor, support: Tensor, query: Tensor, names: Any) -> None:
+    """Refuse tasks that were drawn from other labels: the items of a way must be of one class, and ways of several."""
+    found = codes[torch.cat([support, query], 2)]  # (E, ways, items)
+    first = found[..., :1]
+    if (found != first).any():
+        episode, way, place = (found != first).nonzero()[0].tolist()
+        of = f"{names[found[episode, way, 0]]!r} and {names[found[episode, way, place]]!r}"
+        _check.refuse(op, f"way {way} of episode {episode} has items of {of}; draw episodes from the labels of data")
+    if (first[..., 0].sort(1).values.diff(dim=1) == 0).any():
+        _check.refuse(op, "an episode has a class twice; draw episodes from the labels of data")
+
+
+def _check_places(op: str, support: Tensor, query: Tensor, size: int) -> None:
     for name, places in (("support", support), ("query", query)):
         if not isinstance(places, Tensor) or places.dtype != torch.int64:
             kind = places.dtype if isinstance(places, Tensor) else type(places).__name__
             raise TypeError(f"{op}: expected {name} to be an int64 tensor, got {kind}")
         if places.ndim != 3 or 0 in places.shape[1:]:
             _check.refuse(op, f"expected {name} of shape (episodes, ways, items), got {tuple(places.shape)}")
-        if len(places) and not 0 <= int(places.min()) <= int(places.max()) < len(D):
-            _check.refuse(op, f"{name} names an item that D, of {len(D)} items, does not have")
+        if len(places) and not 0 <= int(places.min()) <= int(places.max()) < size:
+            _check.refuse(op, f"{name} names an item that is none of the {size} items")
     if support.shape[:2] != query.shape[:2]:
         shapes = f"{tuple(support.shape)} and {tuple(query.shape)}"
         _check.refuse(op, f"support and query must agree in episodes and ways, got {shapes}")
-    if D.isnan().any():
-        _check.refuse(op, f"D holds NaN in row {int(D.isnan().any(1).nonzero()[0])}")

@@ -1,4 +1,4 @@
-"""Whose rows and whose columns: the labels of a matrix of distances, checked and numbered."""
+"""The labels of the rows and columns of a distance matrix, checked and numbered."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -89,7 +89,7 @@ def row_slices(rows: int, columns: int, most: int | None = None) -> list[slice]:
 def ready_strip(op: str, D: Tensor, first: int, own: bool) -> Tensor:
     """Rows first.. of a matrix, (n, M), in float32 or float64; where own, with NaN for each row's distance to itself.
 
-    NaN is what sorting puts last, after infinity: a row's own column is never among its M - 1 others.
+    Sorting puts NaN last, after infinity: a row never finds itself among the M - 1 others.
     """
     wrong = D.amax(1).isnan()  # NaN wins, and nothing of D's size is made
     if wrong.any():
@@ -103,7 +103,7 @@ def ready_strip(op: str, D: Tensor, first: int, own: bool) -> Tensor:
 
 
 def read_k(op: str, k: object, references: int) -> int:
-    """Return k if it is a whole number, and no more than each row has references."""
+    """Return k if it is a whole number, at most the number of references of each row."""
     count = _check.whole(op, "k", k)
     if count > references:
         _check.refuse(op, f"k is {count}, but each row has {references} reference{'s' * (references != 1)}")

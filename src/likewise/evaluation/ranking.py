@@ -1,4 +1,4 @@
-"""Rows of distances, ranked: which columns are nearest, and at which precision a row's class is found.
+"""Rankings of rows of distances: the nearest columns, and the precision with which a row's class is found.
 
 A strip (n, M) holds some rows of a matrix, as ``labels.ready_strip`` gives them: NaN marks a column that a row may not
 find: one in each row, or none in any.
@@ -46,7 +46,7 @@ def average_precision(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Te
 
 
 def _by_binary_search(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Tensor) -> Precision:
-    """Sort values, which NumPy does far faster than any sorting of positions, and look up the relevant ones' ranks."""
+    """Sort values, which is far faster in NumPy than sorting positions, and look up the ranks of the relevant ones."""
     found = torch.zeros(2, len(strip), dtype=torch.float64)
     results, hits = found.numpy(), relevant.tolist()
     precision_of = hit_precision(strip, rows, columns, relevant)
@@ -93,7 +93,7 @@ def hit_precision(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Tensor
 
 
 def _by_sorting(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Tensor) -> Precision:
-    """Sort positions: the plain way, for GPUs, which sort rows side by side."""
+    """Sort positions: fast on GPUs, which sort rows in parallel."""
     values, order = strip.sort(1)
     if values[0, -1].isnan():  # each row's own column came last
         values, order = values[:, :-1].contiguous(), order[:, :-1]

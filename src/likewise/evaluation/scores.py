@@ -22,8 +22,8 @@ class Scores:
     nmi: agreement of k-means clusters of the queries with their labels; None where it was not asked for.
     queries, references: how many there were; unmatched: queries whose label no reference has. These count as misses,
     and are left out of both means of average precision.
-    classes: the names of all K classes, sorted. actual, predicted: (N,), each query's index into them, and that of its
-    neighbour.
+    classes: the names of all K classes, sorted.
+    actual, predicted: (N,), the class of each query and of its nearest reference, as indices into classes.
 
     Example:
         >>> import torch

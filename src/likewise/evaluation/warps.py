@@ -1,4 +1,4 @@
-"""How far a warp is from the true one: numbers from times, differentiable, so that they are losses too.
+"""How far a warp is from the true one, from times; differentiable.
 
 found and true are (B, K), times of y: where each warp, and the truth, puts the change points, which lie at ``times`` of
 x, (B, K) or (K,), increasing. Between change points the error is linear, and is integrated exactly. ``lengths`` (B,)

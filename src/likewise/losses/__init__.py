@@ -1,9 +1,8 @@
 """Losses of a matrix of distances: ``loss(D, row_labels, col_labels=None)``.
 
-A loss never sees how D (N, M) was made. Rows are anchors. Without col_labels, columns are the rows themselves, and the
-diagonal is no pair; with them every cell counts. Losses whose columns are their own, proxies and class centres, see
-vectors instead: ``loss(x, labels)``, a VectorLoss. Losses of alignments whose truth is known, each a PathLoss, see what
-a warp or soft-DTW gives.
+Rows of D (N, M) are anchors. Without col_labels, rows and columns are the same items, and the diagonal is left out;
+with col_labels, every cell is a pair. Losses with columns of their own, such as proxies or class centres, take vectors
+instead: ``loss(x, labels)``, a VectorLoss. A PathLoss takes what a warp or soft-DTW returns, and a known alignment.
 
 Example:
     >>> import torch

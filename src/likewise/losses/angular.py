@@ -17,11 +17,11 @@ class Angular(VectorLoss):
     exp(4 t (a + p) . n - 2 (1 + t) a . p)), with t = tan^2(angle).
 
     angle: the bound in degrees.
-    scale_free: take all vectors at unit length, as the formula wants them: it has no scale of its own.
+    scale_free: scale all vectors to unit length first, as the formula expects.
 
     Meant for batches of two items of a class, N-pair sampling: ``sampler=MPerClass(labels, batch_size, per_class=2)``.
-    Larger classes give all their pairs. Memory is O(pairs * N). On unit vectors it is pytorch-metric-learning's
-    AngularLoss, which leaves the lengths of negatives as they are.
+    Larger classes give all their pairs. Memory is O(pairs * N). On unit vectors it equals pytorch-metric-learning's
+    AngularLoss, which does not normalise negatives.
     Reference: Wang et al. (2017), arXiv:1708.01682, equation 8.
 
     Example:

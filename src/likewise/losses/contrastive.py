@@ -10,11 +10,11 @@ from likewise.losses.pairs import Pairs, mean_of
 class Contrastive(Loss):
     """Pull positives together, push negatives to a margin.
 
-    An anchor's loss is mean over positives of p^2 / 2 + mean over negatives of max(0, margin - n)^2 / 2. Either kind
-    counts without the other, so a batch of one class is still pulled together.
+    An anchor's loss is mean over positives of p^2 / 2 + mean over negatives of max(0, margin - n)^2 / 2. A batch of one
+    class is still pulled together.
 
     Reference: Hadsell, Chopra & LeCun (2006), Dimensionality Reduction by Learning an Invariant Mapping.
-    Departs from it in weighing an anchor's positives as much as its negatives, however many there are of each.
+    Departs from it in giving an anchor's positives and negatives equal weight, however many there are of each.
 
     Example:
         >>> import torch

@@ -10,11 +10,16 @@ from likewise.losses.pairs import Pairs, log_sum_exp
 class LiftedStructure(Loss):
     """A soft maximum of the distances to positives minus a soft minimum of those to negatives.
 
-    An anchor's loss is (2 / beta) log sum over positives of exp(beta p) + (2 / alpha) log sum over negatives of
-    exp(-alpha n). There is no hinge, so it may be negative. An anchor without a positive or without a negative has
-    loss 0, where the formula has none.
+    With a = positive_scale and b = negative_scale, an anchor's loss is
 
-    The constants suit distances of about 0 to 2. The original of Song et al. (2016), a squared hinge over both
+        (2 / a) log sum over positives of exp(a p) + (2 / b) log sum over negatives of exp(-b n)
+
+    There is no hinge, so the loss may be negative. An anchor without a positive or without a negative has loss 0.
+
+    positive_scale, negative_scale: how sharp the soft maximum and minimum are; beta and alpha of the paper. The
+        defaults suit distances between 0 and about 2.
+
+    The original loss of Song et al. (2016), a squared hinge over both
     endpoints' negatives, is ``from_pml(LiftedStructureLoss())``.
     Reference: Su & Wen (2022), Temporal Alignment Prediction, ICLR, equation 5.
 
@@ -24,13 +29,14 @@ class LiftedStructure(Loss):
         tensor(-1.4000)
     """
 
-    def __init__(self, alpha: float = 40.0, beta: float = 2.0, *, reduction: str = "mean") -> None:
+    def __init__(self, positive_scale: float = 2.0, negative_scale: float = 40.0, *, reduction: str = "mean") -> None:
         super().__init__(reduction=reduction)
-        self.alpha = _check.positive(self.name, "alpha", alpha)
-        self.beta = _check.positive(self.name, "beta", beta)
+        self.positive_scale = _check.positive(self.name, "positive_scale", positive_scale)
+        self.negative_scale = _check.positive(self.name, "negative_scale", negative_scale)
 
     def per_anchor(self, pairs: Pairs) -> Tensor:
         """The losses (N,) of the anchors."""
-        farthest = 2 / self.beta * log_sum_exp(self.beta * pairs.distances, pairs.positives)
-        nearest = 2 / self.alpha * log_sum_exp(-self.alpha * pairs.distances, pairs.negatives)
+        a, b = self.positive_scale, self.negative_scale
+        farthest = 2 / a * log_sum_exp(a * pairs.distances, pairs.positives)
+        nearest = 2 / b * log_sum_exp(-b * pairs.distances, pairs.negatives)
         return (farthest + nearest).masked_fill(~pairs.complete, 0)

@@ -9,16 +9,16 @@ from likewise.losses.pairs import Pairs
 class Loss(nn.Module):
     """A loss of distances: ``loss(D, row_labels, col_labels=None)`` is a scalar. Smaller distances are closer.
 
-    D is (N, M): rows are anchors, columns are what they are compared with (other items, proxies, prototypes). Without
-    col_labels, D is square, items against themselves, and the diagonal is no pair. With col_labels every cell counts.
-    D need not be symmetric. Labels are integers; a sequence or an array will do.
+    D is (N, M): rows are anchors, columns are the items, proxies or prototypes that they are compared with. Without
+    col_labels, D is square, and the diagonal is left out. With col_labels, every cell is a pair. D need not be
+    symmetric. Labels are integers; a sequence or an array will do.
 
     reduction: "sum" adds the losses of the anchors, "mean" divides that by N, the number of rows, whether or not a row
         had anything to learn from.
 
-    Half precision is computed in float32, and the result is float32. Where there is nothing to learn from (a batch of
-    one class, no two items of a class, an empty matrix) the loss is a zero that can be differentiated, unless it says
-    otherwise. Subclasses write ``per_anchor``; their public attributes are what ``repr`` shows.
+    Half precision is computed and returned in float32. Where there is nothing to learn from (a batch of one class, no
+    two items of a class, an empty matrix), the loss is 0 and can be differentiated, unless stated otherwise. Subclasses
+    write ``per_anchor``; ``repr`` shows their public attributes.
 
     Example:
         >>> import torch

@@ -11,17 +11,16 @@ from likewise.losses.pairs import Pairs, mean_of
 class Margin(Loss):
     """Positives should be closer than beta - margin, negatives farther than beta + margin.
 
-    An anchor's loss is mean over positives of max(0, p - beta + margin) + mean over negatives of
-    max(0, beta - n + margin) + nu beta. Without nu, either kind of pair counts without the other.
+    An anchor's loss is mean over positives of max(0, p - beta + margin) + mean over negatives of max(0, beta - n +
+    margin) + nu beta. An anchor with pairs of one kind only has that term only.
 
     beta: the boundary, in the unit of D.
     learn_beta: make it a parameter; give ``loss.parameters()`` to the optimizer.
-    classes: the number of classes, labels 0 to classes - 1, if each is to have a boundary of its own, chosen by the
-        anchor; None for one boundary.
-    nu: the price of a large boundary.
+    classes: give each class its own boundary, selected by the anchor's label, 0 to classes - 1; None for one boundary.
+    nu: penalty on a large boundary.
 
-    Reference: Wu et al. (2017), arXiv:1706.07567. Departs from it in taking all pairs, positives weighing as much as
-    negatives, instead of pairs sampled by distance, for which embeddings on a sphere are needed.
+    Reference: Wu et al. (2017), arXiv:1706.07567. Departs from it in using all pairs, with equal weight for positives
+    and negatives, instead of distance-weighted sampling, which needs embeddings on a sphere.
 
     Example:
         >>> Margin()(torch.tensor([[1.5, 1.1]]), [0], [0, 1])

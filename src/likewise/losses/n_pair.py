@@ -16,7 +16,7 @@ class NPair(Loss):
 
     Reference: Sohn (2016), Improved Deep Metric Learning with Multi-class N-pair Loss Objective.
     Departs from it: the similarity is -D / temperature instead of an inner product, the batch may hold any number of
-    items of a class, and there is no penalty on embeddings, which a loss does not see.
+    items of a class, and there is no penalty on the norm of embeddings.
 
     Example:
         >>> import torch

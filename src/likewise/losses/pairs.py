@@ -1,17 +1,17 @@
 """Which cells of a matrix of distances are positive and negative pairs, and sums over such cells."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from likewise import _check
+from likewise._labels import read_codes
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Distances (N, M) of anchors (rows) to items (columns), and which cells are pairs of one class or of two.
+    """Distances (N, M) of anchors (rows) to items (columns), and which of them are positive and negative pairs.
 
     distances: (N, M), float32 or better; 0 where a cell is no pair.
     positives, negatives: (N, M) bool, pairs of the same class and of different classes.
@@ -33,8 +33,8 @@ class Pairs:
     def of(cls, op: str, D: Tensor, row_labels: object, col_labels: object | None) -> "Pairs":
         """Pairs from D (N, M) and its labels, checked.
 
-        Without col_labels the columns are the rows' items, and the diagonal, an item against itself, is no pair: it may
-        hold anything. With col_labels every cell is a pair, those of the diagonal too.
+        Without col_labels, rows and columns are the same items, and the diagonal is left out: it may hold anything.
+        With col_labels every cell is a pair, including the diagonal.
 
         Example:
             >>> Pairs.of("loss", torch.zeros(3, 3), [0, 0, 1], None).positives.int()
@@ -47,8 +47,9 @@ class Pairs:
             _check.refuse(op, f"expected D of shape (N, M), got {tuple(D.shape)}")
         if col_labels is None and D.shape[0] != D.shape[1]:
             _check.refuse(op, f"without col_labels, D must be square, got {tuple(D.shape)}; pass col_labels")
-        rows = _labels(op, "row_labels", row_labels, D.shape[0], D.device)
-        columns = rows if col_labels is None else _labels(op, "col_labels", col_labels, D.shape[1], D.device)
+        given = [("row_labels", row_labels, D.shape[0]), ("col_labels", col_labels, D.shape[1])]
+        codes = read_codes(op, D.device, *given[: 1 if col_labels is None else 2])
+        rows, columns = codes[0], codes[-1]
         distances = D.to(torch.promote_types(D.dtype, torch.float32))
         same = rows[:, None] == columns
         positives = same
@@ -117,20 +118,6 @@ def log_sum_exp(values: Tensor, keep: Tensor, dim: int | tuple[int, ...] = 1) ->
     some = keep.any(dim, keepdim=True)
     summed = values.masked_fill(~keep, -torch.inf).masked_fill(~some, 0).logsumexp(dim)
     return summed.masked_fill(~some.reshape(summed.shape), torch.finfo(values.dtype).min / 2)
-
-
-def _labels(op: str, name: str, labels: Any, count: int, device: torch.device) -> Tensor:
-    """Labels (count,) as int64 on the device; nothing is rounded."""
-    try:
-        tensor = labels if isinstance(labels, Tensor) else torch.tensor(labels)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"{op}: {name} are no array of integers: {error}") from error
-    if tensor.ndim != 1 or len(tensor) != count:
-        _check.refuse(op, f"expected {name} of shape ({count},), as D has it, got {tuple(tensor.shape)}")
-    # An empty list is an empty tensor of floats to PyTorch.
-    if count and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
-        raise TypeError(f"{op}: expected {name} to be integers, got {tensor.dtype}; convert them with .long()")
-    return tensor.detach().to(device, torch.int64)
 
 
 def _check_finite(op: str, distances: Tensor) -> None:

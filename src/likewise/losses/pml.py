@@ -41,13 +41,13 @@ _REFUSED = {
 def from_pml(loss: nn.Module, miner: nn.Module | None = None) -> "FromPML":
     """A loss of pytorch-metric-learning, and a miner if wanted, as ``loss(D, row_labels, col_labels=None)``.
 
-    D replaces the distance of the loss and of the miner, as it is: their own ``distance``, its power or normalisation
-    have no effect. Their reducer decides what the sum or mean is over. Without col_labels the diagonal is no pair. With
-    col_labels every cell counts; losses that know no references (NPairsLoss, RankedListLoss) then refuse.
+    D replaces the distance of the loss and of the miner: their own ``distance``, with its power and normalisation, has
+    no effect. Their reducer applies. Without col_labels the diagonal is left out. With col_labels every cell is a pair;
+    losses that take no references (NPairsLoss, RankedListLoss) then raise an error.
 
-    The loss and the miner are copied: give ``parameters()`` of what this returns to the optimizer. What needs vectors,
-    or cosine similarities, is refused by name: CircleLoss, AngularLoss, proxy and classification losses, ...; see
-    ``from_pml_vectors``.
+    The loss and the miner are copied: pass ``parameters()`` of the result to the optimizer. Losses that need vectors or
+    cosine similarities (CircleLoss, AngularLoss, proxy and classification losses, ...) are refused by name; use
+    ``from_pml_vectors`` for these.
 
     Example:
         >>> from pytorch_metric_learning.losses import ContrastiveLoss
@@ -120,8 +120,8 @@ class FromPML(nn.Module):
 def from_pml_vectors(loss: nn.Module, miner: nn.Module | None = None) -> VectorLoss:
     """A loss of pytorch-metric-learning, and a miner if wanted, as ``loss(x, labels)`` of vectors x (N, C).
 
-    For what ``from_pml`` refuses: proxy and classification losses, losses of cosines. Their own distance counts. Both
-    are copied: give ``parameters()`` of what this returns to the optimizer; ``fit`` does.
+    For losses that ``from_pml`` refuses: proxy and classification losses, losses of cosines. Their own distance
+    applies. Both are copied: pass ``parameters()`` of the result to the optimizer, as ``fit`` does.
 
     Example:
         >>> from pytorch_metric_learning.losses import ProxyAnchorLoss

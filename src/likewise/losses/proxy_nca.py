@@ -16,13 +16,13 @@ class ProxyNCA(VectorLoss):
     Items and proxies lie on spheres of radius ``scale`` and ``proxy_scale``; D (N, classes) holds their squared
     Euclidean distances, and the loss is the cross entropy of softmax(-D) over the classes, their own included.
 
-    classes, channels: how many proxies, labels 0 to classes - 1, and how many features each.
-    smoothing: the share of an item's label that the other classes divide among them.
+    classes, channels: the number of proxies, for labels 0 to classes - 1, and the number of features.
+    smoothing: label smoothing, the share of an item's label that is spread over the other classes.
 
     ``distances`` gives D: proxies are columns, and any loss of a matrix takes them with labels 0 to classes - 1.
     Without smoothing this is pytorch-metric-learning's ProxyNCALoss with softmax_scale = scale * proxy_scale.
-    Reference: Movshovitz-Attias et al. (2017), arXiv:1703.07464. Departs from it, as its common code does, in the sum
-    over all proxies, in the scales and in the smoothing.
+    Reference: Movshovitz-Attias et al. (2017), arXiv:1703.07464. Departs from it, as common implementations do, in the
+    sum over all proxies, the scales and the smoothing.
 
     Example:
         >>> loss = ProxyNCA(3, 8)

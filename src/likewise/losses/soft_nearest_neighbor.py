@@ -8,12 +8,12 @@ from likewise.losses.pairs import Pairs, log_sum_exp
 
 
 class SoftNearestNeighbor(Loss):
-    """How unlikely it is to draw a neighbour of the own class.
+    """The negative log probability of drawing a neighbour of the anchor's class.
 
     A column is drawn with probability softmax(-d / temperature). An anchor's loss is -log of the probability that it
     has the anchor's class. An anchor without a positive or without a negative has loss 0.
 
-    temperature: small looks at the nearest columns only, large at all alike; in the unit of D.
+    temperature: in the unit of D; a small one attends to the nearest columns only, a large one to all of them.
 
     With one column for each class, a prototype or a proxy, this is the cross-entropy of prototypical networks.
     Reference: Frosst, Papernot & Hinton (2019), arXiv:1902.01889. There D is the squared Euclidean distance.

@@ -10,7 +10,7 @@ from likewise.losses.pairs import Pairs, log_sum_exp
 
 
 class Structural(Loss):
-    """Each positive pair, weighed by its hardness, against all negative pairs of the batch; and the spread of both.
+    """Each positive pair, weighted by its hardness, against all negative pairs of the batch; and the spread of both.
 
     With P the positive and N the negative pairs of the batch:
     local = sum over P of w_ij log(1 + sum over N of exp(margin + D_ij - D_kl)), w = softmax over P of D / temperature,
@@ -18,15 +18,15 @@ class Structural(Loss):
     loss = local + global_weight global. The weights w have no gradient.
 
     margin: how much farther negatives should be.
-    temperature: how much harder positives weigh more; None weighs all alike.
+    temperature: how strongly the weights favour hard positives; None weights all alike.
     per_anchor_negatives: compare a pair (i, j) with the negatives of row i and of column j only.
     global_weight, mean_weight, mean_gap: as in the formula; 0 leaves a term out.
     reduction: the weights sum to one, so "mean" is the loss as written above, and "sum" is N times that.
 
     Terms whose pairs are missing are 0: a batch of one class has the variance of its positives alone.
     Reference: Yang, Zhou & Wang (2018), Person Reidentification via Structural Deep Metric Learning, IEEE TNNLS 30(10).
-    This is a reconstruction from the abstract of that paper and from what the coupled-GRU paper says of it: its formula
-    and constants were not available. The global term has the form of Kumar, Carneiro & Reid (2016), arXiv:1512.09272.
+    This is a reconstruction from its abstract and from the coupled-GRU paper's description: the formula and constants
+    were not available. The global term has the form of Kumar, Carneiro & Reid (2016), arXiv:1512.09272.
 
     Example:
         >>> Structural(global_weight=0)(torch.tensor([[0.5, 1.5]]), [0], [0, 1])

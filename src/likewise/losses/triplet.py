@@ -77,7 +77,8 @@ class Triplet(Loss):
     mining: which triplets count: ``all_triplets``, ``hard_triplets``, ``semi_hard_triplets``, or your own function of
         (pairs, margin) that returns ``Triplets``.
 
-    An anchor's loss is the mean over its chosen triplets, those that are satisfied already included; without any, 0.
+    An anchor's loss is the mean over its chosen triplets, including those that are satisfied already, or 0 if there are
+    none.
     Reference: Schroff, Kalenichenko & Philbin (2015), arXiv:1503.03832; Hermans et al. (2017), arXiv:1703.07737.
 
     Example:

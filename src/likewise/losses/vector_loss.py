@@ -1,20 +1,20 @@
-"""VectorLoss: a loss of vectors, for what no matrix of distances between items can hold."""
+"""VectorLoss: a loss of vectors, for losses with proxies or class centres of their own."""
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from likewise import _check
+from likewise._labels import read_codes
 
 
 class VectorLoss(nn.Module):
     """A loss of vectors: ``loss(x, labels)`` is a scalar, for x (N, C) and labels (N,).
 
-    Other losses see a matrix D of items. These make their own, because its columns are theirs: proxies and class
-    centres are parameters, which ``fit`` trains and keeps with the metric (``lr={"encoder": 1e-4, "loss": 1e-2}``).
-    ``fit(metric, items, labels, loss)`` hands them what the encoder gives. Subclasses write ``value``.
+    Other losses take a matrix D. These hold proxies or class centres as parameters, which ``fit`` trains and saves with
+    the metric (``lr={"encoder": 1e-4, "loss": 1e-2}``). ``fit(metric, train, loss)`` passes them what the encoder
+    gives. Subclasses write ``value``.
 
     Half precision is computed in float32, under autocast too. An empty batch has loss 0.
 
@@ -38,19 +38,19 @@ class VectorLoss(nn.Module):
     def forward(self, x: Tensor, labels: object) -> Tensor:
         """The loss, a scalar, of vectors x (N, C) with labels (N,), whole numbers."""
         x = self.vectors(x)
-        codes = self._labels(labels, x)
+        codes = read_codes(self.name, x.device, ("labels", labels, len(x)))[0]
         with full_precision(x):
             return self.value(x, codes) if len(x) else x.sum()
 
     def sharing(self) -> AbstractContextManager[None]:
-        """A block in which what the loss and terms beside it need of the same vectors is computed once.
+        """A block in which the loss and the terms beside it share what they compute from the same vectors.
 
-        ``fit`` opens one for every step; weights must not change inside. By default there is nothing to share.
+        ``fit`` opens one for each step; weights must not change inside. By default nothing is shared.
         """
         return nullcontext()
 
     def vectors(self, x: object, *, finite: bool = True) -> Tensor:
-        """Vectors (N, C) in float32 or better, checked; to know whether they are finite, a GPU must be waited for."""
+        """Vectors (N, C) in float32 or better, checked; on a GPU, the check for finite numbers synchronises."""
         if not isinstance(x, Tensor):
             kind = type(x).__name__
             raise TypeError(
@@ -73,14 +73,6 @@ class VectorLoss(nn.Module):
         if len(wrong):
             mend = "number them from 0, with torch.unique(labels, return_inverse=True)"
             _check.refuse(self.name, f"labels hold {int(wrong[0])}, but there are {classes} classes, from 0 on; {mend}")
-
-    def _labels(self, labels: Any, x: Tensor) -> Tensor:
-        tensor = torch.as_tensor(labels)
-        if tensor.shape != (len(x),):
-            _check.refuse(self.name, f"expected labels of shape ({len(x)},), as x has it, got {tuple(tensor.shape)}")
-        if len(x) and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
-            raise TypeError(f"{self.name}: expected labels to be integers, got {tensor.dtype}")
-        return tensor.detach().to(x.device, torch.int64)
 
 
 def full_precision(x: Tensor) -> AbstractContextManager[object]:

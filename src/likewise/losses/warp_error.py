@@ -77,9 +77,9 @@ class MaxPositionError(PathLoss):
 
     found, true: (B, K, C), positions of K points in C dimensions, or (B, K). lengths: (B,), how many are real.
     power: 1 or 2; 2 is what place recognition is trained with.
-    temperature: by default the maximum itself, whose derivative points at the worst point alone (shared among equals);
-        otherwise temperature * log mean exp(error / temperature), which lies below it and has a derivative for every
-        point; in the unit of the errors, to that power.
+    temperature: None for the maximum itself, whose gradient reaches the worst point only (shared among ties); otherwise
+        temperature * log mean exp(error / temperature), a lower bound with a gradient for every point. It has the unit
+        of the errors, to that power.
 
     Reference: Xu et al. (2023), arXiv:2303.10778, section 7.2.
 

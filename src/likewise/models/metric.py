@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -116,7 +117,22 @@ class Metric(Distance):
             count = len(x)  # type: ignore[arg-type]
             pieces = track(pieces, f"Encoding {count:,} items", max(1, -(-count // chunk)))
         with torch.no_grad(), evaluating(self):
-            return self._joined(self._encode(piece) for piece in pieces)
+            return self._gathered((self._encode(piece) for piece in pieces), len(x))  # type: ignore[arg-type]
+
+    def _gathered(self, encoded: Iterable[Encoded], total: int) -> Encoded:
+        """As ``_joined``, without gradients: vectors are put in their place as they come.
+
+        Many small tensors that are kept between large ones that are freed would leave holes in the heap.
+        """
+        pieces = iter(encoded)
+        first = next(pieces, None)
+        if first is None or isinstance(first, Batch) or len(first) == total:
+            return self._joined([] if first is None else [first, *pieces])
+        whole, done = first.new_empty((total, *first.shape[1:])), 0
+        for piece in chain([first], pieces):
+            whole[done : done + len(piece)] = piece
+            done += len(piece)
+        return whole
 
     def _joined(self, encoded: Iterable[Encoded]) -> Encoded:
         parts = list(encoded)

@@ -32,7 +32,7 @@ SQUARED, EUCLIDEAN, GIVEN = range(3)  # Ground in problem.h
 
 @dataclass(frozen=True)
 class Problem:
-    """A kernel's question, with the tensors that its addresses point into."""
+    """What a kernel is to compute, with the tensors that its addresses point into."""
 
     native: object
     x: Tensor
@@ -243,7 +243,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def finite_values(op: str, values: Tensor) -> Tensor:
-    """Return values, whatever their shape, if all are finite: with finite input, only an overflow makes them not."""
+    """Return values if all are finite; with finite input, only an overflow can make them otherwise."""
     if not math.isfinite(values.sum()):  # a quick look: it may be the sum alone that overflows
         wrong = (~values.isfinite()).nonzero().tolist()
         if wrong:
@@ -261,7 +261,7 @@ def _lengths(op: str, name: str, lengths: Tensor | None, count: int, steps: int)
 
 @lru_cache(maxsize=4)
 def _full_lengths(count: int, steps: int) -> Tensor:
-    """Lengths that nobody writes to."""
+    """Shared, never written to."""
     return torch.from_numpy(np.full(count, steps, np.int64))
 
 

@@ -58,11 +58,12 @@ def operator(
         _library.impl(name, _with_derivative(run, derivative), "Autograd", with_keyset=True)
 
     def call(*arguments: Any) -> Any:
-        if not (arguments[0].is_cpu or arguments[0].is_cuda) or not _nobody_watches(arguments):
+        x = arguments[0]
+        if not (x.is_cpu or x.is_cuda) or not _nobody_watches(arguments):
             return run(*arguments)
-        if derivative is None or not _wants_gradient(arguments):
-            return kernel(*arguments)
-        return derivative.apply(None, *arguments)
+        if derivative is not None and _wants_gradient(arguments):
+            return derivative.apply(None, *arguments)
+        return cpu(*arguments) if x.is_cpu else on_gpu(*arguments)
 
     return call
 

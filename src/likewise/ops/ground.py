@@ -71,9 +71,9 @@ def is_fused(ground: GroundCost) -> bool:
 def frames(
     ground: GroundCost, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None
 ) -> tuple[Tensor, Tensor, bool, float]:
-    """What the kernels take for a named ground cost: frames of x and y, and whether to take the root.
+    """What the kernels take for a named ground cost: frames of x and y, whether to take the root, and a factor.
 
-    Last comes the factor that their costs still lack.
+    The kernels' costs must still be multiplied by that factor.
     """
     x, y = at_least_float32(x), at_least_float32(y)
     if ground is cosine:
@@ -82,7 +82,7 @@ def frames(
 
 
 def scaled(values: Tensor, factor: float) -> Tensor:
-    """Return values * factor, without the work if there is none."""
+    """Return values * factor; a factor of 1 costs nothing."""
     return values if factor == 1 else values * factor
 
 

@@ -81,15 +81,19 @@ def _triton_version() -> str:
 
 torch_is_tried = is_among(torch.__version__, TORCH_VERSIONS)
 
-if torch_is_tried:
-    from torch._C._functorch import peek_interpreter_stack as interpreters
+interpreters: Any = None
+dispatch_modes: Any = None
+tracing_state: Any = None
+below_autograd: Any = None
+keys_below_autograd: Any = None
+if torch_is_tried:  # otherwise never used
+    from torch._C import _functorch
 
+    interpreters = _functorch.peek_interpreter_stack
     dispatch_modes = torch._C._len_torch_dispatch_stack
     tracing_state = torch._C._get_tracing_state
     below_autograd = torch._C._AutoDispatchBelowAutograd
-    keys_below_autograd: Any = torch._C._after_autograd_keyset
-else:  # nobody asks
-    interpreters = dispatch_modes = tracing_state = below_autograd = keys_below_autograd = None
+    keys_below_autograd = torch._C._after_autograd_keyset
 
 softmax_backward = torch.ops.aten._softmax_backward_data
 

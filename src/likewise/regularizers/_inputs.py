@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,25 +30,13 @@ def read_features(op: str, features: object) -> list[Tensor]:
     return [layer.to(kind) for layer in found]
 
 
-def read_labels(op: str, labels: Any, features: Tensor) -> Tensor:
-    """Labels (B,) as int64, on the features' device."""
-    tensor = torch.as_tensor(labels)
-    if tensor.shape != (len(features),):
-        _check.refuse(
-            op, f"expected labels of shape ({len(features)},), as features have it, got {tuple(tensor.shape)}"
-        )
-    if len(features) and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
-        raise TypeError(f"{op}: expected labels to be integers, got {tensor.dtype}")
-    return tensor.to(features.device, torch.int64, non_blocking=features.is_cuda)
-
-
 def full_precision(x: Tensor) -> AbstractContextManager[object]:
-    """A context in which autocast leaves products of x as precise as x is: differences of them are what counts."""
+    """A context that disables autocast for products of x, whose differences need full precision."""
     return torch.autocast(x.device.type, enabled=False) if _check.mixed_precision(x) else nullcontext()
 
 
 def mean_of_pairs(values: Tensor, keep: Tensor) -> Tensor:
-    """The mean of the kept cells of a matrix (B, B); a zero that can be differentiated without any."""
+    """The mean of the kept cells of a matrix (B, B); without any, a zero that can be differentiated."""
     return values.masked_fill(~keep, 0).sum() / keep.sum().clamp(min=1)
 
 

@@ -11,11 +11,11 @@ NAME = "weight_hc"  # of coupling weights, wherever they are in a module
 def coupling_norm(module: nn.Module) -> Tensor:
     """Return ||W||, the Euclidean norm of all the coupling weights of a module together, without their biases.
 
-    module: a ``CoupledGRU``, or whatever holds one. The paper adds 0.01 times it to its loss. At zero its derivative
-    is zero.
+    module: a ``CoupledGRU``, or a module that contains one. The paper adds 0.01 times this norm to its loss. At zero
+    its derivative is zero.
 
-    Reference: Compagnon et al. (2020). The paper says "1% of the coupling weight norm": not squared, and of weights
-    alone, as we read it.
+    Reference: Compagnon et al. (2020). The paper says "1% of the coupling weight norm"; we take it as not squared, and
+    without biases.
 
     Example:
         >>> from likewise.distances.coupled_gru import CoupledGRU

@@ -1,22 +1,23 @@
-"""Energy confusion: classes that are drawn together, against a metric that tells them apart too well."""
+"""Energy confusion: pulls the training classes together, against overfitting to them."""
 
 from collections.abc import Sequence
 
 from torch import Tensor, nn
 
 from likewise import _check
-from likewise.regularizers._inputs import full_precision, mean_of_pairs, read_features, read_labels, squared_distances
+from likewise._labels import read_codes
+from likewise.regularizers._inputs import full_precision, mean_of_pairs, read_features, squared_distances
 
 
 class EnergyConfusion(nn.Module):
     """The mean over pairs of items of different classes of ||x - x'||^2.
 
-    Lowered beside a loss that raises it, it confuses the metric about the training classes. A batch of one class gives
-    0. Memory is O(B^2).
+    Minimised together with a loss that increases it, it keeps the metric from overfitting to the training classes. A
+    batch of one class gives 0. Memory is O(B^2).
 
     Reference: Chen & Deng (2019), Energy Confused Adversarial Metric Learning, arXiv:1901.07169, as equation 7 of
-    Al-Kaabi, Monsefi & Zabihzadeh has it. The code of its authors lets the gradient reach the embedding layer only, by
-    a copy of it, and takes the logarithm; here the caller decides what x is.
+    Al-Kaabi, Monsefi & Zabihzadeh has it. The authors' code takes the logarithm, and lets the gradient reach the
+    embedding layer only; here the caller decides what x is.
 
     Example:
         >>> import torch
@@ -29,6 +30,6 @@ class EnergyConfusion(nn.Module):
         layers = read_features("EnergyConfusion", features)
         if len(layers) != 1:
             _check.refuse("EnergyConfusion", f"expected features of one layer, got {len(layers)}")
-        classes = read_labels("EnergyConfusion", labels, layers[0])
+        classes = read_codes("EnergyConfusion", layers[0].device, ("labels", labels, len(layers[0])))[0]
         with full_precision(layers[0]):
             return mean_of_pairs(squared_distances(layers[0]), classes[:, None] != classes)

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from likewise import _check
+from likewise._labels import read_codes
 from likewise.ops.joint_gaussians import Mixture, joint_gaussians
 from likewise.ops.joint_gaussians.reference import between_classes
-from likewise.regularizers._inputs import full_precision, read_features, read_labels
+from likewise.regularizers._inputs import full_precision, read_features
 from likewise.regularizers.kernels import GaussianMixture
 
 Kernel = Callable[[Tensor], Tensor]
@@ -19,8 +20,9 @@ class JointRepresentationSimilarity(nn.Module):
     """JRS: the mean over pairs of items of different classes of the product over layers of k_l(x_l, x'_l).
 
     ``jrs([x_minus, x, x_plus], labels)`` is a scalar: the similarity of the classes' joint distributions over these
-    layers, to be lowered beside a loss. The paper's layers are the pooled features of the backbone, the embedding at
-    unit length, and its cosines to the class centres (``AMSoftmax.cosines``); any number of layers (B, C_l) will do.
+    layers, to be minimised together with a loss. The paper's layers are the pooled features of the backbone, the
+    embedding at unit length, and its cosines to the class centres (``AMSoftmax.cosines``); any number of layers (B,
+    C_l) will do.
 
     kernels: one for each layer, or one for all: ``GaussianMixture``, ``Laplace``, ``Polynomial``,
         ``MomentGenerating``, or a function (B, C) -> (B, B). By default mixtures of three Gaussians, and a single one
@@ -51,7 +53,7 @@ class JointRepresentationSimilarity(nn.Module):
     def forward(self, features: Tensor | Sequence[Tensor], labels: object) -> Tensor:
         """The similarity, a scalar, of features (B, C_l) of items of classes labels (B,)."""
         layers = self.read(features)
-        classes = read_labels(self.name, labels, layers[0])
+        classes = read_codes(self.name, layers[0].device, ("labels", labels, len(layers[0])))[0]
         mixtures = _mixtures(self._for(len(layers)))
         with full_precision(layers[0]):
             if mixtures is None:
@@ -137,7 +139,7 @@ class JointMeanDiscrepancy(JointRepresentationSimilarity):
     """JMMD, negative: minus the mean over pairs of classes of MMD^2, with the joint kernel K of JRS.
 
     MMD^2(P, Q) = E K(p, p') + E K(q, q') - 2 E K(p, q) over all items of the two classes, an item with itself
-    included. Classes are to be apart: what is lowered is its negative. JRS has the last term only; the first two pull
+    included. Classes should be far apart, so its negative is minimised. JRS has the last term only; the first two pull
     the items of a class together. A batch of one class gives 0.
 
     Reference: Chu et al. (2020), equation 7: a comparison, at a weight of 0.1.
@@ -162,8 +164,8 @@ class JointMeanDiscrepancy(JointRepresentationSimilarity):
 class IntraClassPenalty(nn.Module):
     """Minus the mean of exp(-||x - x'||^2 / 2) over pairs of one class, summed over classes: equation 5 of the slides.
 
-    Lowering it pulls the items of a class together, which the authors warn against beside AM-softmax: a comparison.
-    Classes with one item count nothing. Reference: Chu et al. (2020), equation 5.
+    Minimising it pulls the items of a class together, which the authors advise against with AM-softmax; it is here for
+    comparison. Classes with one item do not count. Reference: Chu et al. (2020), equation 5.
 
     Example:
         >>> IntraClassPenalty()(torch.tensor([[0.0], [0.0], [5.0]]), [0, 0, 1])
@@ -175,7 +177,7 @@ class IntraClassPenalty(nn.Module):
         layers = read_features("IntraClassPenalty", features)
         if len(layers) != 1:
             _check.refuse("IntraClassPenalty", f"expected features of one layer, got {len(layers)}")
-        classes = read_labels("IntraClassPenalty", labels, layers[0])
+        classes = read_codes("IntraClassPenalty", layers[0].device, ("labels", labels, len(layers[0])))[0]
         pairs = (classes[:, None] == classes).fill_diagonal_(False)
         mates = pairs.sum(1, keepdim=True, dtype=layers[0].dtype)  # n - 1
         weights = pairs / -(mates * (mates + 1)).clamp(min=1)  # n (n - 1) ordered pairs

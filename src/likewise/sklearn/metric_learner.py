@@ -22,10 +22,10 @@ class MetricLearner(TransformerMixin, NeighborClassifier):
     """Learns a metric from labelled items, and classifies others by their k nearest training items under it.
 
     metric: a Metric, or any Distance with parameters, such as a CoupledGRU; a copy of it is trained.
-    loss: as in ``fit``; a copy of it is used.
+    loss: as in ``fit``, by default the metric's own; a copy of it is used.
     k: the number of neighbours that vote; of equally frequent labels, the smallest wins.
-    epochs, batch_size, lr: as in ``fit``; None leaves the choice to it. seed, verbose: as in ``fit``.
-    options: further arguments of ``fit``.
+    epochs, batch_size, lr, seed, verbose: as in ``fit``; None takes the metric's own ``training_defaults``.
+    options: further arguments of ``fit``, such as {"val": 0.2}.
 
     After ``fit``: metric_ (trained), history_, classes_ and references_, the training items, encoded where the metric
     has an encoder. ``transform`` gives vectors where the encoder does.
@@ -77,10 +77,16 @@ class MetricLearner(TransformerMixin, NeighborClassifier):
         items = self._read(X)
         codes = self._number(y, len(items))
         metric, loss = copy.deepcopy((self.metric, self.loss))
-        named = {"epochs": self.epochs, "batch_size": self.batch_size, "lr": self.lr}
-        chosen = {name: value for name, value in named.items() if value is not None}
         self.history_ = fit(
-            metric, (items, codes), loss, **chosen, seed=self.seed, verbose=self.verbose, **(self.options or {})
+            metric,
+            (items, codes),
+            loss,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            seed=self.seed,
+            verbose=self.verbose,
+            **(self.options or {}),
         )
         self.metric_ = metric.eval()
         self.references_ = embedded(metric, items)

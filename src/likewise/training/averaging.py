@@ -16,9 +16,9 @@ class MovingAverage:
 
     Example:
         >>> line = nn.Linear(1, 1, bias=False)
-        >>> nn.init.zeros_(line.weight) and None
+        >>> _ = nn.init.zeros_(line.weight)
         >>> average = MovingAverage(line, 0.75)
-        >>> nn.init.ones_(line.weight) and None
+        >>> _ = nn.init.ones_(line.weight)
         >>> average.update()
         >>> average.tensors["weight"]
         tensor([[0.2500]])

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from likewise import _check
 from likewise._modes import evaluating
 from likewise.data.episodes import Episodes
-from likewise.evaluation.few_shot import FewShotScore, few_shot_accuracy
+from likewise.evaluation.few_shot import FewShotScore, few_shot_accuracy_matrix
 from likewise.evaluation.retrieval import mean_average_precision
 from likewise.models.metric import Encoded, Metric, take
 from likewise.training.source import Source
@@ -108,7 +108,7 @@ class EpisodeValidation:
         return self._score(self._matrix(metric))
 
     def _score(self, D: Tensor) -> FewShotScore:
-        return few_shot_accuracy(D, *self.episodes.take(self.count), prototypes=self.prototypes)
+        return few_shot_accuracy_matrix(D, *self.episodes.take(self.count), prototypes=self.prototypes)
 
     def _matrix(self, metric: Metric) -> Tensor:
         with torch.no_grad(), evaluating(metric):

@@ -190,8 +190,8 @@ def fit(
 def _loss_and_step(
     metric: Metric,
     source: Source,
-    loss: Any,
-    step: Any,
+    loss: Loss | None,
+    step: StepFunction | None,
     terms: Sequence[Term],
     augment: Augment | None,
     sampler: Any,

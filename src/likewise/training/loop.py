@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from lightning.fabric import Fabric
-from lightning.fabric.strategies import DDPStrategy
+from lightning.fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
 from likewise import _check
@@ -85,7 +85,8 @@ class Loop:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.trained = Trained(plan.metric, plan.loss, [*plan.terms, plan.step])
-        self.done, self.best = Progress(), None
+        self.done = Progress()
+        self.best: dict[str, Tensor] | None = None
         resumed = self._open_folder()
         self.finished = self.done.epoch >= plan.epochs or self.done.history.stopped
         if self.finished:
@@ -97,7 +98,7 @@ class Loop:
         parameters = [p for p in self.trained.parameters() if p.requires_grad]
         optimizer = plan.optimizer(parameters if plan.groups is None else plan.groups())
         self.schedule = None if plan.schedule is None else plan.schedule(optimizer)
-        self.optimizer = self.fabric.setup_optimizers(optimizer)
+        self.optimizer: Any = self.fabric.setup_optimizers(optimizer)
         self.average = None if plan.average is None else MovingAverage(self.trained, plan.average)
         self.report = Report(plan.epochs, verbose=plan.verbose and self.fabric.is_global_zero, every=self._every)
         self.clock = time.perf_counter() - self.done.seconds
@@ -328,7 +329,7 @@ class Loop:
             self.optimizer.optimizer.step()  # without gradients it moves nothing; schedules expect one before theirs
             for _ in range(self.done.total if self.plan.schedule_per_step else self.done.epoch):
                 self.schedule.step()
-        put_optimizer_state(str(self.plan.checkpoints.folder / CHECKPOINT), self.optimizer.optimizer, found.optimizer)
+        put_optimizer_state(f"{self.folder}/{CHECKPOINT}", self.optimizer.optimizer, found.optimizer)
         if self.average is not None and found.average is not None:
             self.average.load(found.average)
         if found.precision:
@@ -357,13 +358,13 @@ class Loop:
 
 def make_fabric(plan: Plan) -> Fabric:
     """Fabric with the user's arguments; one device, and TensorBoard if it is installed, where there are none."""
-    options = {"devices": 1} | plan.fabric
+    options: dict[str, Any] = {"devices": 1} | plan.fabric
     devices = options["devices"]
     several = len(devices) > 1 if isinstance(devices, list) else devices not in (1, "1")
     if several and "strategy" not in options:
         options["strategy"] = Together()
     if "loggers" not in options and plan.checkpoints is not None and importlib.util.find_spec("tensorboard"):
-        from lightning.fabric.loggers import TensorBoardLogger
+        from lightning.fabric.loggers.tensorboard import TensorBoardLogger
 
         options["loggers"] = TensorBoardLogger(plan.checkpoints.folder, name="tensorboard", version="")
     return Fabric(**options)

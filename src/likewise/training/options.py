@@ -89,7 +89,7 @@ def falling(share: float, steps: int) -> Schedule:
     """A schedule by steps: constant, then falling to zero in a line over a share of the steps, the last ones.
 
     Example:
-        >>> optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+        >>> optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
         >>> schedule, rates = falling(0.5, 4)(optimizer), []
         >>> for _ in range(4):
         ...     rates.append(optimizer.param_groups[0]["lr"])

@@ -15,6 +15,7 @@ from likewise.training.source import Source
 LEAST_CELLS = 1 << 22  # of the cost matrices of a batch: below it no step takes long, and none is tried
 LONGEST = 60.0  # seconds
 TRIED = 4  # items
+SURE = 0.5  # seconds of two items, beside which fixed costs are small
 
 
 def warn_if_slow(metric: Metric, source: Source, batch_size: int, fabric: Mapping[str, Any]) -> None:
@@ -43,18 +44,27 @@ def warn_if_slow(metric: Metric, source: Source, batch_size: int, fabric: Mappin
 
 
 def step_time(metric: Metric, few: Batch, batch_size: int) -> float:
-    """Seconds that a step would take, from the times of two and of four items."""
+    """Seconds that a step would take, from those of two items and, unless these take long already, of four.
+
+    The time of two items has fixed costs in it, which the difference to four has not. Trying takes about a thousandth
+    of the step, where that is long.
+    """
+    pairs = batch_size * batch_size
     with evaluating(metric), torch.enable_grad():
-        times = []
-        for count in (2, TRIED, 2, TRIED):  # the first two warm up
-            some = take(few, slice(0, count))
-            start = time.perf_counter()
-            value = metric.matrix(some).sum()
-            if value.requires_grad:
-                torch.autograd.grad(value, [p for p in metric.parameters() if p.requires_grad], allow_unused=True)
-            times.append(time.perf_counter() - start)
-    pair = max(0.0, times[3] - times[2]) / (TRIED * TRIED - 4)
-    return pair * batch_size * batch_size
+        if _time(metric, few, 2) * pairs / 4 < LONGEST:  # with what is done once only: it warms up too
+            return 0.0
+        two = _time(metric, few, 2)
+        if two > SURE:
+            return two * pairs / 4
+        return max(0.0, _time(metric, few, TRIED) - two) * pairs / (TRIED * TRIED - 4)
+
+
+def _time(metric: Metric, few: Batch, count: int) -> float:
+    start = time.perf_counter()
+    value = metric.matrix(take(few, slice(0, count))).sum()
+    if value.requires_grad:
+        torch.autograd.grad(value, [p for p in metric.parameters() if p.requires_grad], allow_unused=True)
+    return time.perf_counter() - start
 
 
 def metric_device(fabric: Mapping[str, Any]) -> str:

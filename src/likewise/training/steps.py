@@ -24,7 +24,7 @@ def matrix_step(step: Step) -> Tensor:
         >>> from likewise import Batch, Euclidean, Metric, losses
         >>> items, labels = Batch(torch.tensor([[[0.0]], [[1.0]], [[5.0]]])), torch.tensor([0, 0, 1])
         >>> matrix_step(Step(Metric(None, Euclidean()), items, labels, losses.Contrastive(margin=2.0)))
-        tensor(0.)
+        tensor(0.3333)
     """
     assert step.loss is not None
     more = () if step.augment is None else (step.labels,)  # every cell of D is a pair then, the diagonal too
@@ -32,7 +32,15 @@ def matrix_step(step: Step) -> Tensor:
 
 
 def vector_step(step: Step) -> Tensor:
-    """The loss of the encoded vectors: loss(features, labels). No matrix is made."""
+    """The loss of the encoded vectors: loss(features, labels). No matrix is made.
+
+    Example:
+        >>> import torch
+        >>> from likewise import Euclidean, Metric, losses
+        >>> items, labels = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, -1.0]]), torch.tensor([0, 0, 1])
+        >>> vector_step(Step(Metric(None, Euclidean()), items, labels, losses.Angular()))
+        tensor(0.0037)
+    """
     assert step.loss is not None
     return step.loss(step.features, step.labels)
 

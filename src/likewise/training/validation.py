@@ -132,6 +132,8 @@ def examiner(
     settings = val if isinstance(val, Validation) else Validation(val)
     data = settings.data
     if isinstance(data, (float, int, np.floating)) and not isinstance(data, bool):
+        if train.labels is None and not isinstance(train.items, AlignedPairs):
+            _check.refuse("fit", "a share of items without labels cannot be judged; give a function of the metric")
         rest, held = split_items(
             "fit", train.labels, len(train), float(data), seed=settings.seed, groups=settings.groups
         )
@@ -154,7 +156,7 @@ def examiner(
     left, out = train.part(rest), train.part(held)
     if isinstance(train.items, AlignedPairs):
         return left, _of_pairs(settings, out, step, loss)
-    if isinstance(data, HeldOutClasses) or train.labels is None:
+    if isinstance(data, HeldOutClasses):
         return left, _held_out(settings, out)
     return left, _queries(settings, out, left)
 

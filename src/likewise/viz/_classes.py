@@ -13,14 +13,6 @@ MOST_NAMED = 20  # classes that a legend lists, and that a table has room to num
 EIGHT = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#7F7F7F")
 
 
-def read_labels(op: str, name: str, labels: object, size: int) -> np.ndarray:
-    """Labels (size,), numbers or names."""
-    values = to_numpy(labels)
-    if values.shape != (size,):
-        _check.refuse(op, f"expected {name} of shape ({size},), got {values.shape}")
-    return values
-
-
 def read_names(op: str, names: Sequence[object] | None, found: np.ndarray) -> list[str]:
     """A name for each class: as given, in the order of the sorted labels, or the label itself."""
     if names is None:

@@ -7,8 +7,9 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from likewise import _check
+from likewise._labels import number_labels, read_labels
 from likewise.viz._axes import ensure_axes
-from likewise.viz._classes import MOST_NAMED, class_colors, read_labels, read_names
+from likewise.viz._classes import MOST_NAMED, class_colors, read_names
 from likewise.viz._inputs import to_numpy
 
 
@@ -35,7 +36,7 @@ def plot_embeddings(
         _check.refuse(op, f"expected points of shape (N, C), not empty, C at least 2, got {values.shape}")
     if not np.isfinite(values).all():
         _check.refuse(op, f"points holds NaN or infinity in row {int((~np.isfinite(values)).any(1).argmax())}")
-    found, codes = np.unique(read_labels(op, "labels", labels, len(values)), return_inverse=True)
+    found, (codes,) = number_labels(read_labels(op, "labels", labels, len(values)))
     texts, colors = read_names(op, names, found), np.array(class_colors(len(found)), dtype=object)
     ax = ensure_axes(op, ax, 6.0 if len(found) <= MOST_NAMED else 4.8, 4.6)
     if values.shape[1] > 2:

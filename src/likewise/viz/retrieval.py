@@ -7,8 +7,9 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from likewise import _check
+from likewise._labels import number_labels, read_labels
 from likewise.viz._axes import BLUE, VERMILION, ensure_axes
-from likewise.viz._classes import EIGHT, read_labels
+from likewise.viz._classes import EIGHT
 from likewise.viz._inputs import to_numpy
 
 
@@ -117,8 +118,11 @@ def _split(op: str, D: np.ndarray, row_labels: object, col_labels: object | None
         _check.refuse(op, f"D holds NaN in row {int(np.isnan(D).any(1).argmax())}")
     if col_labels is None and D.shape[0] != D.shape[1]:
         _check.refuse(op, f"without col_labels, D must be square, got {D.shape}")
-    rows = read_labels(op, "row_labels", row_labels, D.shape[0])
-    columns = rows if col_labels is None else read_labels(op, "col_labels", col_labels, D.shape[1])
+    parts = [read_labels(op, "row_labels", row_labels, D.shape[0])]
+    if col_labels is not None:
+        parts.append(read_labels(op, "col_labels", col_labels, D.shape[1]))
+    codes = number_labels(*parts)[1]
+    rows, columns = codes[0], codes[-1]
     same, counted = rows[:, None] == columns, np.isfinite(D)
     if col_labels is None:
         np.fill_diagonal(counted, False)

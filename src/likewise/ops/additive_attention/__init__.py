@@ -75,14 +75,14 @@ class _Attend(torch.autograd.Function):
             weighed = zip(*[iter(kept)] * 3, strict=True)
         each = zip(layers, weighed, by_summaries.split(channels, 1), by_weights, _layers(wanted), strict=True)
         for layer, found, by_summary, by_weight, wants in each:
-            here, *others = reference.gradients(u, layer, found, by_summary, by_weight, wants.values)
+            here, *others = reference.gradients(u, layer, found, by_summary, by_weight, bool(wants.values))
             by_u = by_u + here
             slopes += others
         return by_u, *slopes
 
 
-def _layers(flat: Sequence[Tensor | None]) -> list[Layer]:
-    return [Layer(*each) for each in zip(*[iter(flat)] * len(Layer._fields), strict=True)]  # type: ignore[arg-type]
+def _layers(flat: Sequence[Any]) -> list[Layer]:
+    return [Layer(*each) for each in zip(*[iter(flat)] * len(Layer._fields), strict=True)]
 
 
 def _is_fused(u: Tensor, layers: Sequence[Layer]) -> bool:

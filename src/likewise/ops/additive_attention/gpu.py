@@ -208,7 +208,7 @@ def gradients(by_features: Tensor, u: Tensor, layers: Sequence[Layer], *weights:
 
 
 def _arguments(u: Tensor, layer: Layer) -> tuple[tuple[Tensor, ...], tuple[int, ...], dict[str, int | bool]]:
-    """The tensors, sizes and constants of both kernels. Something stands in the place of what there is not."""
+    """The tensors, sizes and constants of both kernels. Other tensors stand in for a missing mask or W2."""
     values, mask, inward, across, outward = layer
     inward = inward.contiguous()
     tensors = (

@@ -75,12 +75,20 @@ def dtw_matrix(
                 [5., 0.]])
     """
     ground = resolve("dtw", ground)
+    other, other_lengths = (x, x_lengths) if y is None else (y, y_lengths)
+    _check.pair("dtw", x, other, x_lengths, other_lengths, paired=False)
+    if not is_fused(ground):
+        _check.refuse("dtw", "dtw_matrix takes the named ground costs only; use dtw on pairs, or DTW.matrix")
+    return checked_dtw_matrix(x, y, x_lengths, y_lengths, ground, rules)
+
+
+def checked_dtw_matrix(
+    x: Tensor, y: Tensor | None, x_lengths: Lengths, y_lengths: Lengths, ground: GroundCost, rules: Rules
+) -> Tensor:
+    """``dtw_matrix`` of checked arguments."""
     symmetric = y is None and rules.symmetric
     if y is None:
         y, y_lengths = x, x_lengths
-    _check.pair("dtw", x, y, x_lengths, y_lengths, paired=False)
-    if not is_fused(ground):
-        _check.refuse("dtw", "dtw_matrix takes the named ground costs only; use dtw on pairs, or DTW.matrix")
     frames_x, frames_y, root, factor = frames(ground, x, y, x_lengths, y_lengths)
     value = _dtw_matrix(frames_x, frames_y, x_lengths, y_lengths, symmetric, root, *rules.plain())
     return scaled(value, factor).to(x.dtype)
@@ -126,7 +134,7 @@ def dtw_path(
 def checked_dtw_path(
     x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, ground: GroundCost, rules: Rules
 ) -> tuple[Tensor, Tensor]:
-    """``dtw_path`` of what has been checked and detached: of a short pair, checks take longer than the path."""
+    """``dtw_path`` of checked, detached tensors: for a short pair, checks take longer than the path."""
     if is_fused(ground):
         frames_x, frames_y, root, _ = frames(ground, x, y, x_lengths, y_lengths)
         return _dtw_path(frames_x, frames_y, x_lengths, y_lengths, root, *rules.plain())
@@ -245,7 +253,7 @@ def _steps_cpu(x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, roo
 
 def _found(steps: Tensor, dtype: torch.dtype) -> Tensor:
     """Return steps if every pair has a path."""
-    if np.count_nonzero(steps.numpy()) < steps.numel():  # sooner than steps.all(), which a short path notices
+    if np.count_nonzero(steps.numpy()) < steps.numel():  # faster than steps.all(), which matters for short paths
         pair = (steps == 0).nonzero()[0].tolist()
         _check.refuse("dtw", f"pair {pair} has no path: its costs overflow {dtype}")
     return steps

@@ -269,7 +269,7 @@ def run_diagonals(
     """Align pairs first..last-1; scratch is O(Ty) a pair, and O(Tx Ty) with a record of the cells.
 
     ``cost``, skewed, if given, is used instead of computing it from x and y. ``inputs`` may be ready, with y turned
-    unless there are costs. Without ``zero``, the padding of a record is whatever memory held.
+    unless there are costs. Without ``zero``, the padding of a record is not initialised.
     """
     (x_steps, y_steps), count = pairs.steps, last - first
     if inputs is None:

@@ -1,8 +1,8 @@
-"""x and y made ready for the kernels, in one launch: looked through, turned, and their lengths checked.
+"""Prepare x and y for the kernels in one launch: check numbers and lengths, and transpose.
 
 Whether every number is finite must be known before a result is returned, and asking the GPU means waiting for it. The
-kernel here runs first and answers into memory that the host can read; the host launches the rest and then waits for
-this answer only, not for the alignment.
+kernel here runs first and writes its answer to memory that the host can read. The host launches the other kernels, then
+waits for this answer only, not for the alignment.
 """
 
 import math
@@ -84,14 +84,14 @@ class Inputs:
     full: bool  # every step is real
     x_lengths: Tensor
     y_lengths: Tensor
-    progress: list[Tensor] = field(default_factory=list)  # zeros that nobody has taken yet
+    progress: list[Tensor] = field(default_factory=list)  # zeros that are not taken yet
     answer: Answer | None = None
 
     def take_progress(self, places: int) -> Tensor:
         """Zeros (places,) int32."""
         if self.progress and self.progress[-1].shape[0] == places:
             return self.progress.pop()
-        recorder.calls = None  # to repeat the launches would not be enough
+        recorder.calls = None  # repeating the launches would not zero these
         return self.x.new_zeros(places, dtype=torch.int32)
 
     def require_fine(self, *found: Any) -> None:
@@ -159,7 +159,7 @@ def look(pairs: Pairs, *, turn_x: bool = False, turn_y: bool = False, places: in
 
 
 def unlooked(pairs: Pairs, *, turn_y: bool = False) -> Inputs:
-    """The same without a look: for given costs, or where what comes out is checked at any rate."""
+    """Inputs that are not looked through: for given costs, or where the result is checked anyway."""
     x = pairs.x.detach().contiguous()
     y = x if pairs.y is None else pairs.y.detach().contiguous()
     full = pairs.x_lengths is None and pairs.y_lengths is None
@@ -169,14 +169,14 @@ def unlooked(pairs: Pairs, *, turn_y: bool = False) -> Inputs:
 
 
 def unless_full(lengths: Tensor | None, steps: int) -> Tensor | None:
-    """None if every step is known to be real, without asking the GPU; else the lengths."""
+    """The lengths, or None if every step is known to be real without asking the GPU."""
     if lengths is None or (lengths.is_cpu and not (lengths.numpy() != steps).any()):
         return None
     return lengths
 
 
 def _given(pairs: Pairs, name: str, lengths: Tensor | None, steps: int) -> Tensor | None:
-    """Lengths on the device, or None if they are all the steps; those that come from the CPU are checked there."""
+    """Lengths on the device, or None if every step is real. Lengths on the CPU are checked there."""
     lengths = unless_full(lengths, steps)
     if lengths is None:
         return None
@@ -186,7 +186,7 @@ def _given(pairs: Pairs, name: str, lengths: Tensor | None, steps: int) -> Tenso
 
 
 def _limit(pairs: Pairs) -> float:
-    """Numbers up to here give costs that do not overflow, and values well below what stands for unreachable."""
+    """The largest number whose costs do not overflow, and whose values stay well below UNREACHABLE."""
     channels = pairs.x.shape[2]
     largest = 1e28 / (sum(pairs.steps) * pairs.scale)  # cost
     square = min(largest * largest if pairs.root else largest, 1e37)

@@ -49,11 +49,18 @@ private:
     double curvature_, factor_;
 };
 
+// As many as y has steps; three times as many where that is cheap.
+inline int64_t default_nodes(int64_t steps) {
+    return steps >= 64 ? steps : std::max<int64_t>(50, std::min<int64_t>(3 * steps, 128));
+}
+
 class Grid {
 public:
     // Writes the best warp of all passes and returns its objective, which is not finite if the losses overflow.
     double search(const Pair& pair, int64_t nodes, int64_t refinements, double* warp) {
-        constexpr double kShrink = 0.125;
+        // The second grid is an eighth as wide as the first, but at least 10 steps of y: a narrower one holds too few of
+        // the basins that the first could not tell apart. Each grid after it is a quarter as wide as the one before.
+        const double narrow = std::min(std::max(10.0 / (pair.n - 1), 1.0 / 8), 1.0 / 2);
         constexpr int64_t kMostPasses = 40;
         prepare(pair, nodes);
         low_ = pair.lower;
@@ -79,8 +86,7 @@ public:
             if (!(better && level > 0 && touches_rim(pair))) {
                 const double widest = share * *std::max_element(wide_.begin(), wide_.end());
                 if (level >= refinements && widest <= coarse) break;
-                ++level;
-                share *= kShrink;
+                share = level++ == 0 ? narrow : share / 4;
                 nodes_ = std::min(nodes, std::max<int64_t>(nodes / 2, 50) | 1);  // half is as good, with the polish
             }
             for (int64_t i = 0; i < pair.m; ++i) {

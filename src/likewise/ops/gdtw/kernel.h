@@ -20,7 +20,7 @@ struct WarpProblem {
     int64_t count = 0, x_steps = 0, y_steps = 0, channels = 0;
     bool float64 = false, subsequence = false;
     double huber = 0;         // infinite: squared loss
-    int64_t nodes = 0;        // values of the grid for each knot; 0: as many as y has steps, at least 50
+    int64_t nodes = 0;        // values of the grid for each knot; 0: by default
     int64_t refinements = 0;  // passes after the first
 };
 

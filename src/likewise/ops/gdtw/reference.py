@@ -112,20 +112,30 @@ class Pass:
     value: Tensor
 
 
-def grid_search(pair: Pair, nodes: int, refinements: int = 3, shrink: float = 0.125) -> Tensor:
+def default_nodes(steps: int) -> int:
+    """Nodes of the grid for y of so many steps: odd; about as many, but for fewer than 64 steps three times as many."""
+    return (steps if steps >= 64 else max(50, min(3 * steps, 128))) | 1
+
+
+def grid_search(pair: Pair, nodes: int, refinements: int = 3) -> Tensor:
     """The best warp (m,) on a grid of ``nodes`` values for each knot, refined around the solution; best pass kept."""
-    return min(grid_passes(pair, nodes, refinements, shrink), key=lambda each: float(each.value)).warp
+    return min(grid_passes(pair, nodes, refinements), key=lambda each: float(each.value)).warp
 
 
-def grid_passes(pair: Pair, nodes: int, refinements: int = 3, shrink: float = 0.125) -> Iterator[Pass]:
-    """The passes of the search, one after the other. Refined grids have half as many nodes, at least 51."""
+def grid_passes(pair: Pair, nodes: int, refinements: int = 3) -> Iterator[Pass]:
+    """The passes of the search, one after the other. Refined grids have half as many nodes, at least 51.
+
+    The second grid is an eighth as wide as the first, but at least 10 steps of y: a narrower one holds too few of the
+    basins that the first could not tell apart. Each grid after it is a quarter as wide as the one before.
+    """
     bounds = pair.bounds()
     low, high = envelope(pair, *bounds)
     width, best = high - low, _best_path(pair, low, high, nodes)
     yield best
     nodes = min(nodes, max(nodes // 2, 50) | 1)
-    for level in range(1, refinements + 1):
-        half = shrink**level * width / 2
+    share = min(max(10 / (len(pair.y) - 1), 1 / 8), 1 / 2)
+    for level in range(refinements):
+        half = share / 4**level * width / 2
         while True:
             lower, upper = torch.maximum(best.warp - half, bounds[0]), torch.minimum(best.warp + half, bounds[1])
             low, high = envelope(pair, lower, upper)

@@ -23,7 +23,7 @@ def functions() -> tuple[int, int] | None:
 
 
 def is_plain(compiled: Any) -> bool:
-    """Whether a kernel needs nothing but its parameters: no cluster, no scratch of Triton's, no special launch."""
+    """Whether a kernel needs only its parameters: no cluster, no scratch memory of Triton's, no special launch."""
     about = compiled.metadata
     return about.num_ctas == 1 and not any(
         getattr(about, name, 0)
@@ -36,7 +36,7 @@ def add(
 ) -> None:
     """Add a kernel, with all its arguments: (slot, offset) of an address to come, or (-1, number)."""
     kinds = compiled.src.signature.values()
-    # What Triton made a constant is no parameter; bool is none of ours.
+    # Constants are not parameters; none of our kernels takes a bool.
     kept = [argument for argument, kind in zip(arguments, kinds, strict=True) if kind != "constexpr"]
     about = compiled.metadata
     slots, values = [slot for slot, _ in kept], [value for _, value in kept]

@@ -40,7 +40,7 @@ def launch(
     for pointer in pointers:
         unaligned |= pointer & 15
     if unaligned or not is_quick() or not isinstance(kernel, triton.runtime.JITFunction):
-        recorder.calls = None  # it cannot be repeated
+        recorder.calls = None  # such a launch cannot be repeated
         kernel[grid](*tensors, *numbers, **constants, **_options(num_warps))
         return
     device = tensors[0].get_device()

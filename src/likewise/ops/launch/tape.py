@@ -1,8 +1,8 @@
 """A tape: the launches of a call, repeated for the next call of the same shapes and settings.
 
-Sizes, flags and arguments of a launch follow from shapes and settings, and working them out takes Python longer than a
-short kernel runs. A tape keeps what came out; to repeat it takes the addresses of the tensors only, and C++ hands them
-to the CUDA driver.
+The sizes, flags and arguments of a launch follow from shapes and settings, but Python takes longer to work them out
+than a short kernel runs. A tape keeps them: a repetition needs only the addresses of the tensors, which C++ hands to
+the CUDA driver.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Call = tuple[Any, tuple[int, int, int], tuple[Tensor, ...], tuple[Any, ...]]
 
 
 class Tape:
-    """Launches on tensors that are given at each call, and on scratch, which is whatever else they touched."""
+    """Launches on the tensors given at each call, and on scratch memory for all other tensors."""
 
     def __init__(self, functions: tuple[int, int], calls: list[Call], given: tuple[Tensor, ...]) -> None:
         slots = {tensor.data_ptr(): slot for slot, tensor in enumerate(given)}
@@ -58,7 +58,7 @@ def find(key: tuple[Any, ...]) -> Tape | None:
 
 
 def record(key: tuple[Any, ...], work: Callable[[], tuple[Any, tuple[Tensor, ...] | None]]) -> Any:
-    """Return the first of what ``work`` returns, and record its launches if the second, what is given, is not None."""
+    """Run ``work``, which returns (result, tensors), and return the result; with tensors, record its launches."""
     recorder.calls = []
     try:
         result, given = work()

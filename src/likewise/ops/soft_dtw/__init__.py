@@ -62,7 +62,7 @@ def soft_dtw(
 def checked_soft_dtw(
     x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, gamma: float, ground: GroundCost, rules: Rules
 ) -> Tensor:
-    """``soft_dtw`` of what has been checked: on a GPU, to check twice takes as long as a launch."""
+    """``soft_dtw`` of checked arguments: on a GPU, checking twice takes as long as a launch."""
     if not is_fused(ground):
         cost = evaluate("soft_dtw", ground, x, y, x_lengths, y_lengths)
         return soft_dtw_cost(cost, x_lengths, y_lengths, gamma=gamma, rules=rules).to(x.dtype)
@@ -79,9 +79,9 @@ def checked_soft_dtw(
 
 
 def soft_dtw_again(x: object, y: object, gamma: float, ground: GroundCost, rules: Rules) -> Tensor | None:
-    """What ``soft_dtw`` gives on a GPU, if a call before had the same shapes and settings; else None.
+    """``soft_dtw`` on a GPU if an earlier call had the same shapes and settings, else None.
 
-    Nothing needs to be checked again then but the numbers.
+    Only the numbers need to be checked again.
     """
     if not isinstance(x, Tensor) or not isinstance(y, Tensor) or not are_plain((x, y)):
         return None

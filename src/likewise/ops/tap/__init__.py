@@ -1,50 +1,168 @@
-"""Distances of TAP without gradients, fast on a GPU: convolutions, masks and softmax in a few Triton kernels."""
+"""Distances of sequences whose alignment is predicted from their frames' distances: TAP's, and others of its kind.
 
-import importlib
+With D(i, j) = ||x_i - y_j|| and time(i, j) = |i / Lx - j / Ly|, ``scores(x, y, D, time, inside)``, given by the caller,
+returns (B, Tx, Ty); A is its softmax over j, and the distance is the mean over i of sum_j A(i, j) D(i, j). TAP's scores
+are -(D + g(D, time)), with the network g of ``correction``. Given TAP's ``convolutions`` (weights, biases), Triton
+kernels compute the distances on a GPU, without gradients.
+
+``reference.py`` has TAP's equations for one pair.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-WIDEST = 128  # channels between convolutions: more would not fit a multiprocessor's memory
-WIDE, WIDE_BYTES = 64, 132 << 10  # more channels than that need so much of it, which only large GPUs have
-LARGEST_KERNEL = 9  # the taps of the last convolution are written out in its kernel
-MOST_CELLS = 1 << 30  # of one pair, with room for its border: cells are counted in 32 bits
+from likewise.ops.ground import at_least_float32, zero_padding
+from likewise.ops.tap.convolutions import correction
+from likewise.ops.tap.fused import fused_distances, fused_pairs
+
+__all__ = ["attend", "correction", "frame_distances", "tap", "tap_matrix"]
+
+Scores = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor]
+Convolutions = tuple[Sequence[Tensor], Sequence[Tensor]]  # weights (out, in, K, K), and biases (out,)
+
+# Sequences on a side of a tile of pairs, at most: neighbours in length, so that little is padding.
+TILE = {"cpu": 32, "cuda": 64}
+CELLS_AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 25}  # cells of a tile; a cell takes some hundred bytes
+# Beyond so many cells, what the backward pass needs is computed again rather than kept: 500 or 200 bytes a cell.
+KEPT_CELLS = {"cpu": 1 << 22, "cuda": 1 << 25}
 
 
-def fused_distances(
-    x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: list[Tensor], biases: list[Tensor]
-) -> Tensor | None:
-    """Distances (N, M), float32, from x (N, Tx, C) of lengths n to y (M, Ty, C) of lengths m, or None.
+def tap(
+    x: Tensor,
+    y: Tensor,
+    x_lengths: Tensor | None,
+    y_lengths: Tensor | None,
+    scores: Scores,
+    convolutions: Convolutions | None = None,
+) -> Tensor:
+    """Distances (B,), at least float32, from x (B, Tx, C) to y (B, Ty, C); lengths are None where all steps are real.
 
-    The convolutions run in float16: where that overflows, the distance is NaN. None where there is no kernel for them:
-    not on a GPU, float64, too wide a network. Memory: about a gigabyte.
+    Example:
+        >>> x, y = torch.tensor([[[0.0], [1.0]]]), torch.tensor([[[0.0], [3.0]]])
+        >>> tap(x, y, None, None, lambda x, y, D, time, inside: -D)
+        tensor([0.7056])
     """
-    return _run("tap_distances", x, y, n, m, weights, biases)
+    n = _whole(x, x_lengths)
+    if convolutions is not None and x.is_cuda:
+        found = fused_pairs(x, y, n, _whole(y, y_lengths), *convolutions)
+        if found is not None and found.isfinite().all():
+            return found
+    x = x if x_lengths is None or not len(x) else x[:, : x_lengths.max()]  # more padding would only cost time
+    y = y if y_lengths is None or not len(y) else y[:, : y_lengths.max()]
+    A, D = attend(x, y, x_lengths, y_lengths, scores)
+    return (A * D).sum((1, 2)) / n
 
 
-def fused_pairs(
-    x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: list[Tensor], biases: list[Tensor]
-) -> Tensor | None:
-    """Distances (B,), float32, of pairs, or None, as ``fused_distances`` has them."""
-    return _run("tap_pairs", x, y, n, m, weights, biases)
+def tap_matrix(
+    x: Tensor, y: Tensor, n: Tensor, m: Tensor, scores: Scores, convolutions: Convolutions | None = None
+) -> Tensor:
+    """Distances (N, M), from x (N, Tx, C) to y (M, Ty, C), of lengths n (N,) and m (M,), both on the CPU.
+
+    In tiles of sequences of like length. With gradients, what the backward pass needs is kept or, where that is more
+    than a few gigabytes, computed again.
+    """
+    if not len(x) or not len(y):
+        return x.new_empty(len(x), len(y))
+    if convolutions is not None:
+        found = fused_distances(x, y, n, m, *convolutions)
+        if found is not None and found.isfinite().all():
+            return found
+    kind = "cuda" if x.is_cuda else "cpu"
+    again = torch.is_grad_enabled() and int(n.sum()) * int(m.sum()) > KEPT_CELLS[kind]
+    rows, columns = list(_tiles(n, int(m.max()), kind)), list(_tiles(m, int(n.max()), kind))
+    strips = []
+    for i in rows:
+        own = x[i.to(x.device), : n[i].max()]
+        tiles = []
+        for j in columns:
+            other, count = y[j.to(y.device), : m[j].max()], len(j)
+            given = own, other, n[i].repeat_interleave(count), m[j].repeat(len(i)), scores
+            tiles.append(checkpoint(_tile, *given, use_reentrant=False) if again else _tile(*given))
+        strips.append(torch.cat(tiles, 1))
+    back_i, back_j = torch.cat(rows).argsort().to(x.device), torch.cat(columns).argsort().to(x.device)
+    return torch.cat(strips)[back_i][:, back_j]
 
 
-def _run(
-    function: str, x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: list[Tensor], biases: list[Tensor]
-) -> Tensor | None:
-    if not x.is_cuda or x.dtype == torch.float64 or not len(x) or not len(y) or not x.shape[2]:
-        return None
-    if torch.version.hip or torch.cuda.get_device_capability(x.device) < (8, 0):
-        return None
-    widest, largest = max(w.shape[1] for w in weights), max(w.shape[2] for w in weights)
-    room = torch.cuda.get_device_properties(x.device).shared_memory_per_block_optin
-    if widest > WIDEST or largest > LARGEST_KERNEL or (widest > WIDE and room < WIDE_BYTES):
-        return None
-    if (int(n.max()) + largest) * (int(m.max()) + largest) > MOST_CELLS:
-        return None
-    try:
-        module = importlib.import_module("likewise.ops.tap.gpu")
-    except ImportError:  # no Triton
-        return None
-    with torch.cuda.device(x.device):
-        return getattr(module, function)(x, y, n, m, weights, biases)
+def _tile(x: Tensor, y: Tensor, n: Tensor, m: Tensor, scores: Scores) -> Tensor:
+    """Distances (len(x), len(y)); n and m are the lengths of every pair."""
+    rows, columns = len(x), len(y)
+    each_x = x[:, None].expand(-1, columns, -1, -1).reshape(rows * columns, *x.shape[1:])
+    each_y = y[None].expand(rows, -1, -1, -1).reshape(rows * columns, *y.shape[1:])
+    return tap(each_x, each_y, n, m, scores).reshape(rows, columns)
+
+
+def attend(
+    x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None, scores: Scores
+) -> tuple[Tensor, Tensor]:
+    """A and D, (B, Tx, Ty) each, at least float32, zero in the padding."""
+    x, y = at_least_float32(zero_padding(x, x_lengths)), at_least_float32(zero_padding(y, y_lengths))
+    n, m = _whole(x, x_lengths), _whole(y, y_lengths)
+    i = torch.arange(x.shape[1], device=x.device, dtype=x.dtype)
+    j = torch.arange(y.shape[1], device=y.device, dtype=y.dtype)
+    D = frame_distances(x, y)
+    time = (((i + 1) / n[:, None])[:, :, None] - ((j + 1) / m[:, None])[:, None]).abs()  # (B, Tx, Ty)
+    if x_lengths is None and y_lengths is None:
+        return scores(x, y, D, time, None).to(D.dtype).softmax(2), D
+    columns = (j < m[:, None])[:, None]  # (B, 1, Ty)
+    inside = (i < n[:, None])[:, :, None] & columns
+    D, time = D * inside, time * inside
+    found = scores(x, y, D, time, inside).to(D.dtype)
+    # Rows of the padding have columns that are real: nothing is divided by zero.
+    return found.masked_fill(~columns, -torch.inf).softmax(2) * inside, D
+
+
+def frame_distances(x: Tensor, y: Tensor) -> Tensor:
+    """||x_i - y_j||, (B, Tx, Ty), by one product of matrices; where it is zero, so is its derivative.
+
+    Example:
+        >>> frame_distances(torch.tensor([[[0.0, 0.0]]]), torch.tensor([[[3.0, 4.0]]]))
+        tensor([[[5.]]])
+    """
+    return _FrameDistances.apply(x, y)  # type: ignore[return-value]
+
+
+def _whole(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Lengths (B,) on x's device, where None stands for every step."""
+    return torch.full((x.shape[0],), x.shape[1], device=x.device) if lengths is None else lengths.to(x.device)
+
+
+def _tiles(lengths: Tensor, others: int, kind: str) -> Iterator[Tensor]:
+    """Indices in the order of lengths, in parts of at most TILE, fewer if they are long."""
+    order = lengths.argsort()
+    first = 0
+    while first < len(order):
+        size = TILE[kind]
+        while size > 1 and size * size * int(lengths[order[first : first + size][-1]]) * others > CELLS_AT_ONCE[kind]:
+            size //= 2
+        yield order[first : first + size]
+        first += size
+
+
+class _FrameDistances(torch.autograd.Function):
+    """In float64, since the squares nearly cancel for frames that are close. float64 frames are subtracted instead."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        if x.dtype == torch.float64:
+            distances = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+        else:
+            x64, y64 = x.double(), y.double()
+            squares = x64.square().sum(2)[:, :, None] + y64.square().sum(2)[:, None]
+            apart = torch.baddbmm(squares, x64, y64.mT, alpha=-2)
+            distances = torch.where(apart > 1e-14 * squares, apart, 0).sqrt().to(x.dtype)
+        ctx.save_for_backward(x, y, distances)
+        return distances
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        x, y, distances = ctx.saved_tensors
+        # d/dx_i = sum_j w_ij (x_i - y_j), w = grad / D, in float64 for the same reason.
+        w = torch.where(distances > 0, grad / torch.where(distances > 0, distances, 1), 0).double()
+        x64, y64 = x.double(), y.double()
+        to_x = w.sum(2)[..., None] * x64 - w @ y64
+        to_y = w.sum(1)[..., None] * y64 - w.mT @ x64
+        return to_x.to(x.dtype), to_y.to(y.dtype)

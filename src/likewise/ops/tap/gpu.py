@@ -13,6 +13,7 @@ the same step along the line for every cell: nothing is masked while a convoluti
 Where float16 overflows, NaN is stored: unlike an infinity, it survives every ReLU and reaches the distance.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -184,7 +185,9 @@ def attend_kernel(distances, products, bias, tile, sums, plane, HALO: tl.constex
     tl.store(sums + pair * tl.num_programs(1) + tl.program_id(1), tl.sum(found, 0))
 
 
-def tap_distances(x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
+def tap_distances(
+    x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]
+) -> Tensor:
     """Distances (N, M), float32, from x (N, Tx, C) of lengths n to y (M, Ty, C) of lengths m; NaN on overflow.
 
     weights (out, in, K, K) and biases (out,) of the convolutions. Memory: SCRATCH_BYTES, or what one pair takes.
@@ -202,7 +205,9 @@ def tap_distances(x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: list[Tens
     return (found / work.n[:, None])[order_x.argsort()][:, order_y.argsort()]
 
 
-def tap_pairs(x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
+def tap_pairs(
+    x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]
+) -> Tensor:
     """Distances (B,), float32, from x (B, Tx, C) of lengths n to y (B, Ty, C) of lengths m; NaN on overflow."""
     network = Network.of(weights, biases)
     n, order = n.cpu().sort()

@@ -1,5 +1,6 @@
 """TAP's convolutions as the GPU kernels want them: matrices in float16."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +21,7 @@ class Network:
     width: int
 
     @classmethod
-    def of(cls, weights: list[Tensor], biases: list[Tensor]) -> "Network":
+    def of(cls, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> "Network":
         """From weights (out, in, K, K) and biases (out,). A weight that float16 cannot hold becomes NaN."""
         weights, biases = [w.detach().float() for w in weights], [b.detach().float() for b in biases]
         if len(weights) == 1:

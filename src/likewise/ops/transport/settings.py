@@ -62,7 +62,7 @@ class Settings:
         return cls(reg, float(inverse_difference), float(delta), float(time_weight), n_iter, tolerance, whole)
 
     def plain(self, dtype: torch.dtype, factor: float = 1.0) -> tuple[float, float, float, float, int, float, int]:
-        """Plain numbers for an operator on costs that lack this factor; n_iter is 0 where there is none."""
+        """Plain numbers for an operator on costs that must still be multiplied by ``factor``; n_iter is 0 for None."""
         tolerance = TOLERANCE.get(dtype, COARSE) if self.tolerance is None else self.tolerance
         scales = self.reg / factor, self.inverse_difference / factor, self.delta, self.time_weight
         return *scales, self.n_iter or 0, tolerance, self.max_iter

@@ -22,6 +22,7 @@ from likewise.ops.gdtw.gpu.gradient import bends_kernel, response_kernel, x_grad
 from likewise.ops.gdtw.gpu.grid import PLAN, STATE, TILE, bellman_kernel, nodes_kernel, path_kernel, refine_kernel
 from likewise.ops.gdtw.gpu.polish import polish_kernel
 from likewise.ops.gdtw.gpu.table import SPLIT, WIDE, look_kernel, table_kernel
+from likewise.ops.gdtw.reference import default_nodes
 from likewise.ops.launch.arguments import ceil_div, float64_bits, power_of_2
 from likewise.ops.launch.launcher import launch
 from likewise.ops.launch.tape import find, record
@@ -129,7 +130,10 @@ class _Search:
 
     def most_nodes(self, first: bool) -> int:
         """Nodes of the longest row, on the first pass or on those after it; ``node_count`` says more."""
-        most = (self.nodes or max(self.y.shape[1], 50)) | 1
+        steps = self.y.shape[1]
+        most = self.nodes | 1 if self.nodes else default_nodes(steps)
+        if self.flags["LENGTHS"] and not self.nodes:
+            most = max(most, default_nodes(min(steps, 63)))  # short pairs may have more than long ones
         if not first:
             most = min(most, max(most // 2, 50) | 1)
         return most - 2 if most > TILE_NODES and most % TILE_NODES == 1 else most

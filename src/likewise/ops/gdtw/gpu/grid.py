@@ -24,8 +24,9 @@ STATE = tl.constexpr(4)  # of a pair: its least objective, level, share of the f
 
 @triton.jit
 def node_count(n, nodes, number):
-    """Nodes of a row: odd, by default as many as y has steps; half as many after pass number 0."""
-    count = tl.where(nodes > 0, nodes, tl.maximum(n, 50)) | 1
+    """Nodes of a row: odd, by default those of reference.default_nodes; half as many after pass number 0."""
+    usual = tl.where(n >= 64, n, tl.maximum(tl.minimum(3 * n, 128), 50))
+    count = tl.where(nodes > 0, nodes, usual) | 1
     count = tl.where(number > 0, tl.minimum(count, tl.maximum(count // 2, 50) | 1), count)
     # One more than fills a tile would cost another.
     return tl.where((count > TILE) & (count % TILE == 1), count - 2, count)
@@ -296,7 +297,9 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, unsound, 
         enough = (level >= refinements.to(tl.float64)) & (share * tl.max(whole, 0) <= coarse)
         ends = ((stays == 0) & enough) | ((value < infinite) == 0)
         finer = (stays == 0) & (ends == 0)
-        share = tl.where(finer, share * 0.125, share)
+        # The second grid is an eighth as wide as the first, at least 10 steps of y; then each a quarter of the last.
+        narrow = tl.minimum(tl.maximum(10.0 / tl.maximum(n - 1, 1).to(tl.float64), 0.125), 0.5)
+        share = tl.where(finer, tl.where(level == 0.0, narrow, share * 0.25), share)
         tl.debug_barrier()  # every warp has read the state
         if finished == 0:
             tl.store(state + pair * STATE, tl.minimum(value, least_value))

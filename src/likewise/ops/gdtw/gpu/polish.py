@@ -80,10 +80,10 @@ def guess(phi, k, fixed, floor, ceiling, least, most, span, table, first, times_
     """
     origin = tl.load(times_y)
     move = neighbour(phi, room, i, 1, m) - phi
-    near = span / (64.0 * tl.maximum(n, m).to(tl.float64))
+    near = span / (32.0 * tl.maximum(n, m).to(tl.float64))
     tie = tl.where(i + 1 < m, tl.where(move < least + near, 1, tl.where(move > most - near, 2, 0)), 0)
     free = (i < m) & (fixed == 0)
-    near = span / (64.0 * (n - 1).to(tl.float64))
+    near = span / (32.0 * (n - 1).to(tl.float64))
     begin = tl.load(times_y + k) - origin
     end = tl.load(times_y + k + 1) - origin
     at_floor = free & (phi - floor < near)

@@ -70,7 +70,7 @@ class Differentiable(torch.autograd.Function):
         return grad[:, None, None] * x_grad, grad[:, None, None] * y_grad, None, None, None, None
 
 
-# PyTorch's own, past a search for transforms: who calls has made sure that there are none.
+# PyTorch's own, without its search for transforms: callers have made sure that there are none.
 apply = super(torch.autograd.Function, Differentiable).apply
 
 
@@ -81,7 +81,7 @@ def differentiable(x: Tensor, y: Tensor, x_lengths: Any, y_lengths: Any, *settin
 
 
 def again(x: Tensor, y: Tensor, *settings: Any) -> Tensor | None:
-    """The same for whole sequences, if shapes and settings are those of a call before; None if not."""
+    """The same for whole sequences, or None unless an earlier call had the same shapes and settings."""
     device = x.get_device()
     tape = find(_key(x, y, settings))
     if tape is None or y.dtype != x.dtype or device != y.get_device() or device != torch.cuda.current_device():
@@ -111,7 +111,7 @@ def _key(x: Tensor, y: Tensor, settings: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _repeated(tape: Tape, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Values and gradients by launches that were recorded; None if they cannot be, or if there is an error to find."""
+    """Values and gradients by recorded launches; None where these cannot run, or an error must be reported."""
     x_at, y_at = x.data_ptr(), y.data_ptr()
     if (x_at | y_at) & 15 or not x.is_contiguous() or not y.is_contiguous():
         return None
@@ -127,7 +127,7 @@ def _repeated(tape: Tape, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]
 
 
 def _value_with_grad(pairs: Pairs) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[Tensor, ...] | None]:
-    """Values and gradients, and what to give to repeat the launches, None if that would not be all."""
+    """Values and gradients, and the tensors that a repetition of the launches needs; None if it cannot be repeated."""
     x, y = pairs.x, pairs.y
     assert y is not None
     x_grad, y_grad, chunks = x.new_empty(x.shape), y.new_empty(y.shape), _chunks(pairs, 1)

@@ -1,0 +1,81 @@
+"""The pages of the reference: one for each subpackage, written from its ``__all__`` when the docs are built."""
+
+import importlib
+import inspect
+from pathlib import Path
+from types import ModuleType
+
+import likewise
+
+PAGES = {
+    "distances": "Distances",
+    "data": "Data",
+    "models": "Encoders and metrics",
+    "losses": "Losses",
+    "regularizers": "Regularizers",
+    "training": "Training",
+    "evaluation": "Evaluation",
+    "sklearn": "scikit-learn estimators",
+    "viz": "Plots",
+    "dynamics": "Dynamics of recurrent networks",
+    "testing": "Contract checks",
+}
+# These come first on their pages. The methods that a subclass writes are shown there, and not with every subclass.
+BASES = ("Distance", "Alignment", "Loss", "Metric", "Dataset", "fit", "evaluate")
+PLUMBING = (
+    "config",
+    "extra_repr",
+    "paired",
+    "all_pairs",
+    "per_anchor",
+    "forward",
+    "vectors",
+    "scores",
+    "draw",
+    "begin",
+)
+
+
+def write(folder: Path) -> None:
+    """Write index.md and a page for each subpackage."""
+    folder.mkdir(exist_ok=True)
+    for part, title in PAGES.items():
+        module = importlib.import_module(f"likewise.{part}")
+        summary = (inspect.getdoc(module) or "").split("\n\n")[0].replace("\n", " ")
+        lines = [f"# {title}", "", f"`likewise.{part}`: {summary}", ""]
+        for path, thing in public(part, module):
+            lines += ["```{eval-rst}", *directive(path, thing), "```", ""]
+        update(folder / f"{part}.md", "\n".join(lines))
+    text = "Names at the top level are `lw.X` after `import likewise as lw`; the others live in their subpackage."
+    update(folder / "index.md", "\n".join(["# Reference", "", text, "", "```{toctree}", *PAGES, "```", ""]))
+
+
+def directive(path: str, thing: object) -> list[str]:
+    """What autodoc reads."""
+    if not inspect.isclass(thing):
+        return [f".. autofunction:: {path}"]
+    hidden = () if path.split(".")[-1] in BASES else PLUMBING
+    return [
+        f".. autoclass:: {path}",
+        "   :members:",
+        *([f"   :exclude-members: {', '.join(hidden)}"] if hidden else []),
+    ]
+
+
+def public(part: str, module: ModuleType) -> list[tuple[str, object]]:
+    """Classes and functions of a part with their shortest public names, base classes first."""
+    names = getattr(module, "__all__", None)
+    if names is None:
+        names = [name for name, thing in vars(module).items() if getattr(thing, "__module__", "") == module.__name__]
+    found = []
+    for name in sorted(names, key=lambda name: (BASES.index(name) if name in BASES else len(BASES), name.lower())):
+        thing = getattr(module, name)
+        if callable(thing) and not name.startswith("_"):
+            found.append((f"likewise.{name}" if name in likewise.__all__ else f"likewise.{part}.{name}", thing))
+    return found
+
+
+def update(path: Path, text: str) -> None:
+    """Write the file if it says something else, so that Sphinx builds again only what has changed."""
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")

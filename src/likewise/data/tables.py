@@ -1,0 +1,493 @@
+"""Tables: one row for each time step (long), or one row for each series (wide); CSV, Parquet, pandas, polars, pyarrow.
+
+narwhals and pyarrow, in the extra ``tables``, read them. Rows of a file are counted as in an editor, from 1, with a CSV
+file's header as row 1; rows of a frame, and of Parquet, from 0.
+"""
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from likewise import _check
+from likewise._labels import number_labels
+from likewise.data.batch import Batch
+from likewise.data.dataset import Dataset
+from likewise.data.padding import pad_stacked
+from likewise.data.text import brief, file_size, numpy_type
+
+Fill = Literal["linear", "previous"] | float | None
+Path = str | os.PathLike[str]
+
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")  # in a CSV file
+LIMIT = 4 << 30  # bytes of the numbers, and of the file
+TOLERANCE = 1e-6  # of a step: times nearer than that to a multiple of it are regular
+
+
+def from_frame(
+    frame: Any,
+    *,
+    id: str,  # noqa: A002
+    time: str | None = None,
+    label: str | None = None,
+    channels: Sequence[str] | None = None,
+    group: str | None = None,
+    fill: Fill = None,
+    dtype: torch.dtype = torch.float32,
+    limit: int = LIMIT,
+) -> Dataset:
+    """What ``Dataset.from_frame`` does; ``read_table`` calls it too."""
+    op = "Dataset.from_frame"
+    nw = _narwhals()
+    try:
+        table = nw.from_native(frame, eager_only=True)
+    except TypeError as error:
+        kind = type(frame).__name__
+        raise TypeError(f"{op}: expected a table of pandas, polars or pyarrow, got {kind}") from error
+    return _read(_Table(op, table), id, time, label, channels, group, fill, dtype, limit)
+
+
+def to_frame(
+    dataset: Dataset,
+    *,
+    backend: str = "pyarrow",
+    channels: Sequence[str] | None = None,
+    id: str = "id",  # noqa: A002
+    time: str = "time",
+    label: str = "label",
+    group: str = "group",
+) -> Any:
+    """What ``Dataset.to_frame`` does."""
+    op, nw, items = "Dataset.to_frame", _narwhals(), dataset.items
+    if not isinstance(items, Batch):
+        raise TypeError(f"{op}: expected sequences, got {dataset!r}")
+    if len(set(dataset.ids)) != len(dataset.ids):
+        _check.refuse(op, "two items have the same id; give the Dataset other ids")
+    names = [f"channel_{i}" for i in range(items.channels)] if channels is None else list(channels)
+    if len(names) != items.channels:
+        _check.refuse(op, f"expected {items.channels} names of channels, got {len(names)}")
+    lengths = items.lengths.numpy()
+    values = items.values.detach().cpu()[items.mask.cpu()].numpy()  # (sum of T_i, C)
+    columns: dict[str, Any] = {id: np.repeat(np.array(dataset.ids, dtype=object), lengths)}
+    columns[time] = np.concatenate([np.arange(n) for n in lengths]) if len(lengths) else np.empty(0, np.int64)
+    for name, part in ((label, dataset.labels), (group, dataset.groups)):
+        if part is not None:
+            columns[name] = np.repeat(part.astype(object) if part.dtype.kind == "U" else part, lengths)
+    taken = len(columns)
+    columns |= {name: values[:, i] for i, name in enumerate(names)}
+    if len(columns) != taken + len(names):
+        _check.refuse(op, f"two columns would have the same name, of {', '.join([*list(columns)[:taken], *names])}")
+    try:
+        return nw.from_dict(columns, backend=backend).to_native()
+    except ImportError as error:
+        raise ImportError(f"{op}: install {backend}, or choose another backend") from error
+
+
+def read_table(
+    path: Path,
+    *,
+    id: str,  # noqa: A002
+    time: str | None = None,
+    label: str | None = None,
+    channels: Sequence[str] | None = None,
+    group: str | None = None,
+    fill: Fill = None,
+    dtype: torch.dtype = torch.float32,
+    limit: int = LIMIT,
+) -> Dataset:
+    r"""Read a long table, one row for each time step, from a .csv, .tsv or .parquet file.
+
+    The arguments are those of ``Dataset.from_frame``. In a CSV file, ids and labels are text: "01" is not "1". Labels
+    that are all numbers, some with a decimal point, are targets of a regression set. Missing are empty cells, NA, NaN,
+    null and '?'. A file, or what it holds, of more than limit bytes is refused.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> rows = "id,t,kind,x,y\na,0,walk,1.0,2.0\na,1,walk,1.5,2.5\nb,0,run,0.0,1.0\n"
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "gait.csv")
+        ...     _ = path.write_text(rows)
+        ...     data = read_table(path, id="id", time="t", label="kind")
+        >>> data, data.ids, data.labels.tolist()
+        (Dataset(2 sequences, 1..2 steps, 2 channels, 2 classes), ('a', 'b'), ['walk', 'run'])
+    """
+    wanted = None if channels is None else [c for c in (id, time, label, group, *channels) if c is not None]
+    table = _open(path, [id, *(c for c in (label, group) if c is not None)], wanted, limit)
+    return _read(table, id, time, label, channels, group, fill, dtype, limit)
+
+
+def read_wide(
+    path: Path,
+    *,
+    label: str | int | None = None,
+    id: str | int | None = None,  # noqa: A002
+    header: bool = True,
+    ragged: bool = False,
+    dtype: torch.dtype = torch.float32,
+    limit: int = LIMIT,
+) -> Dataset:
+    r"""Read a table with one row for each series of one channel, and one column for each step: .csv, .tsv or .parquet.
+
+    label, id: the columns of these, by name, or by number from 0; all others are steps, in the order of the file.
+    header: whether the first row of a CSV file names the columns. ragged: let series end early, in empty cells.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "gait.csv")
+        ...     _ = path.write_text("walk,1,2,3\nrun,4,5,\n")
+        ...     data = read_wide(path, label=0, header=False, ragged=True)
+        >>> data.items[1].flatten(), data.labels.tolist()
+        (tensor([4., 5.]), ['walk', 'run'])
+    """
+    name, number = os.fspath(path), numpy_type("read_wide", dtype)
+    table = _open(path, [label, id], None, limit, header=header)
+    label, id = (table.column_at(column) for column in (label, id))  # noqa: A001
+    steps = [column for column in table.columns if column not in (label, id)]
+    if not steps or not table.rows:
+        _check.refuse(name, "there are no steps" if table.rows else "there are no rows")
+    values, missing = table.numbers(steps, number, limit)
+    lengths = np.full(table.rows, len(steps), np.int64)
+    if ragged:  # what is missing after the last number is the series' end
+        lengths = len(steps) - (~missing)[:, ::-1].argmax(1)
+        if missing.all(1).any():
+            table.refuse(int(missing.all(1).argmax()), steps[0], "the series is empty")
+        missing &= np.arange(len(steps)) < lengths[:, None]
+    if missing.any():
+        row, column = np.unravel_index(missing.argmax(), missing.shape)
+        mend = "" if ragged else "; pass ragged=True if series end early"
+        table.refuse(int(row), steps[int(column)], f"missing value{mend}")
+    real = np.arange(len(steps)) < lengths[:, None]
+    items = pad_stacked(name, values[real][:, None], lengths, limit)
+    labels = None if label is None else table.labels(label)
+    return Dataset(items, labels, ids=None if id is None else table.names(id))
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table, where it came from, and how its rows are counted."""
+
+    name: str
+    table: Any
+    first: int = 0  # number of the first row of data
+    text: bool = False  # all cells of ids and labels are text
+
+    @property
+    def columns(self) -> list[str]:
+        return self.table.columns
+
+    @property
+    def rows(self) -> int:
+        return len(self.table)
+
+    def refuse(self, row: int, column: str, problem: str) -> None:
+        _check.refuse(f"{self.name}: row {row + self.first}, column {column!r}", problem)
+
+    def check_column(self, column: str) -> str:
+        if column not in self.columns:
+            listed = ", ".join(map(repr, self.columns[:10])) + ", ..." * (len(self.columns) > 10)
+            _check.refuse(self.name, f"there is no column {column!r}; there are {listed}")
+        return column
+
+    def column_at(self, column: str | int | None) -> str | None:
+        """A column's name, of its name or number."""
+        if column is None or isinstance(column, str):
+            return None if column is None else self.check_column(column)
+        return self.columns[_check.whole(self.name, "the number of a column", column, 0, len(self.columns) - 1)]
+
+    def _known(self, column: str) -> Any:
+        series = self.table[self.check_column(column)]
+        missing = _missing(series)
+        if missing.any():
+            self.refuse(int(missing.argmax()), column, "missing value")
+        return series
+
+    def names(self, column: str) -> np.ndarray:
+        """A column without missing values, as numbers or text."""
+        values = self._known(column).to_numpy()
+        return values.astype(str) if values.dtype.kind in "OT" else values
+
+    def labels(self, column: str) -> np.ndarray:
+        """As ``names``; text of which all is decimal numbers, and some have a point, is targets."""
+        values = self.names(column)
+        if self.text and any("." in value for value in np.unique(values).tolist()):
+            try:
+                return values.astype(np.float64)
+            except ValueError:
+                pass
+        return values
+
+    def times(self, column: str) -> np.ndarray:
+        """Times as float64 or int64, which may be compared and subtracted."""
+        series = self._known(column)
+        values = series.to_numpy()
+        if values.dtype.kind in "mM":
+            return values.astype(f"{values.dtype.kind}8[ns]").astype(np.int64)
+        if values.dtype.kind not in "iuf":
+            bad = _first_text(values)
+            self.refuse(bad, column, f"expected a time, a number or a date, got {_quoted(values[bad])}")
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            self.refuse(int((~np.isfinite(values)).argmax()), column, "expected a finite time")
+        return values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
+
+    def numbers(self, columns: Sequence[str], number: type[np.floating], limit: int) -> tuple[np.ndarray, np.ndarray]:
+        """Values (rows, C), and which are missing."""
+        if self.rows * len(columns) * np.dtype(number).itemsize > limit:
+            _check.refuse(self.name, f"{self.rows} x {len(columns)} numbers take more than limit={limit} bytes")
+        values = np.zeros((self.rows, len(columns)), number)
+        missing = np.zeros(values.shape, bool)
+        for i, column in enumerate(columns):
+            series = self.table[self.check_column(column)]
+            missing[:, i] = gaps = _missing(series)
+            if gaps.all():
+                continue
+            cells = series.filter(~series.is_null()).to_numpy() if series.is_null().any() else series.to_numpy()
+            if cells.dtype.kind not in "iufb":
+                bad = _first_text(cells)
+                row = int(np.flatnonzero(~series.is_null().to_numpy())[bad])
+                self.refuse(row, column, f"expected a number, got {_quoted(cells[bad])}")
+            cells = cells[~np.isnan(cells)] if cells.dtype.kind == "f" else cells
+            with np.errstate(over="ignore"):
+                values[~gaps, i] = cells
+            wrong = ~np.isfinite(values[:, i])
+            if wrong.any():
+                self.refuse(int(wrong.argmax()), column, f"expected a finite number in {np.dtype(number)}")
+        return values, missing
+
+
+def _read(
+    table: _Table,
+    id: str,  # noqa: A002
+    time: str | None,
+    label: str | None,
+    channels: Sequence[str] | None,
+    group: str | None,
+    fill: Fill,
+    dtype: torch.dtype,
+    limit: int,
+) -> Dataset:
+    number = numpy_type(table.name, dtype)
+    _check_fill(table.name, fill)
+    special = [column for column in (id, time, label, group) if column is not None]
+    channels = [c for c in table.columns if c not in special] if channels is None else list(channels)
+    if len({*special, *channels}) != len(special) + len(channels):
+        _check.refuse(table.name, "a column is named twice, among id, time, label, group and channels")
+    if not channels or not table.rows:
+        _check.refuse(table.name, "there are no channels" if table.rows else "there are no rows")
+    ids = table.names(id)
+    sorted_ids, (codes,) = number_labels(ids)
+    # Series in the order in which they begin, each in the order of its rows.
+    starts = np.full(len(sorted_ids), table.rows, np.int64)
+    np.minimum.at(starts, codes, np.arange(table.rows))
+    series = np.argsort(np.argsort(starts))[codes]
+    order = np.argsort(series, kind="stable")
+    lengths = np.bincount(series)
+    begins = np.cumsum(lengths) - lengths
+    firsts = order[begins]
+    values, missing = table.numbers(channels, number, limit)
+    values, missing = values[order], missing[order]
+    if fill is None and missing.any():
+        row, column = (int(i) for i in np.unravel_index(missing.argmax(), missing.shape))
+        mend = "; fill it with fill='linear', 'previous' or a number"
+        table.refuse(int(order[row]), channels[column], f"missing value{mend}")
+    steps = None if time is None else _steps(table, table.times(time)[order], order, begins, time, fill)
+    labels = None if label is None else _constant(table, table.labels(label), order, lengths, begins, label)
+    groups = None if group is None else _constant(table, table.names(group), order, lengths, begins, group)
+    if fill is not None:
+        values, lengths = _filled(table, values, missing, lengths, steps, fill, channels, order, limit)
+    items = pad_stacked(table.name, values, lengths, limit)
+    return Dataset(items, labels, ids=ids[firsts], groups=groups)
+
+
+def _steps(
+    table: _Table, times: np.ndarray, order: np.ndarray, begins: np.ndarray, column: str, fill: Fill
+) -> np.ndarray:
+    """How many steps each row is after the one before, (rows,), 0 for the first row of a series; all 1 without gaps."""
+    inside = np.ones(len(times), bool)
+    inside[begins] = False
+    difference = np.diff(times, prepend=times[:1])
+    wrong = inside & ~(difference > 0)
+    if wrong.any():
+        place = int(wrong.argmax())
+        problem = "the time comes twice in its series" if difference[place] == 0 else "the time is before the last one"
+        table.refuse(int(order[place]), column, problem)
+    jumps = difference[inside]
+    if len(jumps) == 0:
+        return inside.astype(np.int64)
+    step = jumps.min()
+    counts = jumps / step
+    whole = np.abs(counts - np.round(counts)) <= TOLERANCE * np.maximum(1, counts)
+    if not whole.all():
+        if fill is None:
+            return inside.astype(np.int64)  # times that follow no clock: steps are what there is
+        place = int(order[np.flatnonzero(inside)[int((~whole).argmax())]])
+        table.refuse(place, column, f"steps are no multiples of the smallest, {step}: there is no grid to fill")
+    gaps = np.round(counts).astype(np.int64)
+    if fill is None and (gaps > 1).any():
+        first = int((gaps > 1).argmax())
+        lost = f"{gaps[first] - 1} steps are" if gaps[first] > 2 else "a step is"
+        mend = "fill it with fill='linear', 'previous' or a number, or pass time=None to take rows as steps"
+        table.refuse(int(order[np.flatnonzero(inside)[first]]), column, f"{lost} missing before this row; {mend}")
+    found = np.zeros(len(times), np.int64)
+    found[inside] = gaps
+    return found
+
+
+def _constant(
+    table: _Table, values: np.ndarray, order: np.ndarray, lengths: np.ndarray, begins: np.ndarray, column: str
+) -> np.ndarray:
+    """The value of each series, which may not change within it."""
+    values = values[order]
+    first = np.repeat(values[begins], lengths)
+    changed = values != first
+    if changed.any():
+        place = int(changed.argmax())
+        table.refuse(int(order[place]), column, f"{values[place]!s} in a series that began with {first[place]!s}")
+    return values[begins]
+
+
+def _filled(
+    table: _Table,
+    values: np.ndarray,
+    missing: np.ndarray,
+    lengths: np.ndarray,
+    steps: np.ndarray | None,
+    fill: Fill,
+    channels: Sequence[str],
+    order: np.ndarray,
+    limit: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows with every step of every series, and how many each has; gaps in rows and in steps are filled alike."""
+    ends = np.cumsum(lengths)
+    steps = np.ones(len(values), np.int64) if steps is None else steps
+    places = [np.cumsum(steps[a:b]) - steps[a] for a, b in zip(ends - lengths, ends, strict=True)]
+    full = np.array([place[-1] + 1 for place in places])
+    if int(full.sum()) * values.shape[1] * values.itemsize > limit:
+        _check.refuse(table.name, f"{int(full.sum())} steps, filled, take more than limit={limit} bytes")
+    out = np.empty((int(full.sum()), values.shape[1]), values.dtype)
+    begin = 0
+    for first, length, place, size in zip(ends - lengths, lengths, places, full, strict=True):
+        rows = slice(first, first + length)
+        for i, channel in enumerate(channels):
+            known = ~missing[rows, i]
+            if not isinstance(fill, str):
+                out[begin : begin + size, i] = fill
+                out[begin + place[known], i] = values[rows, i][known]
+                continue
+            if not known.any() or (fill == "previous" and not known[0]):
+                problem = "no value to fill from" if not known.any() else "no previous value to fill from"
+                table.refuse(int(order[first]), channel, problem)
+            at, grid = place[known], np.arange(size)
+            if fill == "linear":  # halved, so that the difference of two huge numbers does not overflow
+                line = 2 * np.interp(grid, at, values[rows, i][known].astype(np.float64) / 2)
+                line[at] = values[rows, i][known]
+            else:
+                line = values[rows, i][known][np.searchsorted(at, grid, "right") - 1]
+            out[begin : begin + size, i] = line
+        begin += size
+    return out, full
+
+
+def _check_fill(op: str, fill: object) -> None:
+    if fill is None or (isinstance(fill, str) and fill in ("linear", "previous")):
+        return
+    if isinstance(fill, str):
+        _check.refuse(op, f"expected fill to be 'linear', 'previous', a number or None, got {fill!r}")
+    if not math.isfinite(_check.number(op, "fill", fill)):
+        _check.refuse(op, f"fill must be finite, got {fill}")
+
+
+def _open(
+    path: Path, text: Sequence[str | int | None], wanted: list[str] | None, limit: int, *, header: bool = True
+) -> _Table:
+    """A file as a table, with these columns as text."""
+    name, nw = os.fspath(path), _narwhals()
+    if file_size(path) > limit:
+        _check.refuse(name, f"is larger than limit={limit} bytes")
+    ending = os.path.splitext(name)[1].lower()
+    readers: dict[str, Callable[[], Any]] = {
+        ".csv": lambda: _read_csv(name, ",", text, header),
+        ".tsv": lambda: _read_csv(name, "\t", text, header),
+        ".parquet": lambda: _read_parquet(name, wanted, limit),
+    }
+    if ending not in readers:
+        _check.refuse(name, f"expected a file that ends in {', '.join(readers)}")
+    import pyarrow
+
+    try:
+        table = readers[ending]()
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{name}: not a table that can be read: {brief(error)}") from error
+    if len(set(table.column_names)) != len(table.column_names):
+        _check.refuse(name, "two columns have the same name")
+    first = 0 if ending == ".parquet" else 1 + header
+    return _Table(name, nw.from_native(table, eager_only=True), first, text=ending != ".parquet")
+
+
+def _read_csv(name: str, delimiter: str, text: Sequence[str | int | None], header: bool) -> Any:
+    from pyarrow import csv, string
+
+    reading = csv.ReadOptions(autogenerate_column_names=not header)
+    columns = [f"f{column}" if isinstance(column, int) and not header else column for column in text]
+    if header and any(isinstance(column, int) for column in text):  # by number: look at the header first
+        with csv.open_csv(name, reading, csv.ParseOptions(delimiter=delimiter)) as file:
+            names = file.schema.names
+        columns = [names[c] if isinstance(c, int) and 0 <= c < len(names) else c for c in columns]
+    return csv.read_csv(
+        name,
+        reading,
+        csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False),
+        csv.ConvertOptions(
+            null_values=list(MISSING),
+            strings_can_be_null=True,
+            column_types={column: string() for column in columns if isinstance(column, str)},
+        ),
+    )
+
+
+def _read_parquet(name: str, wanted: list[str] | None, limit: int) -> Any:
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(name) as file:
+        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+        if sum(group.total_byte_size for group in groups) > limit:
+            _check.refuse(name, f"takes more than limit={limit} bytes unpacked")
+        known = None if wanted is None else [column for column in wanted if column in file.schema_arrow.names]
+        return file.read(columns=known)
+
+
+def _missing(series: Any) -> np.ndarray:
+    """Which values are null, or NaN."""
+    missing = series.is_null().to_numpy().astype(bool)
+    if series.dtype.is_float():
+        missing = missing | series.is_nan().fill_null(False).to_numpy().astype(bool)
+    return missing
+
+
+def _first_text(values: np.ndarray) -> int:
+    """The first of some values that is not a number."""
+    for i, value in enumerate(values.tolist()):
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            return i
+    return 0
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return repr(text if len(text) <= 40 else text[:40] + "...")
+
+
+def _narwhals() -> Any:
+    try:
+        import narwhals
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        mend = 'pip install "likewise[tables]"'
+        raise ImportError(f"tables are read by narwhals and pyarrow; install them with {mend}") from error
+    return narwhals

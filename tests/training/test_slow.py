@@ -1,0 +1,62 @@
+import warnings
+
+import pytest
+import torch
+
+import likewise as lw
+from likewise.training import slow
+from likewise.training.source import Source
+from tests.training.problems import metric, train
+
+
+class Sleepy(lw.Distance):
+    """Every pair takes its time."""
+
+    symmetric = False
+    asked = 0
+
+    def __init__(self, seconds):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(()))
+        self.seconds = seconds
+
+    def paired(self, x, y, x_lengths, y_lengths):
+        import time
+
+        Sleepy.asked += 1
+        time.sleep(self.seconds * len(x))
+        return self.weight * (x[:, 0] - y[:, 0]).square().sum(-1)
+
+
+def long(count=64, steps=40):
+    return Source.of("train", (torch.randn(count, steps, 2), torch.arange(count) % 2))
+
+
+def test_a_step_of_minutes_is_announced_with_the_remedy():
+    m = lw.Metric(None, Sleepy(0.02))
+    with pytest.warns(
+        UserWarning, match=r"a step of 64 .* takes about 1\.\d minutes on this CPU. Shorten the seq.*GPU"
+    ):
+        slow.warn_if_slow(m, long(), 64, {"accelerator": "cpu"})
+
+
+def test_quick_steps_are_not_announced_and_short_ones_not_tried():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        slow.warn_if_slow(lw.Metric(None, Sleepy(1e-4)), long(), 64, {"accelerator": "cpu"})
+        asked = Sleepy.asked
+        slow.warn_if_slow(lw.Metric(None, Sleepy(9.0)), long(steps=20), 64, {"accelerator": "cpu"})
+        slow.warn_if_slow(lw.Metric(None, Sleepy(9.0)), long(), 64, {"accelerator": "gpu"})
+        slow.warn_if_slow(lw.Metric(None, Sleepy(9.0)), long(), 8, {"accelerator": "cpu"})
+        assert Sleepy.asked == asked
+        train(metric(), epochs=1)
+
+
+def test_trying_leaves_no_trace():
+    m = metric()
+    m.train()
+    before = {name: tensor.clone() for name, tensor in m.state_dict().items()}
+    assert slow.step_time(m, lw.Batch(torch.randn(4, 9, 2)), 64) >= 0
+    assert m.training
+    assert all(parameter.grad is None for parameter in m.parameters())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in m.state_dict().items())
