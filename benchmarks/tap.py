@@ -32,6 +32,7 @@ from likewise.distances.soft_dtw import SoftDTW
 from likewise.distances.tap import TAP
 
 RESULTS = Path(__file__).parent / "results"
+sys.path.append(str(Path(__file__).parents[1]))  # for papers/, which is not installed
 TOLERANCE = 2e-3  # relative: convolutions in float16
 BAR = 1e6  # pairs a second at 40 x 40 x 13
 STEPS, CHANNELS, COUNT = 40, 13, 2000
