@@ -18,6 +18,7 @@ from likewise.data.images import ImageSet
 from likewise.data.npz import read_npz, write_npz
 from likewise.data.samplers import BatchSampler, ClassBalanced, HardBatch, MPerClass, Shuffled
 from likewise.data.shl import read_shl, shl_features, standardize
+from likewise.data.standardization import Standardization
 from likewise.data.ts import read_ts, write_ts
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "RandomBlurOrMerge",
     "RandomMerge",
     "Shuffled",
+    "Standardization",
     "center_crops",
     "random_crops",
     "read_arabic_digits",

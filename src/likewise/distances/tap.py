@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from likewise import _check
 from likewise.distances.alignment import PlanAlignment
 from likewise.distances.distance import Distance, Sequences, describe, full_lengths
+from likewise.distances.training_defaults import TrainingDefaults
 from likewise.ops.dispatch import HAS_TRITON
 from likewise.ops.dtw import dtw_cost_path
 from likewise.ops.ground import at_least_float32, zero_padding
@@ -175,6 +176,8 @@ class TAP(PairNetwork):
                 0.1000], grad_fn=<SumBackward1>)
     """
 
+    training_defaults = TrainingDefaults(lr=3e-3, steps=400, average=0.99)
+
     def __init__(self, width: int = 30, kernels: tuple[int, ...] = (5, 5, 3), *, symmetric: bool = False) -> None:
         super().__init__(symmetric=symmetric)
         self.width = _check.whole(self.name, "width", width)
@@ -279,6 +282,8 @@ class TransformerTAP(PairNetwork):
         >>> tap(torch.rand(4, 10, 3), torch.rand(4, 8, 3)).shape
         torch.Size([4])
     """
+
+    training_defaults = TrainingDefaults(lr=1e-3, steps=1000, average=0.99)
 
     def __init__(self, channels: int, projected: int = 30, *, weight: float = 50.0, symmetric: bool = False) -> None:
         super().__init__(symmetric=symmetric)
