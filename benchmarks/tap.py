@@ -16,7 +16,6 @@ import os
 import platform
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -209,7 +208,7 @@ def epoch(distance: str, loss: str, train: Batch, labels: Tensor, steps: int = 3
 
     torch.manual_seed(0)
     kinds = recipe.LOSSES if distance == "tap" else recipe.LOSSES_OF_SUMS
-    metric = Metric(FrameMLP(CHANNELS), recipe.DISTANCES[distance](CHANNELS)).to("cuda").train()
+    metric = Metric(FrameMLP(CHANNELS, out=CHANNELS), recipe.DISTANCES[distance](CHANNELS)).to("cuda").train()
     optimizer, measure = torch.optim.Adam(metric.parameters(), 1e-4), kinds[loss]()
     found: list[float] = []
     for index in torch.randperm(len(train))[: 64 * (steps + 5)].split(64):
