@@ -319,7 +319,10 @@ def nested(levels):
         (encoder_setting("channels", "3"), "expected channels to be a number, got str"),
         (encoder_setting("channels", -3), "channels must be a whole number"),
         (encoder_setting("channels", 1 << 60), "a whole number of more than 53 bits"),
-        (encoder_setting("channels", 1 << 50), "refuses its settings|the model's has|bytes of buffers, more than the limit"),
+        (
+            encoder_setting("channels", 1 << 50),
+            "refuses its settings|the model's has|bytes of buffers, more than the limit",
+        ),
         (encoder_setting("hidden", 1 << 20), r"has shape \(8, 3\), the model's has \(1048576, 3\)"),
         (encoder_setting("normalize", "yes"), "expected normalize of FrameMLP to be true or false, got 'yes'"),
         (encoder_setting("__class__", "x"), "FrameMLP refuses its settings"),
