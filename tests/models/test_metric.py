@@ -207,7 +207,7 @@ def test_loading_costs_no_randomness(tmp_path):
 def test_a_class_of_the_users(tmp_path):
     m = Metric(Doubling(3, factor=float("inf")), lw.DTW())
     m.save(tmp_path)
-    with pytest.raises(ValueError, match=r"config.json.*unknown class 'Doubling'; known are .*DTW.*classes=\["):
+    with pytest.raises(ValueError, match=r"config.json.*unknown class 'Doubling'; known classes are .*DTW.*classes=\["):
         Metric.load(tmp_path)
     loaded = Metric.load(tmp_path, classes=[Doubling])
     assert loaded.encoder.factor == float("inf")
@@ -250,7 +250,7 @@ def test_what_a_file_cannot_hold_is_refused_by_name(tmp_path):
         def __init__(self, size):
             super().__init__()
 
-    with pytest.raises(TypeError, match=r"Forgetful: cannot tell its argument 'size'; keep it as an attribute"):
+    with pytest.raises(TypeError, match=r"Forgetful: cannot find its argument 'size'; keep it as an attribute"):
         Metric(Forgetful(3), lw.DTW()).save(tmp_path)
     m = Metric(Doubling(3), lw.DTW())
     m.encoder.channels = {3}
@@ -374,7 +374,7 @@ def write_header(folder, header, data):
 def test_cut_weights_are_refused(folder, cut):
     content = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(content[:cut])
-    with pytest.raises(ValueError, match=r"model.safetensors: damaged, or no safetensors file"):
+    with pytest.raises(ValueError, match=r"model.safetensors: damaged, or not a safetensors file"):
         Metric.load(folder)
 
 

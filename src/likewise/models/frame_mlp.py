@@ -1,4 +1,4 @@
-"""FrameMLP: the same small network for every frame."""
+"""FrameMLP: a small network applied to each frame."""
 
 import itertools
 
@@ -19,11 +19,11 @@ class FrameMLP(nn.Module):
 
     hidden: width of the hidden layers.
     out: channels of the output.
-    normalize: scale each output frame to unit length, as TAP's published code does (its paper does not say so). A
-        frame of zeros stays zero.
-    depth: how many hidden layers; without any, the network is a linear map.
+    normalize: scale each output frame to unit length, as TAP's published code does (its paper does not say so). Zero
+        frames stay zero.
+    depth: the number of hidden layers; 0 makes a linear map.
     batch_norm: batch normalisation, over real frames, before each linear layer.
-    dropout: share of the hidden numbers that is zeroed while training.
+    dropout: share of the hidden activations that is dropped in training.
     standardize: let ``fit`` take each channel's mean and deviation from the training items; see ``Standardization``.
 
     Only real frames are computed. Reference: Su & Wen (2022), temporal alignment prediction.
@@ -68,12 +68,12 @@ class FrameMLP(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: object) -> Batch:
-        """Encode a Batch, or what makes one, to a Batch of the same lengths."""
+        """Encode a Batch to a Batch of the same lengths."""
         batch = as_batch("FrameMLP", x, self.channels)
         count, steps, _ = batch.values.shape
         if count == 0:
             return Batch(batch.values.new_empty(0, steps, self.out))
-        # From the lengths, which live on the CPU: a mask on a GPU would have to be waited for.
+        # From the lengths, which are on the CPU: a mask on the GPU would need a synchronisation.
         real = torch.arange(steps) < batch.lengths[:, None]
         if real.all():
             frames = self._frames(batch.values.flatten(0, 1))

@@ -1,4 +1,4 @@
-"""GRUEncoder: a recurrent network over the frames."""
+"""GRUEncoder: a gated recurrent network over the frames."""
 
 import torch
 from torch import Tensor, nn
@@ -15,11 +15,11 @@ MOST_LAYERS = 64
 class GRUEncoder(nn.Module):
     """A gated recurrent network: (B, T, channels) -> the last state (B, D), or all states (B, T, D).
 
-    D is hidden, or twice that with ``bidirectional``: the states of both directions side by side. The last state is
-    that of the last real step (backwards: of the first).
+    D is hidden, or twice that with ``bidirectional``, which concatenates both directions. The last state is that of the
+    last real step (backwards: of the first).
 
     layers, dropout: as in ``torch.nn.GRU``; dropout acts between layers.
-    steps: give the states of all steps, as a Batch.
+    steps: return the states of all steps, as a Batch.
     normalize: scale each output vector to unit length.
     standardize: let ``fit`` take each channel's mean and deviation from the training items; see ``Standardization``.
 
@@ -54,7 +54,7 @@ class GRUEncoder(nn.Module):
         self.normalize = normalize
         self.dropout = _check.fraction("GRUEncoder", "dropout", dropout)
         if self.dropout and self.layers == 1:
-            _check.refuse("GRUEncoder", "dropout acts between layers: there is but one; give layers=2 or more")
+            _check.refuse("GRUEncoder", "dropout acts between layers, and there is only one; use layers=2 or more")
         self.standardize = standardize
         self.scaling = Standardization(self.channels) if standardize else None
         self.gru = nn.GRU(
@@ -67,7 +67,7 @@ class GRUEncoder(nn.Module):
         )
 
     def forward(self, x: object) -> Batch | Tensor:
-        """Encode a Batch, or what makes one, to vectors or, with ``steps``, to a Batch."""
+        """Encode a Batch to vectors or, with ``steps``, to a Batch."""
         batch = as_batch("GRUEncoder", x, self.channels)
         if len(batch) == 0:
             return self._empty(batch)

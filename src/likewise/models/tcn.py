@@ -17,13 +17,13 @@ class TCN(nn.Module):
     Layer l convolves with dilation 2^l, adds its input, and applies ReLU: the last layer sees
     1 + (kernel - 1) (2^layers - 1) frames. A linear layer maps to ``out`` channels (by default ``hidden``).
 
-    causal: a step sees itself and the past only; otherwise it sits in the middle of what it sees, and kernel is odd.
-    steps: give all steps, as a Batch; otherwise the mean of the real ones.
-    normalize: scale each output vector to unit length. dropout: share of channels' values dropped in each layer.
+    causal: a step sees only itself and the past; otherwise its window is centred on it, and kernel must be odd.
+    steps: return all steps, as a Batch; otherwise the mean of the real ones.
+    normalize: scale each output vector to unit length. dropout: share of the activations that is dropped in each layer.
     standardize: let ``fit`` take each channel's mean and deviation from the training items; see ``Standardization``.
 
-    Padding is zeroed before every convolution, so that a padded sequence gives what it gives alone. Reference: Bai,
-    Kolter & Koltun (2018), arXiv:1803.01271; one convolution in each block instead of two, and no weight norm.
+    Padding is zeroed before every convolution, so a padded sequence has the same result as alone. Reference: Bai,
+    Kolter & Koltun (2018), arXiv:1803.01271; here each block has one convolution instead of two, and no weight norm.
 
     Example:
         >>> import torch
@@ -70,7 +70,7 @@ class TCN(nn.Module):
         self.outward = nn.Linear(self.hidden, self.out)
 
     def forward(self, x: object) -> Batch | Tensor:
-        """Encode a Batch, or what makes one, to a Batch of the same lengths or, without ``steps``, to vectors."""
+        """Encode a Batch to a Batch of the same lengths or, without ``steps``, to vectors."""
         batch = as_batch("TCN", x, self.channels)
         if len(batch) == 0:
             return self._empty(batch)
