@@ -127,7 +127,9 @@ class Encoders(nn.Module):
 
     def __init__(self, channels: int, hidden: int) -> None:
         super().__init__()
-        self.performance = lw.GRUEncoder(channels, hidden, bidirectional=True, steps=True, normalize=True)
+        self.performance = lw.GRUEncoder(
+            channels, hidden, bidirectional=True, steps=True, normalize=True, standardize=False
+        )
         self.score = copy.deepcopy(self.performance)
 
     def forward(self, pairs: AlignedPairs) -> AlignedPairs:

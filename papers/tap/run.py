@@ -143,7 +143,7 @@ def experiment(run: Run, settings: Settings, seed: int, train: lw.Dataset, test:
 
 def build(settings: Settings, channels: int) -> lw.Metric:
     """An untrained network and distance."""
-    encoder: torch.nn.Module = lw.FrameMLP(channels, dropout=settings.dropout)
+    encoder: torch.nn.Module = lw.FrameMLP(channels, out=channels, dropout=settings.dropout, standardize=False)
     if any(settings.jitter):
         offset, scale, noise = settings.jitter
         encoder = lw.models.Jitter(encoder, offset=offset, scale=scale, noise=noise)

@@ -24,7 +24,7 @@ BY_STRENGTH, BY_ALPHA = {"soft_adv", "adapt_adv", "energy"}, {"jrd", "mrd", "jmm
 ENCODERS: dict[str, Callable[[int], Any]] = {
     "lite0": lambda channels: lw.EfficientNetLite(0),
     "small": lambda channels: lw.SmallCNN(channels, out=128, normalize=False),
-    "tcn": lambda channels: InParts(lw.TCN(channels, hidden=64, layers=3)),
+    "tcn": lambda channels: InParts(lw.TCN(channels, hidden=64, layers=3, standardize=False)),
 }
 # Three layers near the end, as the paper takes them of BN-Inception. For sequences the last vector is put beside them:
 # it has the order, which no weighted mean over time has.
