@@ -2,8 +2,8 @@
 Images of unseen classes
 ========================
 
-A metric should find images of classes that training never saw. Here the classes are made up: a class is a number of spots
-of one size, at random places and in random colours.
+A metric should find images of classes that training never saw. Here the classes are made up: a class is a number of
+spots of one size, at random places and in random colours.
 """
 
 import matplotlib.pyplot as plt
