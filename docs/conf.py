@@ -19,7 +19,6 @@ copyright = author  # noqa: A001
 release = likewise.__version__
 extensions = [
     "sphinx.ext.autodoc",
-    "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
     "myst_parser",

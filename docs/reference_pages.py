@@ -39,12 +39,15 @@ PLUMBING = (
 def write(folder: Path) -> None:
     """Write index.md and a page for each subpackage."""
     folder.mkdir(exist_ok=True)
+    shown: list[object] = []  # what two subpackages list is on the first page alone
     for part, title in PAGES.items():
         module = importlib.import_module(f"likewise.{part}")
         summary = (inspect.getdoc(module) or "").split("\n\n")[0].replace("\n", " ")
         lines = [f"# {title}", "", f"`likewise.{part}`: {summary}", ""]
         for path, thing in public(part, module):
-            lines += ["```{eval-rst}", *directive(path, thing), "```", ""]
+            if not any(thing is other for other in shown):
+                shown.append(thing)
+                lines += ["```{eval-rst}", *directive(path, thing), "```", ""]
         update(folder / f"{part}.md", "\n".join(lines))
     text = "Names at the top level are `lw.X` after `import likewise as lw`; the others live in their subpackage."
     update(folder / "index.md", "\n".join(["# Reference", "", text, "", "```{toctree}", *PAGES, "```", ""]))

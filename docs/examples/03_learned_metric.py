@@ -20,11 +20,11 @@ before = lw.evaluate(lw.DTW(), test, train)
 print(f"DTW: accuracy {before.accuracy:.3f}, MAP {before.map:.3f}")
 
 # %%
-# A Metric is an encoder and a distance, and itself a distance. The settings are those that the distance states itself;
-# only the number of epochs is small here, to be quick. A fifth of the training items is held out for validation.
+# A Metric is an encoder and a distance, and itself a distance. Settings that are not given are the metric's own,
+# ``metric.training_defaults``. A fifth of the training items is held out for validation.
 
 metric = lw.Metric(lw.GRUEncoder(12, hidden=32), lw.Euclidean())
-history = lw.fit(metric, train, val=0.2, epochs=20, verbose=False)
+history = lw.fit(metric, train, val=0.2, epochs=40, lr=5e-3, verbose=False)
 after = lw.evaluate(metric, test, train)
 print(f"learned: accuracy {after.accuracy:.3f}, MAP {after.map:.3f}")
 

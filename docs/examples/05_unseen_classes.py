@@ -3,7 +3,7 @@ Images of unseen classes
 ========================
 
 A metric should find images of classes that training never saw. Here the classes are made up: a class is a number of
-spots in a colour, at random places.
+spots of one size, at random places and in random colours.
 """
 
 import matplotlib.pyplot as plt
@@ -18,18 +18,18 @@ from likewise import viz
 generator = torch.Generator().manual_seed(0)
 
 
-def draw(spots: int, color: int) -> torch.Tensor:
+def draw(spots: int, side: int) -> torch.Tensor:
     """An image (3, 24, 24) with some spots of one colour on noise."""
-    image = torch.randint(0, 60, (3, 24, 24), generator=generator)
-    for row, column in torch.randint(0, 20, (spots, 2), generator=generator).tolist():
-        image[:, row : row + 4, column : column + 4] = 60
-        image[color % 3, row : row + 4, column : column + 4] = 220
-        image[(color // 2) % 3, row : row + 4, column : column + 4] = 200
+    image = torch.randint(0, 120, (3, 24, 24), generator=generator)
+    color = torch.randint(100, 256, (3, 1, 1), generator=generator)
+    for row, column in torch.randint(0, 24 - side, (spots, 2), generator=generator).tolist():
+        image[:, row : row + side, column : column + side] = color
     return image.to(torch.uint8)
 
 
-names = [f"{spots} spots, colour {color}" for spots in (1, 3, 6, 10) for color in range(4)]
-images = torch.stack([draw(spots, color) for spots in (1, 3, 6, 10) for color in range(4) for _ in range(20)])
+kinds = [(spots, side) for side in (2, 3, 5, 7) for spots in (1, 3, 6, 10)]
+images = torch.stack([draw(*kind) for kind in kinds for _ in range(20)])
+names = [f"{spots} of {side} px" for spots, side in kinds]
 data = lw.ImageSet(images, [name for name in names for _ in range(20)])
 print(data)
 
@@ -38,7 +38,7 @@ print(data)
 
 features = lw.AttendedFeatures(lw.SmallCNN(3, out=32, widths=(16, 32)), layers=["norms.0", "norms.1"])
 metric = lw.Metric(lw.Embedder(features, 16), lw.Cosine())
-seen, unseen = data.of_classes(names[:12]), data.of_classes(names[12:])
+seen, unseen = data.of_classes(names[::2]), data.of_classes(names[1::2])
 before = lw.evaluate(metric, unseen)
 lw.fit(metric, seen, lw.losses.MultiSimilarity(), val=lw.HeldOutClasses(0.25), epochs=8, lr=3e-3, verbose=False)
 after = lw.evaluate(metric, unseen)
