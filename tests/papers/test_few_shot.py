@@ -121,7 +121,7 @@ def test_bad_words_are_refused(tmp_path):
     with pytest.raises(SystemExit, match="is not there; give --data-dir"):
         few_shot.main(data_dir=tmp_path)
     tiny(tmp_path)
-    with pytest.raises(ValueError, match="Episodes: 9 ways need 9 classes, and there are 3"):
+    with pytest.raises(ValueError, match="Episodes: 9 ways need 9 classes, but there are 3"):
         few_shot.main(**SMALL | {"data_dir": tmp_path, "ways": 9, "shots": 1, "trained": False})
 
 
