@@ -144,6 +144,6 @@ def test_bad_arguments_are_refused():
     fitted = NearestNeighbors(DTW(), candidates=Candidates(Euclidean(), 2)).fit(Batch(x), labels)
     with pytest.raises(ValueError, match="k is 3, but candidates keep 2; let them keep more"):
         fitted.kneighbors(Batch(x), k=3)
-    with pytest.raises(ValueError, match="evaluate: the metric gives NaN for a candidate"):
+    with pytest.raises(ValueError, match="evaluate: the metric returned NaN for a candidate"):
         evaluate(Broken(), (x, labels), candidates=Candidates(Euclidean(), 2))
     assert repr(Candidates(DTW(), 2)) == "Candidates(DTW, keep=2)"
