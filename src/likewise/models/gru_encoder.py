@@ -5,6 +5,8 @@ from torch import Tensor, nn
 
 from likewise import _check
 from likewise.data.batch import Batch
+from likewise.data.standardization import Standardization
+from likewise.distances.training_defaults import TrainingDefaults
 from likewise.models._sequences import as_batch, unit
 
 MOST_LAYERS = 64
@@ -19,6 +21,7 @@ class GRUEncoder(nn.Module):
     layers, dropout: as in ``torch.nn.GRU``; dropout acts between layers.
     steps: return the states of all steps, as a Batch.
     normalize: scale each output vector to unit length.
+    standardize: let ``fit`` take each channel's mean and deviation from the training items; see ``Standardization``.
 
     Example:
         >>> GRUEncoder(3, hidden=8)(torch.randn(4, 10, 3)).shape
@@ -26,6 +29,8 @@ class GRUEncoder(nn.Module):
         >>> GRUEncoder(3, hidden=8, bidirectional=True, steps=True)(torch.randn(4, 10, 3))
         Batch(4 sequences, 10 steps, 16 channels, torch.float32, cpu)
     """
+
+    training_defaults = TrainingDefaults(lr=1e-2, steps=1000, average=0.99)
 
     def __init__(
         self,
@@ -37,6 +42,7 @@ class GRUEncoder(nn.Module):
         steps: bool = False,
         normalize: bool = False,
         dropout: float = 0.0,
+        standardize: bool = True,
     ) -> None:
         super().__init__()
         self.channels = _check.whole("GRUEncoder", "channels", channels)
@@ -49,6 +55,8 @@ class GRUEncoder(nn.Module):
         self.dropout = _check.fraction("GRUEncoder", "dropout", dropout)
         if self.dropout and self.layers == 1:
             _check.refuse("GRUEncoder", "dropout acts between layers, and there is only one; use layers=2 or more")
+        self.standardize = standardize
+        self.scaling = Standardization(self.channels) if standardize else None
         self.gru = nn.GRU(
             self.channels,
             self.hidden,
@@ -63,6 +71,8 @@ class GRUEncoder(nn.Module):
         batch = as_batch("GRUEncoder", x, self.channels)
         if len(batch) == 0:
             return self._empty(batch)
+        if self.scaling is not None:
+            batch = Batch(self.scaling(batch.values, batch.lengths), batch.lengths)
         states, last = self.gru(batch.to_packed())  # (layers * directions, B, hidden)
         if not self.steps:
             last = torch.cat(list(last[-2:]), -1) if self.bidirectional else last[-1]

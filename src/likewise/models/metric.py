@@ -16,6 +16,7 @@ from likewise._modes import evaluating
 from likewise._progress import track
 from likewise.data.batch import Batch, as_sequences
 from likewise.data.loading import Loader
+from likewise.data.standardization import Standardization, watching
 from likewise.distances.alignment import Alignment
 from likewise.distances.distance import Distance
 from likewise.distances.training_defaults import TrainingDefaults
@@ -46,12 +47,12 @@ class Metric(Distance):
     Example:
         >>> from likewise import DTW
         >>> from likewise.models.frame_mlp import FrameMLP
-        >>> metric = Metric(FrameMLP(3, hidden=16), DTW())
+        >>> metric = Metric(FrameMLP(3, hidden=16, out=8), DTW())
         >>> batch = Batch(torch.randn(4, 10, 3), [10, 7, 5, 9])
         >>> metric.matrix(batch).shape
         torch.Size([4, 4])
         >>> metric.embed(batch)
-        Batch(4 sequences, 5..10 steps, 3 channels, torch.float32, cpu)
+        Batch(4 sequences, 5..10 steps, 8 channels, torch.float32, cpu)
     """
 
     def __init__(self, encoder: nn.Module | None, distance: Distance) -> None:
@@ -71,12 +72,28 @@ class Metric(Distance):
         If the distance has no parameters, all but its loss come from the encoder.
         """
         own = self.distance.training_defaults
-        encoder = getattr(self.encoder, "training_defaults", None)
+        parts = () if self.encoder is None else self.encoder.modules()  # those inside an Embedder, say, too
+        encoder = next((part.training_defaults for part in parts if hasattr(part, "training_defaults")), None)
         if encoder is None:
             return own
         if next(self.distance.parameters(), None) is None:
             return encoder if own.loss is None else replace(encoder, loss=own.loss)
         return own.combined(encoder)
+
+    @property
+    def unprepared(self) -> list[Standardization]:
+        """The parts that standardise their input, and do not know its mean and deviation yet."""
+        return [part for part in self.modules() if isinstance(part, Standardization) and not part.known]
+
+    def prepare(self, x: Items) -> None:
+        """Give ``unprepared`` parts the mean and deviation of what they see of these items. ``fit`` calls it."""
+        parts = self.unprepared
+        if not parts:
+            return
+        with torch.no_grad(), evaluating(self), watching(parts):
+            encoded = self._encode(as_items("Metric.prepare", "x", x))
+            if not all(part.known for part in parts):  # those of the distance
+                self.distance(encoded, encoded)
 
     def encode(self, x: Items) -> Encoded:
         """Encode items with gradients, in the encoder's current mode (train or eval).
