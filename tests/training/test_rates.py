@@ -88,7 +88,7 @@ def test_a_loss_of_vectors_builds_no_matrix():
 
 
 def test_a_loss_of_vectors_refuses_sequences():
-    with pytest.raises(TypeError, match="an encoder must sum its sequences up"):
+    with pytest.raises(TypeError, match="an encoder must reduce sequences to vectors"):
         fit(Metric(lw.FrameMLP(2, 4), lw.SoftDTW()), problem(), ProxyNCA(3, 2), **QUIET)
 
 

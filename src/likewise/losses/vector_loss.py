@@ -72,7 +72,9 @@ class VectorLoss(nn.Module):
         wrong = labels[(labels < 0) | (labels >= classes)]
         if len(wrong):
             mend = "number them from 0, with torch.unique(labels, return_inverse=True)"
-            _check.refuse(self.name, f"labels hold {int(wrong[0])}, but there are {classes} classes, counted from 0; {mend}")
+            _check.refuse(
+                self.name, f"labels hold {int(wrong[0])}, but there are {classes} classes, counted from 0; {mend}"
+            )
 
 
 def full_precision(x: Tensor) -> AbstractContextManager[object]:
