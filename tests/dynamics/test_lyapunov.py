@@ -166,7 +166,7 @@ def test_the_start_is_kept_and_seeds_repeat():
         (logistic, {"state": of(0.3), "steps": 0}, "steps must be a whole number of 1 or more"),
         (logistic, {"state": of(0.3), "count": 2}, "count must be a whole number from 1 to 1"),
         (logistic, {"state": of(3.0)}, "the states diverged"),
-        (lambda h: h[:, :1], {"state": of(1, 2)}, r"states of shape \(2, 2\), as it was given, got \(2, 1\)"),
+        (lambda h: h[:, :1], {"state": of(1, 2)}, r"states of the same shape, \(2, 2\), got \(2, 1\)"),
         (lambda h: h.detach(), {"state": of(1, 2)}, "cannot be differentiated"),
         (gru(), {"state": of(1, 2)}, "state has 2 numbers, the system has 6"),
         (gru(), {"inputs": torch.zeros(500, 3).double()}, "the first 500 do not count; lower burn_in"),
