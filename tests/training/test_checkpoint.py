@@ -128,7 +128,7 @@ def test_a_cut_checkpoint_is_refused(made, tmp_path, cut):
 def test_a_hostile_state_of_the_sampler_is_refused(made, tmp_path, state):
     tensors, note = parts(made)
     storage.write_tensors(tmp_path / CHECKPOINT, tensors, json.dumps(note | {"sampler": state}))
-    with pytest.raises(ValueError, match="the sampler refuses the state of the checkpoint"):
+    with pytest.raises(ValueError, match="the sampler cannot load the state of the checkpoint"):
         train(metric(), checkpoints=into(tmp_path), epochs=3, val=problem(9, seed=1))
 
 

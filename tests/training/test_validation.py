@@ -160,7 +160,7 @@ def test_patience_within_an_epoch_ends_it():
         (problem(), "fit: val holds the training items"),
         ((problem()[0], [9] * 24), "fit: val holds the training items"),
         (([], []), "fit: val is empty"),
-        ((problem(6, seed=1)[0], [0, 1, 7, 8, 0, 1]), "some classes of val are not among the training's: 7, 8;"),
+        ((problem(6, seed=1)[0], [0, 1, 7, 8, 0, 1]), "some classes of val are not training classes: 7, 8;"),
         ((problem(6, seed=1)[0], [0, 1]), r"fit: expected the labels of val of shape \(6,\), got \(2,\)"),
         (1.5, "fit: share must be between 0 and 1"),
         (HeldOutClasses(0.5), "HeldOutClasses: 2 of 3 classes would be held out"),
@@ -176,7 +176,7 @@ def test_what_would_fool_is_refused(val, message):
 
 def test_items_without_labels():
     x = problem()[0]
-    with pytest.raises(ValueError, match="a share of items without labels cannot be judged"):
+    with pytest.raises(ValueError, match="a share of items without labels cannot be scored"):
         fit(metric(), x, terms=[lambda step: step.D.mean()], val=0.25, **QUIET)
     with pytest.raises(ValueError, match="HeldOutClasses needs training items with labels"):
         fit(metric(), x, terms=[lambda step: step.D.mean()], val=HeldOutClasses(0.25), **QUIET)
