@@ -1,4 +1,4 @@
-"""Modules in eval mode for a while."""
+"""Modules in eval mode for the duration of a block."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
