@@ -1,7 +1,7 @@
 """The coupled GRU on a GPU: what is launched, and what PyTorch adds up afterwards. kernels.py has the recurrence.
 
-Nothing here waits for the GPU but the check of lengths, which is left out while a CUDA graph is recorded. float64 takes
-the plain recurrence of reference.py: right, but slow.
+Only the check of lengths waits for the GPU; it is skipped while a CUDA graph is recorded. float64 takes the plain
+recurrence of reference.py: right, but slow.
 """
 
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ class _Sides:
         return cls(gx, other, pairs[0], pairs[1], n, m)
 
     def check(self) -> None:
-        """Refuse lengths that are out of range: reads them, unless a CUDA graph is being recorded."""
+        """Raise an error for lengths out of range; skipped while a CUDA graph is recorded."""
         for name, lengths, g in (("x_lengths", self.n, self.gx), ("y_lengths", self.m, self.gy)):
             if name == "x_lengths" or lengths is not self.n or g is not self.gx:
                 _check.lengths_range("coupled_gru", name, lengths, g.shape[1])
