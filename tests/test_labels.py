@@ -51,7 +51,7 @@ def test_series_of_tables_are_read():
         ([b"a", b"b"], TypeError, "expected labels to be numbers or names, got"),
         ([object(), object()], TypeError, "expected labels to be numbers or names, got object at 0"),
         (np.array(["2024-01-01", "2024-01-02"], "datetime64[D]"), TypeError, "got datetime64"),
-        (["a", "\0"], ValueError, r"labels\[1\] is '\\x00', and NumPy does not keep a NUL"),
+        (["a", "\0"], ValueError, r"labels\[1\] is '\\x00', but NumPy's strings cannot hold a NUL"),
     ],
 )
 def test_other_things_are_refused(labels, error, message):

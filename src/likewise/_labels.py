@@ -194,7 +194,7 @@ def _array(op: str, name: str, labels: Any) -> np.ndarray:
     if values.dtype.kind == "U" and values.ndim == 1 and isinstance(labels, (list, tuple)):
         for i, label in enumerate(labels):
             if isinstance(label, str) and "\0" in label:
-                _check.refuse(op, f"{name}[{i}] is {label!r}, but NumPy's strings cannot end in a NUL character")
+                _check.refuse(op, f"{name}[{i}] is {label!r}, but NumPy's strings cannot hold a NUL character")
     # NumPy converts numbers among names to text as Python does: 2.0 would not be the class "2".
     mixed = values.dtype.kind == "U" and isinstance(labels, (list, tuple)) and values.ndim == 1
     if mixed and not all(isinstance(label, str) for label in labels):

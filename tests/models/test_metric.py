@@ -127,7 +127,7 @@ def test_large_sets_are_encoded_piece_by_piece_without_gradients(monkeypatch):
         (
             lambda: Metric(nn.Flatten(0), lw.Euclidean()).encode(torch.zeros(2, 3, 1, 1)),
             ValueError,
-            "Metric: expected the encoder to give a Batch or a tensor of 2 items, got Tensor",
+            "Metric: expected the encoder to return a Batch or a tensor of 2 items, got Tensor",
         ),
     ],
 )
