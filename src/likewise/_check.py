@@ -31,12 +31,12 @@ def sequences(op: str, name: str, value: object) -> Tensor:
     """Return ``value`` if it is a floating-point tensor of shape (B, T, C)."""
     tensor = is_tensor(op, name, value)
     if tensor.ndim != 3:
-        mend = ""
+        hint = ""
         if tensor.ndim == 2:
-            mend = f"; add a channel with {name}[..., None]"
+            hint = f"; add a channel with {name}[..., None]"
         elif tensor.ndim == 1:
-            mend = f"; add a batch and a channel with {name}[None, :, None]"
-        refuse(op, f"expected {name} of shape (B, T, C), got {tuple(tensor.shape)}{mend}")
+            hint = f"; add a batch and a channel with {name}[None, :, None]"
+        refuse(op, f"expected {name} of shape (B, T, C), got {tuple(tensor.shape)}{hint}")
     count, steps, channels = tensor.shape
     if count > 0 and (steps == 0 or channels == 0):
         refuse(op, f"expected {name} with at least one step and one channel, got {tuple(tensor.shape)}")
@@ -47,8 +47,8 @@ def costs(op: str, cost: object, x_lengths: Tensor | None, y_lengths: Tensor | N
     """Check that ``cost`` is a floating-point tensor of shape (B, Tx, Ty), and its lengths."""
     tensor = is_tensor(op, "cost", cost)
     if tensor.ndim != 3:
-        mend = "; add a batch with cost[None]" if tensor.ndim == 2 else ""
-        refuse(op, f"expected cost of shape (B, Tx, Ty), got {tuple(tensor.shape)}{mend}")
+        hint = "; add a batch with cost[None]" if tensor.ndim == 2 else ""
+        refuse(op, f"expected cost of shape (B, Tx, Ty), got {tuple(tensor.shape)}{hint}")
     if tensor.shape[0] > 0 and (tensor.shape[1] == 0 or tensor.shape[2] == 0):
         refuse(op, f"expected cost with at least one row and one column, got {tuple(tensor.shape)}")
     lengths_shape(op, "x_lengths", x_lengths, tensor.shape[0])

@@ -203,8 +203,8 @@ class Dataset:
         if few:
             held = "one item" if counts[few[0]] == 1 else "no item"
             more = f", and {len(few) - 1} more classes have fewer than two" if len(few) > 1 else ""
-            mend = "an item needs another of its class; leave such classes out with .without_single()"
-            _check.refuse(name or self._name, f"class {self.classes[few[0]]!r} has {held}{more}: {mend}")
+            hint = "an item needs another of its class; leave such classes out with .without_single()"
+            _check.refuse(name or self._name, f"class {self.classes[few[0]]!r} has {held}{more}: {hint}")
         return self
 
     def split(self, share: float | HeldOutClasses, seed: int = 0, groups: object = None) -> tuple[Self, Self]:
@@ -295,7 +295,7 @@ def _named(op: str, labels: np.ndarray, classes: tuple[str, ...] | None) -> tupl
     for i, name in enumerate(names.tolist()):
         if name not in code:
             item = int((places == i).argmax())
-            mend = "give their names, numpy.array(classes)[labels]" if labels.dtype.kind in "iu" else "add it to them"
-            _check.refuse(op, f"labels[{item}] is {name!r}, which is not among the {len(classes)} classes; {mend}")
+            hint = "give their names, numpy.array(classes)[labels]" if labels.dtype.kind in "iu" else "add it to them"
+            _check.refuse(op, f"labels[{item}] is {name!r}, which is not among the {len(classes)} classes; {hint}")
     codes = np.array([code[name] for name in names.tolist()], np.int64)[places]
     return names[places] if len(names) else labels.astype(str), classes, codes

@@ -197,8 +197,8 @@ def _choose_members(name: str, archive: zipfile.ZipFile, split: str | None) -> d
         splits = sorted(key.partition("_")[2] for key in members if key.startswith(("values_", "X_")))
         listed = ", ".join(quote(part.encode("utf-8", "replace")) for part in splits[:10])
         got = " and ".join(key + end for key in found) or "neither"
-        mend = f"; it has the splits {listed}: choose one with split=" if splits else ""
-        _check.refuse(name, f"expected values{end} and lengths{end}, or X{end}, got {got}{mend}")
+        hint = f"; it has the splits {listed}: choose one with split=" if splits else ""
+        _check.refuse(name, f"expected values{end} and lengths{end}, or X{end}, got {got}{hint}")
     return chosen
 
 

@@ -160,8 +160,8 @@ def read_wide(
         missing &= np.arange(len(steps)) < lengths[:, None]
     if missing.any():
         row, column = np.unravel_index(missing.argmax(), missing.shape)
-        mend = "" if ragged else "; pass ragged=True if series end early"
-        table.refuse(int(row), steps[int(column)], f"missing value{mend}")
+        hint = "" if ragged else "; pass ragged=True if series end early"
+        table.refuse(int(row), steps[int(column)], f"missing value{hint}")
     real = np.arange(len(steps)) < lengths[:, None]
     items = pad_stacked(name, values[real][:, None], lengths, limit)
     labels = None if label is None else table.labels(label)
@@ -293,8 +293,8 @@ def _read(
     values, missing = values[order], missing[order]
     if fill is None and missing.any():
         row, column = (int(i) for i in np.unravel_index(missing.argmax(), missing.shape))
-        mend = "; fill it with fill='linear', 'previous' or a number"
-        table.refuse(int(order[row]), channels[column], f"missing value{mend}")
+        hint = "; fill it with fill='linear', 'previous' or a number"
+        table.refuse(int(order[row]), channels[column], f"missing value{hint}")
     steps = None if time is None else _steps(table, table.times(time)[order], order, begins, time, fill)
     labels = None if label is None else _constant(table, table.labels(label), order, lengths, begins, label)
     groups = None if group is None else _constant(table, table.names(group), order, lengths, begins, group)
@@ -331,8 +331,8 @@ def _steps(
     if fill is None and (gaps > 1).any():
         first = int((gaps > 1).argmax())
         lost = f"{gaps[first] - 1} steps are" if gaps[first] > 2 else "a step is"
-        mend = "fill it with fill='linear', 'previous' or a number, or pass time=None to take rows as steps"
-        table.refuse(int(order[np.flatnonzero(inside)[first]]), column, f"{lost} missing before this row; {mend}")
+        hint = "fill it with fill='linear', 'previous' or a number, or pass time=None to take rows as steps"
+        table.refuse(int(order[np.flatnonzero(inside)[first]]), column, f"{lost} missing before this row; {hint}")
     found = np.zeros(len(times), np.int64)
     found[inside] = gaps
     return found
@@ -489,6 +489,6 @@ def _narwhals() -> Any:
         import narwhals
         import pyarrow  # noqa: F401
     except ImportError as error:
-        mend = 'pip install "likewise[tables]"'
-        raise ImportError(f"tables are read by narwhals and pyarrow; install them with {mend}") from error
+        hint = 'pip install "likewise[tables]"'
+        raise ImportError(f"tables are read by narwhals and pyarrow; install them with {hint}") from error
     return narwhals

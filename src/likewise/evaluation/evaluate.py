@@ -68,8 +68,8 @@ def evaluate(
     """
     op = "evaluate"
     if not callable(getattr(metric, "matrix", None)):
-        mend = "; for a ready matrix, use evaluate_matrix" if isinstance(metric, Tensor) else ""
-        raise TypeError(f"{op}: expected metric to be a Distance or a Metric, got {type(metric).__name__}{mend}")
+        hint = "; for a ready matrix, use evaluate_matrix" if isinstance(metric, Tensor) else ""
+        raise TypeError(f"{op}: expected metric to be a Distance or a Metric, got {type(metric).__name__}{hint}")
     items, row_labels = _pair(op, "queries", queries)
     others, col_labels = (items, None) if references is None else _pair(op, "references", references)
     own = same_items(items, others)  # no item may find itself at distance 0

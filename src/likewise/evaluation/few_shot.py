@@ -65,8 +65,8 @@ def few_shot_accuracy(
     """
     op = "few_shot_accuracy"
     if not callable(getattr(metric, "matrix", None)):
-        mend = "; for a ready matrix, use few_shot_accuracy_matrix" if isinstance(metric, Tensor) else ""
-        raise TypeError(f"{op}: expected metric to be a Distance or a Metric, got {type(metric).__name__}{mend}")
+        hint = "; for a ready matrix, use few_shot_accuracy_matrix" if isinstance(metric, Tensor) else ""
+        raise TypeError(f"{op}: expected metric to be a Distance or a Metric, got {type(metric).__name__}{hint}")
     items, given = labelled(op, "data", data)
     classes, (codes,) = number_labels(read_labels(op, "the labels of data", given, len(items)))
     support, query = episodes.take(count) if hasattr(episodes, "take") else episodes

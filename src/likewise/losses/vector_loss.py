@@ -71,9 +71,9 @@ class VectorLoss(nn.Module):
             return
         wrong = labels[(labels < 0) | (labels >= classes)]
         if len(wrong):
-            mend = "number them from 0, with torch.unique(labels, return_inverse=True)"
+            hint = "number them from 0, with torch.unique(labels, return_inverse=True)"
             _check.refuse(
-                self.name, f"labels hold {int(wrong[0])}, but there are {classes} classes, counted from 0; {mend}"
+                self.name, f"labels hold {int(wrong[0])}, but there are {classes} classes, counted from 0; {hint}"
             )
 
 

@@ -19,8 +19,8 @@ def read_features(op: str, features: object) -> list[Tensor]:
     for i, given in enumerate(layers):
         layer = _check.is_tensor(op, f"features[{i}]", given)
         if layer.ndim != 2:
-            mend = "; average over its positions first" if layer.ndim > 2 else ""
-            _check.refuse(op, f"expected features[{i}] of shape (B, C), got {tuple(layer.shape)}{mend}")
+            hint = "; average over its positions first" if layer.ndim > 2 else ""
+            _check.refuse(op, f"expected features[{i}] of shape (B, C), got {tuple(layer.shape)}{hint}")
         found.append(layer)
         if layer.shape[0] != found[0].shape[0]:
             _check.refuse(op, f"features[{i}] has {len(layer)} rows, features[0] has {len(found[0])}")

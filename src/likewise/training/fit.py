@@ -206,8 +206,8 @@ def _loss_and_step(
 ) -> tuple[Loss | None, StepFunction | None]:
     """The loss and the step: as given, or the defaults for the metric and the data."""
     if loss is not None and not callable(loss):
-        mend = "; labels go with the items: fit(metric, (items, labels), loss)"
-        raise TypeError(f"fit: expected loss to be a function of (D, labels), got {type(loss).__name__}{mend}")
+        hint = "; labels go with the items: fit(metric, (items, labels), loss)"
+        raise TypeError(f"fit: expected loss to be a function of (D, labels), got {type(loss).__name__}{hint}")
     if step is not None or loss is not None:
         return loss, choose_step(source.items, loss) if step is None else step
     if isinstance(sampler, Episodes):
@@ -283,12 +283,12 @@ def _check_fabric(given: Mapping[str, Any]) -> None:
             raise TypeError(f"fit: got an unexpected argument {name!r}; it belongs to {ELSEWHERE[name]}")
         own = set(inspect.signature(fit).parameters) - {"fabric"}
         near = difflib.get_close_matches(name, own | known, 1)
-        mend = (
+        hint = (
             f"; did you mean {near[0]!r}?"
             if near
             else f"; beside its own, fit takes Fabric's: {', '.join(sorted(known))}"
         )
-        raise TypeError(f"fit: got an unexpected argument {name!r}{mend}")
+        raise TypeError(f"fit: got an unexpected argument {name!r}{hint}")
 
 
 def _prepare(functions: Sequence[object], metric: Metric, source: Source, seed: int) -> None:

@@ -310,8 +310,8 @@ class Loop:
             self.folder.mkdir(parents=True, exist_ok=True)
             return None
         if not plan.checkpoints.resume:
-            mend = "resume it with Checkpoints(folder, resume=True), or give another folder"
-            _check.refuse("fit", f"{self.folder} holds a checkpoint of an earlier run; {mend}")
+            hint = "resume it with Checkpoints(folder, resume=True), or give another folder"
+            _check.refuse("fit", f"{self.folder} holds a checkpoint of an earlier run; {hint}")
         found = Checkpoint.read(path, own, plan.settings)
         if (found.average is None) != (plan.average is None):
             was = "without" if found.average is None else "with"
