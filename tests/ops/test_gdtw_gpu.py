@@ -351,7 +351,7 @@ def test_not_contiguous_and_nothing_changed():
     assert torch.equal(turned, before)
 
 
-# ---- Launches
+# Launches
 
 KERNELS = [name for name in dir(gpu) if name.endswith("_kernel")]
 
