@@ -108,7 +108,7 @@ class CoupledGRU(Distance):
     channels: of the sequences. hidden: number of states of each layer.
     coupling_bias: initial b_hc. -4 is the weak start that the paper intends (c near 0.02); 0, as in the paper's text,
         couples strongly from the start (c near 0.5); minus infinity switches the coupling off.
-    standardize: let ``fit`` take each channel's mean and deviation from the training items; see ``Standardization``.
+    standardize: scale channels by their mean and deviation, which ``fit`` computes; see ``Standardization``.
 
     Symmetric, and d(x, x) = 0 exactly; the triangle inequality may fail. With unequal lengths, the shorter side keeps
     its last state, which stays coupled to the other side. Weights are used in the precision of the sequences, float32

@@ -25,7 +25,7 @@ class SiameseGRU(Distance):
     """The Euclidean distance between the last states of a ``torch.nn.GRU``: the uncoupled twin of ``CoupledGRU``.
 
     channels: of the sequences. hidden: number of states of each layer.
-    standardize: let ``fit`` take each channel's mean and deviation from the training items; see ``Standardization``.
+    standardize: scale channels by their mean and deviation, which ``fit`` computes; see ``Standardization``.
 
     Each sequence is embedded once: ``matrix`` needs N + M passes rather than N M, and ``evaluate`` embeds queries and
     references once and compares vectors. A ``CoupledGRU`` with the same weights and a coupling of zero gives the same

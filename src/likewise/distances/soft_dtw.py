@@ -76,7 +76,7 @@ class SoftDTW(Distance):
         x, y, x_lengths, y_lengths = self._pair(x, y, paired=True)
 
         def plan() -> Tensor:
-            # Half precision goes to a callable as it is; PyTorch cannot evaluate the named costs in it.
+            # Half precision is passed unchanged to a callable; PyTorch cannot evaluate the named costs in it.
             frames = (at_least_float32(x), at_least_float32(y)) if is_fused(self.ground) else (x, y)
             cost = evaluate(self.name, self.ground, *frames, x_lengths, y_lengths)
             return soft_dtw_plan(cost, x_lengths, y_lengths, gamma=self.gamma, rules=self.rules).to(x.dtype)

@@ -69,7 +69,7 @@ def launch(
 
 
 def _direct(compiled: Any, grid: tuple[int, int, int], tensors: int, rest: tuple[Any, ...]) -> _native.Tape | None:
-    """The launch by the driver, given the addresses of so many tensors; None where only Triton can launch."""
+    """The driver's launch for this number of tensors; None if only Triton can launch."""
     functions = driver.functions()
     if functions is None or not driver.is_plain(compiled):
         return None

@@ -1,4 +1,4 @@
-"""Optimal transport between the frames of two sequences, regularised: Sinkhorn's problem and its kin OPW and TCOT.
+"""Optimal transport between the frames of two sequences, regularised: Sinkhorn's problem, OPW and TCOT.
 
 The plan T (Tx, Ty) is the matrix of the form exp(f_i + L_ij + g_j) whose rows sum to x's masses and whose columns sum
 to y's, uniform unless given; the value is <T, D>, D the ground cost. ``Settings`` says what the log-kernel L is.

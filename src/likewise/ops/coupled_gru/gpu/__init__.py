@@ -207,7 +207,7 @@ def gradients(
 def _forward(
     arguments: tuple[Any, ...], *, every: bool, last: bool, room: Tensor | None = None
 ) -> tuple[Tensor, list[Tensor]]:
-    """The last states, and those at every step of every layer, where they were asked for; in ``room`` if given."""
+    """The last states, and those at every step of every layer, if requested; in ``room`` if given."""
     *given, weights, hidden = arguments
     sides = _Sides.of(*given)
     sides.check()
@@ -232,7 +232,7 @@ def _views(kept: Tensor, sides: _Sides, hidden: Sequence[int]) -> list[Tensor]:
 def _run(
     sides: _Sides, packed: _Packed, *, every: bool, last: bool, out: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The last states (P, 2, H), and those at every step (P, 2, T, H); empty where they were not asked for."""
+    """The last states (P, 2, H), and those at every step (P, 2, T, H); empty if not requested."""
     final = sides.gx.new_empty(sides.pairs if last else 0, 2, packed.hidden)
     if out is None:
         out = sides.gx.new_empty(sides.pairs if every else 0, 2, sides.steps, packed.hidden)
