@@ -59,7 +59,7 @@ def test_it_equals_plain_products_of_jacobians():
             for e in torch.eye(6, dtype=torch.float64)
         ]).T  # fmt: skip
         product, h = J @ product, step(h[None])[0].detach()
-    # Of all S exponents, the sum is that of log |det|, whatever the first directions.
+    # The sum of all S exponents is that of log |det|, for any initial directions.
     expected = torch.linalg.det(product).abs().log() / 12
     assert lyapunov(module, state, steps=12, burn_in=0).sum() == pytest.approx(float(expected), abs=1e-6)
 
