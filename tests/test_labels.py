@@ -116,7 +116,7 @@ def test_labelled_takes_what_has_items_and_labels():
             _labels.labelled("op", "data", wrong)
 
 
-def test_what_is_map_style():
+def test_map_style_datasets_are_recognised():
     assert _labels.is_map_style(MapStyle())
     for other in (Dataset(torch.zeros(2, 3, 1)), Batch(torch.zeros(2, 3, 1)), torch.zeros(2, 3, 1), [1, 2], None):
         assert not _labels.is_map_style(other)

@@ -112,7 +112,7 @@ def test_inputs_drive_the_system():
     torch.testing.assert_close(lyapunov(decay, of(1), inputs=factors, burn_in=0), of(0.5).log())
 
 
-def test_a_module_with_a_step_of_its_own():
+def test_a_module_with_its_own_step():
     class Halving(torch.nn.Module):
         state_size, channels = 3, None
 
@@ -181,7 +181,7 @@ def test_bad_arguments_are_refused(system, given, message):
         lyapunov(system, **given)
 
 
-def test_what_is_no_system_is_refused():
+def test_other_objects_are_refused():
     with pytest.raises(TypeError, match="expected a function of states"):
         lyapunov(3, of(1))
     assert set(dynamics.__all__) == {name for name in dynamics.__all__ if hasattr(dynamics, name)}

@@ -33,7 +33,7 @@ def by_loops(D, support, query):
 
 
 @pytest.mark.parametrize(("shots", "queries"), [(1, 1), (2, 2), (3, 1), (1, 3)])
-def test_it_is_what_loops_give(shots, queries, monkeypatch):
+def test_equals_plain_loops(shots, queries, monkeypatch):
     D = matrix()
     support, query = Episodes(LABELS, 4, shots, queries).take(60)
     expected = by_loops(D, support, query)

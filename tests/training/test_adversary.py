@@ -62,7 +62,7 @@ def test_the_soft_one_is_lowered_by_both():
     torch.testing.assert_close(gradients(m, adversary(step)), 0.4 * gradients(m, plain))
 
 
-def test_the_classifier_sees_what_enters_the_embedding_layer():
+def test_the_classifier_gets_the_input_of_the_embedding_layer():
     m, adversary, _, _ = prepared(ClassAdversary, 1.0)
     assert adversary.layers == ("backbone",)
     assert (adversary.head.channels, adversary.head.classes) == (6, 3)
@@ -156,7 +156,7 @@ def test_the_seed_decides_the_classifier():
     assert not torch.equal(weights[0], weights[2])
 
 
-def test_a_resumed_run_goes_on_with_the_same_lambda(tmp_path):
+def test_a_resumed_run_keeps_lambda(tmp_path):
     class CrashError(Exception):
         pass
 

@@ -19,7 +19,7 @@ def parts(path):
     return storage.read_tensors(path, shapes, limit=1 << 30), json.loads(storage.read_note(path))
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_round_trip_of_written_files(tmp_path):
     torch.manual_seed(0)
     module = torch.nn.Linear(3, 2)
     optimizer = torch.optim.Adam(module.parameters(), amsgrad=True)
@@ -132,7 +132,7 @@ def test_a_hostile_state_of_the_sampler_is_refused(made, tmp_path, state):
         train(metric(), checkpoints=into(tmp_path), epochs=3, val=problem(9, seed=1))
 
 
-def test_a_state_that_is_no_plain_data_is_refused(tmp_path):
+def test_a_state_must_be_plain_data(tmp_path):
     class Odd:
         def state_dict(self):
             return {"rounds": 1, "seen": {1, 2}}

@@ -248,7 +248,7 @@ def test_the_same_seed_gives_the_same_weights():
     assert not torch.equal(weights(a), weights(c))
 
 
-def test_what_the_folder_holds(tmp_path):
+def test_contents_of_the_folder(tmp_path):
     m = metric()
     history = train(m, checkpoints=tmp_path / "run", epochs=3, val=Validation(problem(6, seed=1), every=2))
     names = sorted(path.name for path in (tmp_path / "run").iterdir())
@@ -262,7 +262,7 @@ def test_what_the_folder_holds(tmp_path):
     assert any(path.name.startswith("events") for path in (tmp_path / "run" / "tensorboard").iterdir())
 
 
-def test_what_cannot_be_saved_is_refused_before_training(tmp_path):
+def test_fails_before_training_if_the_metric_cannot_be_saved(tmp_path):
     m = Metric(FrameMLP(2, 4), lw.DTW(ground=lambda x, y: torch.cdist(x, y)))
     with pytest.raises(TypeError, match=r"DTW.ground: a file cannot hold the function '<lambda>'"):
         train(m, checkpoints=tmp_path / "run")

@@ -169,7 +169,7 @@ def test_patience_within_an_epoch_ends_it():
         (Validation(problem(6, seed=1), groups=[0] * 24), "fit: groups are for a share of the training items"),
     ],
 )
-def test_what_would_fool_is_refused(val, message):
+def test_misleading_validation_data_are_refused(val, message):
     with pytest.raises(ValueError, match=message):
         train(metric(), val=val)
 
@@ -184,7 +184,7 @@ def test_items_without_labels():
     assert set(history.best.numbers) == {"recall@1", "map@r", "map"}
 
 
-def test_a_share_needs_a_sampler_of_what_is_left():
+def test_a_share_needs_a_sampler_of_the_rest():
     y = problem()[1]
     with pytest.raises(ValueError, match="the sampler draws from all of them; split the data first"):
         train(metric(), val=0.25, sampler=lw.MPerClass(y, 6, per_class=2))
