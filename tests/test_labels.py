@@ -51,7 +51,7 @@ def test_series_of_tables_are_read():
         ([b"a", b"b"], TypeError, "expected labels to be numbers or names, got"),
         ([object(), object()], TypeError, "expected labels to be numbers or names, got object at 0"),
         (np.array(["2024-01-01", "2024-01-02"], "datetime64[D]"), TypeError, "got datetime64"),
-        (["a", "\0"], ValueError, r"labels\[1\] is '\\x00', and NumPy does not keep a NUL"),
+        (["a", "\0"], ValueError, r"labels\[1\] is '\\x00', but NumPy's strings cannot hold a NUL"),
     ],
 )
 def test_other_things_are_refused(labels, error, message):
@@ -116,7 +116,7 @@ def test_labelled_takes_what_has_items_and_labels():
             _labels.labelled("op", "data", wrong)
 
 
-def test_what_is_map_style():
+def test_map_style_datasets_are_recognised():
     assert _labels.is_map_style(MapStyle())
     for other in (Dataset(torch.zeros(2, 3, 1)), Batch(torch.zeros(2, 3, 1)), torch.zeros(2, 3, 1), [1, 2], None):
         assert not _labels.is_map_style(other)

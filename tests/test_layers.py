@@ -8,7 +8,7 @@ import pytest
 import likewise
 
 ROOT = Path(likewise.__file__).parent
-# Where a user enters. The library imports none of these, and they import anything but each other and testing.
+# Entry points for users. The library imports none of these; they may import anything but each other and testing.
 ENTRANCES = {"web", "cli", "recipes", "__main__"}
 ENDS = {"viz", "testing"} | ENTRANCES
 

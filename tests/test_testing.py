@@ -241,7 +241,7 @@ def test_broken_alignments(parts, message):
 def test_empty_batches():
     fails(
         distance(lambda value, x, y: value if len(value) else value.new_zeros(1)),
-        "an empty batch must give an empty result",
+        "an empty batch must return an empty result",
     )
 
 

@@ -137,7 +137,7 @@ _LATER = ("sklearn", "viz")  # scikit-learn and matplotlib take a second each to
 
 
 def __getattr__(name: str) -> Any:
-    """Import a subpackage when it is first asked for."""
+    """Import a subpackage on first use."""
     if name not in _LATER:
         raise AttributeError(f"module 'likewise' has no attribute {name!r}")
     return importlib.import_module(f"likewise.{name}")

@@ -1,7 +1,7 @@
-"""Argument checks and their error text: what was expected, what came, and how to mend it.
+"""Argument checks. Errors say what was expected, what was given, and how to fix it.
 
-Each check names the operation and the argument. Only shapes and types are looked at here; what needs the numbers
-(lengths, finiteness) is checked where they are read, so that ``torch.compile`` sees no data-dependent branch.
+Each check names the operation and the argument. Most checks use only shapes and types. Checks of values (lengths,
+finiteness) are skipped under ``torch.compile``, which must not see data-dependent branches.
 """
 
 from typing import NoReturn
@@ -31,12 +31,12 @@ def sequences(op: str, name: str, value: object) -> Tensor:
     """Return ``value`` if it is a floating-point tensor of shape (B, T, C)."""
     tensor = is_tensor(op, name, value)
     if tensor.ndim != 3:
-        mend = ""
+        hint = ""
         if tensor.ndim == 2:
-            mend = f"; add a channel with {name}[..., None]"
+            hint = f"; add a channel with {name}[..., None]"
         elif tensor.ndim == 1:
-            mend = f"; add a batch and a channel with {name}[None, :, None]"
-        refuse(op, f"expected {name} of shape (B, T, C), got {tuple(tensor.shape)}{mend}")
+            hint = f"; add a batch and a channel with {name}[None, :, None]"
+        refuse(op, f"expected {name} of shape (B, T, C), got {tuple(tensor.shape)}{hint}")
     count, steps, channels = tensor.shape
     if count > 0 and (steps == 0 or channels == 0):
         refuse(op, f"expected {name} with at least one step and one channel, got {tuple(tensor.shape)}")
@@ -47,8 +47,8 @@ def costs(op: str, cost: object, x_lengths: Tensor | None, y_lengths: Tensor | N
     """Check that ``cost`` is a floating-point tensor of shape (B, Tx, Ty), and its lengths."""
     tensor = is_tensor(op, "cost", cost)
     if tensor.ndim != 3:
-        mend = "; add a batch with cost[None]" if tensor.ndim == 2 else ""
-        refuse(op, f"expected cost of shape (B, Tx, Ty), got {tuple(tensor.shape)}{mend}")
+        hint = "; add a batch with cost[None]" if tensor.ndim == 2 else ""
+        refuse(op, f"expected cost of shape (B, Tx, Ty), got {tuple(tensor.shape)}{hint}")
     if tensor.shape[0] > 0 and (tensor.shape[1] == 0 or tensor.shape[2] == 0):
         refuse(op, f"expected cost with at least one row and one column, got {tuple(tensor.shape)}")
     lengths_shape(op, "x_lengths", x_lengths, tensor.shape[0])
@@ -86,18 +86,18 @@ def lengths_shape(op: str, name: str, lengths: Tensor | None, count: int) -> Non
 
 
 def numbers_hidden() -> bool:
-    """Whether no number can be read now: in code that ``torch.compile`` traces, or that a CUDA graph records."""
+    """Whether values cannot be read: in code that ``torch.compile`` traces or a CUDA graph records."""
     return torch.compiler.is_compiling() or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 def mixed_precision(x: Tensor) -> bool:
-    """Whether products of x are in half precision just now, by autocast; not every device knows of that."""
+    """Whether autocast is active for products of x; not every device supports it."""
     kind = x.device.type
     return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def lengths_range(op: str, name: str, lengths: Tensor, steps: int) -> None:
-    """Check that every length lies in 1..steps. Reads the numbers: skipped where they are hidden."""
+    """Check that every length is in 1..steps; skipped where values cannot be read."""
     if lengths.is_cuda and numbers_hidden():
         return
     wrong = (lengths < 1) | (lengths > steps)
@@ -107,7 +107,7 @@ def lengths_range(op: str, name: str, lengths: Tensor, steps: int) -> None:
 
 
 def finite(op: str, name: str, x: Tensor, lengths: Tensor | None) -> None:
-    """Refuse NaN and infinities inside sequences (B, T, C). Reads the numbers: skipped where they are hidden."""
+    """Raise an error for NaN and infinities in sequences (B, T, C); skipped where values cannot be read."""
     if numbers_hidden() or x.isfinite().all():
         return
     wrong = ~x.isfinite()
@@ -135,7 +135,7 @@ def not_negative(op: str, name: str, value: object) -> float:
 
 
 def number(op: str, name: str, value: object) -> int | float:
-    """Return ``value`` as Python's int or float, whichever it is; NumPy's numbers are numbers, True is none."""
+    """Return ``value`` as a Python int or float. NumPy's numbers are accepted, booleans are not."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return value
     if isinstance(value, (np.integer, np.floating)):
@@ -144,7 +144,7 @@ def number(op: str, name: str, value: object) -> int | float:
 
 
 def whole(op: str, name: str, value: object, least: int = 1, most: int | None = None) -> int:
-    """Return ``value`` as an int if it is a whole number, least or more and, where most is given, no more than that."""
+    """Return ``value`` as an int if it is a whole number of at least ``least`` and at most ``most``, if given."""
     count = number(op, name, value)
     if not isinstance(count, int) or count < least or (most is not None and count > most):
         limit = f"of {least} or more" if most is None else f"from {least} to {most}"

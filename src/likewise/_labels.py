@@ -1,7 +1,7 @@
-"""Labels, read in one place for the whole library: numbers or names, checked, and numbered together.
+"""Reading and numbering of labels, numbers or names, for the whole library.
 
-A class is its name. The numbers 3 and 3.0 and the text "3" are the same class wherever one side is text; between
-numbers alone, numbers are compared, which is faster.
+A class is its name. The numbers 3 and 3.0 and the text "3" are the same class if one side is text. If both are numbers,
+they are compared as numbers, which is faster.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ WHOLE = 2.0**53  # float64 holds every whole number up to here
 
 
 def read_labels(op: str, name: str, labels: object, size: int | None = None) -> np.ndarray:
-    """Labels (size,) as an array of numbers, or of names (str). Missing ones (NaN, None) are refused.
+    """Labels (size,) as an array of numbers, or of names (str). Missing ones (NaN, None) raise an error.
 
     Example:
         >>> read_labels("op", "labels", torch.tensor([2, 0])), read_labels("op", "labels", ["a", 2.0])
@@ -38,7 +38,7 @@ def read_labels(op: str, name: str, labels: object, size: int | None = None) -> 
 
 
 def class_names(values: np.ndarray) -> np.ndarray:
-    """The names (N,) of labels (N,): whole numbers without a decimal point, names as they are.
+    """The names (N,) of labels (N,): whole numbers without a decimal point, text unchanged.
 
     Example:
         >>> class_names(np.array([3.0, 0.5]))
@@ -52,7 +52,7 @@ def class_names(values: np.ndarray) -> np.ndarray:
 
 
 def sorted_classes(names: np.ndarray) -> np.ndarray:
-    """Different names in order: by number if all are numbers, else by the alphabet.
+    """Distinct names in order: as numbers if all are numbers, else alphabetically.
 
     Example:
         >>> sorted_classes(np.array(["10", "9"])).tolist(), sorted_classes(np.array(["b", "10", "9"])).tolist()
@@ -69,7 +69,7 @@ def sorted_classes(names: np.ndarray) -> np.ndarray:
 def number_labels(*parts: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
     """The classes (K,) of all parts together, sorted, and each part as int64 indices into them.
 
-    parts: what ``read_labels`` gave. The classes are names if any part has names, else numbers.
+    parts: results of ``read_labels``. The classes are names if any part has names, else numbers.
 
     Example:
         >>> number_labels(np.array([7, 3]), np.array(["3", "walk"]))
@@ -87,10 +87,10 @@ def number_labels(*parts: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
 
 
 def read_codes(op: str, device: torch.device, *given: tuple[str, Any, int]) -> list[Tensor]:
-    """Labels as int64 on a device, for a loss; of each, its name, the labels and how many there must be.
+    """Labels as int64 on a device, for a loss. Each part has a name, the labels and their required number.
 
-    Whole numbers stay what they are. If any are names, all are numbered together. A tensor of whole numbers is neither
-    looked at nor brought to the CPU: this is called in every training step.
+    Whole numbers are unchanged. If any part has names, all are numbered together. A tensor of whole numbers is neither
+    read nor moved to the CPU, since this is called in every training step.
 
     Example:
         >>> read_codes("loss", torch.device("cpu"), ("rows", ["run", "walk"], 2), ("columns", ["walk"], 1))
@@ -114,8 +114,8 @@ def read_codes(op: str, device: torch.device, *given: tuple[str, Any, int]) -> l
 def labelled(op: str, name: str, value: Any, *, need_labels: bool = True) -> tuple[Any, Any]:
     """The items and the labels of a Dataset, an ImageSet, a pair (items, labels), or a map-style dataset with labels.
 
-    A map-style dataset is its own items. Labels come as they are given: pass them to ``read_labels``. Without
-    need_labels, plain items are taken too, and labels may be None; only a tuple is a pair then, not a list.
+    For a map-style dataset, the items are the dataset. Labels are returned unchanged: pass them to ``read_labels``.
+    Without need_labels, plain items are accepted too, and labels may be None; then only a tuple is a pair, not a list.
 
     Example:
         >>> labelled("op", "data", (torch.zeros(2, 3, 1), ["a", "b"]))[1]
@@ -137,28 +137,28 @@ def labelled(op: str, name: str, value: Any, *, need_labels: bool = True) -> tup
 
 
 def items_of(value: Any) -> Any:
-    """The items of a Dataset or an ImageSet; anything else is its own items, a FileSet too."""
+    """The items of a Dataset or an ImageSet; anything else, such as a FileSet, is returned unchanged."""
     items = getattr(value, "items", None) if hasattr(value, "labels") else None
     return value if items is None or callable(items) or getattr(items, "lazy", False) else items
 
 
 def has_labels(value: object) -> bool:
-    """Whether this is a Dataset, or a map-style dataset, that has labels or says that it has none."""
+    """Whether this is a Dataset or a map-style dataset with the attribute labels, which may be None."""
     return hasattr(value, "labels") and hasattr(value, "__getitem__") and hasattr(value, "__len__")
 
 
 def is_map_style(value: object) -> bool:
-    """Whether items must be fetched one by one: value[i] is (item, label), and there is no tensor of all items."""
+    """Whether items must be read one by one: value[i] is (item, label), and there is no tensor of all items."""
     return has_labels(value) and items_of(value) is value
 
 
 def rows_of(items: Any, part: slice) -> Any:
-    """Some of the items, one after another; of a map-style dataset, as one that is shorter."""
+    """A range of the items; for a map-style dataset, a shorter dataset."""
     return _Rows(items, range(len(items))[part]) if is_map_style(items) else items[part]
 
 
 def same_items(x: Any, y: Any) -> bool:
-    """Whether these are the very same items: one object, or the same stretch of memory."""
+    """Whether these are identical items: one object, or the same memory."""
     if x is y:
         return True
     values = [items if isinstance(items, Tensor) else getattr(items, "values", None) for items in (x, y)]
@@ -169,7 +169,7 @@ def same_items(x: Any, y: Any) -> bool:
 
 
 class _Rows:
-    """A stretch of a map-style dataset."""
+    """A range of a map-style dataset."""
 
     def __init__(self, dataset: Any, places: range) -> None:
         self.dataset, self.places, self.labels = dataset, places, None
@@ -194,8 +194,8 @@ def _array(op: str, name: str, labels: Any) -> np.ndarray:
     if values.dtype.kind == "U" and values.ndim == 1 and isinstance(labels, (list, tuple)):
         for i, label in enumerate(labels):
             if isinstance(label, str) and "\0" in label:
-                _check.refuse(op, f"{name}[{i}] is {label!r}, and NumPy does not keep a NUL character")
-    # NumPy turns numbers among names into text as Python writes them: 2.0 would not be the class "2".
+                _check.refuse(op, f"{name}[{i}] is {label!r}, but NumPy's strings cannot hold a NUL character")
+    # NumPy converts numbers among names to text as Python does: 2.0 would not be the class "2".
     mixed = values.dtype.kind == "U" and isinstance(labels, (list, tuple)) and values.ndim == 1
     if mixed and not all(isinstance(label, str) for label in labels):
         values = np.empty(len(labels), object)
@@ -204,7 +204,7 @@ def _array(op: str, name: str, labels: Any) -> np.ndarray:
 
 
 def _of_objects(op: str, name: str, values: np.ndarray) -> np.ndarray:
-    """Python's numbers and strings as one array; a missing label is refused."""
+    """Python numbers and strings as one array; a missing label raises an error."""
     for i, value in enumerate(values):
         if value is None or value != value:
             _check.refuse(op, f"{name}[{i}] is missing ({value})")

@@ -1,4 +1,4 @@
-"""Modules in eval mode for a while."""
+"""Modules in eval mode for the duration of a block."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,9 +8,9 @@ from torch import nn
 
 @contextmanager
 def evaluating(*modules: object) -> Iterator[None]:
-    """Put modules in eval mode inside the block; afterwards every submodule gets its own mode back.
+    """Put modules in eval mode inside the block; afterwards every submodule gets its mode back.
 
-    What is no nn.Module, such as a distance by another library, is left alone.
+    Objects that are not nn.Modules, such as distances of other libraries, are skipped.
     """
     given = [module for module in modules if isinstance(module, nn.Module)]
     modes = [(part, part.training) for module in given for part in module.modules()]

@@ -7,7 +7,7 @@ Item = TypeVar("Item")
 
 
 def track(items: Iterable[Item], text: str, total: int | None = None) -> Iterable[Item]:
-    """Iterate over items with a progress bar on stderr; ``total`` is needed where items have no length."""
+    """Iterate over items with a progress bar on stderr; ``total`` is needed if items have no length."""
     from rich.console import Console
     from rich.progress import track as bar
 

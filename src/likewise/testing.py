@@ -1,7 +1,7 @@
-"""Contract checks for operators, distances and losses, and the one table of tolerances.
+"""Contract checks for operators, distances and losses, and the table of tolerances.
 
 A new distance passes ``check_distance``, a new loss ``check_loss``, a new operator ``check_op``; each raises an
-AssertionError that says why not.
+AssertionError with the reason otherwise.
 """
 
 import copy
@@ -20,13 +20,13 @@ from likewise.distances.distance import Distance
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Largest error of values and of gradients, relative to the largest expected number."""
+    """The largest allowed error of values and of gradients, relative to the largest expected number."""
 
     value: float
     gradient: float
 
 
-# Against the float64 reference. Half precision is rounded on the way in and out and accumulated in float32.
+# Against the float64 reference. Half precision is rounded on input and output, and accumulated in float32.
 TOLERANCE = {
     torch.float64: Tolerance(value=1e-10, gradient=1e-8),
     torch.float32: Tolerance(value=1e-5, gradient=1e-4),
@@ -89,11 +89,12 @@ def check_op(
 def check_distance(
     distance: Distance, *, channels: int = 3, aligns: bool = True, differentiable: bool = True, seed: int = 0
 ) -> None:
-    """Check that a distance keeps the contract of ``Distance``.
+    """Check that a distance meets the contract of ``Distance``.
 
-    Pairs equal single calls and entries of the matrix; symmetry where it is claimed; neither padding nor the form of
-    the input matters; lengths of 1, unequal lengths and empty batches work; dtypes are kept; bad input is refused by
-    name; gradients are right, and zero in the padding; the alignment is monotone; nothing passed in is changed.
+    Pairs equal single calls and entries of the matrix; it is symmetric if it says so; neither padding nor the form of
+    the input matters; lengths of 1, unequal lengths and empty batches work; dtypes are preserved; errors about bad
+    input name the argument; gradients are correct, and zero in the padding; the alignment is monotone; no input is
+    changed.
 
     Example:
         >>> import likewise as lw
@@ -112,22 +113,22 @@ def check_distance(
     if aligns:
         _check_alignment(distance, x, y)
     empty = Batch(torch.empty(0, 4, channels, dtype=torch.float64))
-    assert distance(empty, empty).shape == (0,), "an empty batch must give an empty result"
-    assert distance.matrix(empty, y).shape == (0, len(y)), "an empty batch must give an empty matrix"
+    assert distance(empty, empty).shape == (0,), "an empty batch must return an empty result"
+    assert distance.matrix(empty, y).shape == (0, len(y)), "an empty batch must return an empty matrix"
 
 
 def check_loss(
     loss: torch.nn.Module, *, rectangular: bool = True, gradient: bool = True, distances: float = 1.0, seed: int = 0
 ) -> None:
-    """Check that a loss keeps the contract of ``Loss``: ``loss(D, row_labels, col_labels=None)`` is a scalar.
+    """Check that a loss meets the contract of ``Loss``: ``loss(D, row_labels, col_labels=None)`` is a scalar.
 
     Neither the order of items, nor the names of classes, nor the layout of D or the form of the labels matters; without
-    col_labels the diagonal is no pair, with them every cell is; dtypes agree; one class, singletons, ties, single
-    items, empty matrices and huge distances give finite numbers and gradients; bad input is refused by name; nothing
-    passed in is changed.
+    col_labels the diagonal is not a pair, with them every cell is; dtypes agree; one class, singletons, ties, single
+    items, empty matrices and huge distances have finite values and gradients; errors about bad input name the argument;
+    no input is changed.
 
-    rectangular: whether it takes col_labels. gradient: whether its gradient is that of its value, away from ties; not
-    so for a loss with detached weights. distances: the size of the distances to try.
+    rectangular: whether it takes col_labels. gradient: whether its gradient is that of its value, away from ties; False
+    for a loss with detached weights. distances: the size of the distances to try.
 
     Example:
         >>> import likewise.losses
@@ -164,7 +165,7 @@ def _check_loss_values(loss: torch.nn.Module, D: Tensor, labels: Tensor, generat
     for form in (labels.tolist(), labels.numpy(), labels.int()):
         assert torch.equal(loss(D, form), value), f"labels as {type(form).__name__}"
     blank = D.clone().fill_diagonal_(torch.nan).requires_grad_()
-    with _as_assertion("without col_labels, the diagonal is no pair"):
+    with _as_assertion("without col_labels, the diagonal is not a pair"):
         found = loss(blank, labels)
         assert torch.equal(found, value), f"{found.item()} instead of {value.item()}"
     with _as_assertion("the loss cannot be differentiated"):
@@ -182,7 +183,7 @@ def _check_loss_columns(loss: torch.nn.Module, D: Tensor, labels: Tensor, genera
     assert_close(
         loss(D[rows, :7][:, order], labels[rows], columns[order]), value, tolerance, "columns in another order"
     )
-    # Of items that are alone in their class, the diagonal holds the only positives.
+    # If items are alone in their class, the diagonal holds the only positives.
     alone, spread, values = torch.arange(4), D.mean() * torch.linspace(0.5, 1.5, 4, dtype=D.dtype), set()
     for size in (0.0, 0.25, 0.5, 0.75, 1.0, 9.0):
         given = D[:4, :4] + torch.diag(size * spread - D.diagonal()[:4])
@@ -365,7 +366,7 @@ def _tensors(result: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 @contextmanager
 def _as_assertion(what: str) -> Iterator[None]:
-    """Let PyTorch's own checks fail as an AssertionError."""
+    """Turn failures of PyTorch's checks into an AssertionError."""
     try:
         yield
     except Exception as error:
@@ -374,7 +375,7 @@ def _as_assertion(what: str) -> Iterator[None]:
 
 @contextmanager
 def _poisoned_memory() -> Iterator[None]:
-    """Let torch.empty return NaN, so that what a kernel leaves unwritten shows."""
+    """Make torch.empty return NaN, so that unwritten outputs show up."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:

@@ -43,7 +43,7 @@ def test_a_learned_metric(data, tmp_path):
 
 def test_what_cannot_be_drawn_is_refused(data, tmp_path):
     path, known = data
-    assert "5 ways need 5 classes, and there are 4" in refusal(1, "fewshot", path)
+    assert "5 ways need 5 classes, but there are 4" in refusal(1, "fewshot", path)
     assert "class a has 6 items, too few for 6 shots" in refusal(1, "fewshot", path, "--ways", 2, "--shots", 6)
     lw.write_npz(lw.Dataset(known.items, known.labels), tmp_path / "b.npz")
     assert "holds no groups" in refusal(1, "fewshot", tmp_path / "b.npz", "--other-groups")

@@ -69,7 +69,7 @@ def test_what_was_passed_is_not_shared():
         ({"labels": [b"a", b"b"]}, TypeError, "expected labels to be numbers or names, got"),
         ({"labels": ["a", None]}, ValueError, r"labels\[1\] is missing \(None\)"),
         ({"labels": [0.0, float("nan")]}, ValueError, r"labels\[1\] is NaN"),
-        ({"labels": [0.0, float("inf")]}, ValueError, r"labels\[1\] is inf, targets must be finite"),
+        ({"labels": [0.0, float("inf")]}, ValueError, r"labels\[1\] is inf; targets must be finite"),
         ({"labels": ["a", "b\0"]}, ValueError, r"labels\[1\] is 'b\\x00', and NumPy does not keep"),
         ({"labels": [{}, []]}, TypeError, "expected labels to be numbers or names"),
         ({"groups": [0, 0, 0]}, ValueError, r"expected groups of shape \(2,\), got \(3,\)"),
@@ -173,7 +173,7 @@ def test_split_by_groups_parts_the_groups():
     train, held_out = data.split(0.3, groups=data.groups)
     assert len(set(held_out.groups)) == 3
     assert not set(train.groups) & set(held_out.groups)
-    with pytest.raises(ValueError, match="all items are of one group"):
+    with pytest.raises(ValueError, match="all items belong to one group"):
         data.split(0.3, groups=["a"] * 40)
 
 

@@ -83,18 +83,18 @@ def test_unequal_groups_that_can_just_be_parted():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ways": 7}, "Episodes: 7 ways need 7 classes, and there are 6; lower ways"),
+        ({"ways": 7}, "Episodes: 7 ways need 7 classes, but there are 6; lower ways"),
         ({"ways": 1}, "ways must be a whole number of 2 or more, got 1"),
         ({"shots": 0}, "shots must be a whole number of 1 or more, got 0"),
         ({"queries": 4}, "Episodes: class 7 has 4 items, too few for 1 shot and 4 queries; leave it out"),
         ({"groups": SUBJECTS[:5]}, r"expected groups of shape \(44,\), got \(5,\)"),
         (
             {"groups": np.zeros(44, int)},
-            "the groups of class 3 cannot be parted for 1 shot and 2 queries of different groups",
+            "the groups of class 3 cannot be split into 1 shot and 2 queries of different groups",
         ),
         (
             {"shots": 2, "queries": 2, "groups": np.array([0, 1, 1, 1] * 11)},
-            "the groups of class 7 cannot be parted for 2 shots and 2 queries",
+            "the groups of class 7 cannot be split into 2 shots and 2 queries",
         ),
     ],
 )

@@ -69,7 +69,7 @@ def test_images_of_another_mode_are_converted(tmp_path, mode, expected):
 @pytest.mark.parametrize("mode", ["I;16", "I", "F"])
 def test_modes_of_more_bits_are_refused_by_name(tmp_path, mode):
     path = save(tmp_path / "deep.tiff", mode)
-    with pytest.raises(ValueError, match=rf"deep.tiff: .*its mode {mode} is none of .*save 8 bits"):
+    with pytest.raises(ValueError, match=rf"deep.tiff: .*its mode {mode} is not one of .*save it with 8 bits"):
         decode(path)
 
 
@@ -199,7 +199,7 @@ def test_flowers(tmp_path):
     assert test.labels.tolist() == ["77", "77"]
     assert len(image_folders.read_flowers(tmp_path, "train", size=2)) == 2
     savemat(tmp_path / "imagelabels.mat", {"labels": np.array([[103]], np.uint8)})
-    with pytest.raises(ValueError, match="row 0 is of class 103; expected 1 to 102"):
+    with pytest.raises(ValueError, match="row 0 has class 103; expected 1 to 102"):
         image_folders.read_flowers(tmp_path)
     savemat(tmp_path / "imagelabels.mat", {"others": np.array([[103]], np.uint8)})
     with pytest.raises(ValueError, match="there is no array labels"):
@@ -224,10 +224,10 @@ def test_online_products(tmp_path):
 def test_folders_that_are_not_there_or_empty_are_refused(tmp_path):
     with pytest.raises(ValueError, match="there is no such folder"):
         image_folders.read_image_folder(tmp_path / "none")
-    with pytest.raises(ValueError, match="has no folders; each class is a folder of images"):
+    with pytest.raises(ValueError, match="has no folders; each class must be a folder of images"):
         image_folders.read_image_folder(tmp_path)
     (tmp_path / "iris").mkdir()
     with pytest.raises(ValueError, match=r"the class .*iris has no images"):
         image_folders.read_image_folder(tmp_path)
-    with pytest.raises(ValueError, match=r"there is no images.txt, neither here nor in CUB_200_2011"):
+    with pytest.raises(ValueError, match=r"found no images.txt, neither here nor in CUB_200_2011"):
         image_folders.read_cub(tmp_path)

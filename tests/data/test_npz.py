@@ -144,7 +144,7 @@ WRONG = {
         {"X": VALUES[None], "y": [0.5], "classes": ["a"]},
         "labels[0] is '0.5', which is not among the 1 classes",
     ),
-    "target not finite": ({"X": VALUES[None], "y": [np.inf]}, "labels[0] is inf, targets must be finite"),
+    "target not finite": ({"X": VALUES[None], "y": [np.inf]}, "labels[0] is inf; targets must be finite"),
     "class twice": ({"X": VALUES[None], "classes": ["a", "a"]}, "two classes have the same name"),
     "huge label": (
         {"X": VALUES[None], "y": np.uint64([2**63])},

@@ -147,7 +147,7 @@ def test_labels_and_states_that_do_not_fit_are_refused(make):
     state = sampler.state_dict()
     with pytest.raises(ValueError, match=f"{sampler.name}: the state lacks epoch, seed"):
         sampler.load_state_dict({name: value for name, value in state.items() if name not in ("epoch", "seed")})
-    with pytest.raises(ValueError, match=f"the state is of 99 batches an epoch, this has {len(sampler)}"):
+    with pytest.raises(ValueError, match=f"the state has 99 batches per epoch, the sampler {len(sampler)}"):
         sampler.load_state_dict(state | {"batches": 99})
     with pytest.raises(ValueError, match="position must be a whole number of 0 or more, got -1"):
         sampler.load_state_dict(state | {"position": -1})
@@ -161,7 +161,7 @@ def test_labels_and_states_that_do_not_fit_are_refused(make):
     [
         ({"seed": -1}, ValueError, "seed must be a whole number of 0 or more, got -1"),
         ({"seed": "0"}, TypeError, "expected seed to be a number, got str"),
-        ({"rank": 2, "world_size": 2}, ValueError, "rank 2 is none of the 2 processes, which count from 0"),
+        ({"rank": 2, "world_size": 2}, ValueError, "rank must be between 0 and 1, got 2"),
         ({"world_size": 0}, ValueError, "world_size must be a whole number of 1 or more, got 0"),
         ({"world_size": 3}, ValueError, "batch_size 8 must be a multiple of world_size 3"),
     ],
@@ -215,7 +215,9 @@ def test_shuffled_refuses_a_batch_that_leaves_a_process_without_items():
         Shuffled(9, 4, world_size=2)
     assert len(Shuffled(9, 4, world_size=2, drop_last=True)) == 2
     assert [len(batch) for batch in Shuffled(7, 4, rank=1, world_size=2)] == [2, 2]
-    with pytest.raises(ValueError, match="3 items are less than one batch of 4, which drop_last leaves out"):
+    with pytest.raises(
+        ValueError, match="3 items are fewer than one batch of 4, and drop_last=True would leave them out"
+    ):
         Shuffled(3, 4, drop_last=True)
     with pytest.raises(ValueError, match="size must be a whole number of 1 or more, got 0"):
         Shuffled(0, 4)
@@ -279,7 +281,7 @@ def test_small_classes_are_refused_or_repeated():
     ("options", "message"),
     [
         ({"batch_size": 9, "per_class": 2}, "batch_size 9 must be a multiple of per_class 2"),
-        ({"batch_size": 28, "per_class": 4}, "a batch needs 7 classes, and there are 6"),
+        ({"batch_size": 28, "per_class": 4}, "a batch needs 7 classes, but there are 6"),
         ({"batch_size": 8, "per_class": 0}, "per_class must be a whole number of 1 or more, got 0"),
         ({"batch_size": 8, "per_class": 2, "batches": 0}, "batches must be a whole number of 1 or more, got 0"),
     ],
@@ -372,8 +374,8 @@ def test_an_update_counts_from_the_next_epoch_on_and_resumes():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ((torch.zeros(2, 2), [3, 4]), ValueError, "row_labels hold 4, which is none of the classes"),
-        ((torch.zeros(2, 2), [3, 99]), ValueError, "row_labels hold 99, which is none of the classes"),
+        ((torch.zeros(2, 2), [3, 4]), ValueError, "row_labels hold 4, which is not one of the classes"),
+        ((torch.zeros(2, 2), [3, 99]), ValueError, "row_labels hold 99, which is not one of the classes"),
         ((torch.zeros(2, 2), [3]), ValueError, r"expected row_labels of shape \(2,\), got \(1,\)"),
         ((torch.zeros(2, 3), [3, 7]), ValueError, r"expected col_labels of shape \(3,\), got \(2,\)"),
         ((torch.zeros(2), [3, 7]), ValueError, r"expected D of shape \(N, M\), got \(2,\)"),
@@ -391,5 +393,5 @@ def test_bad_hard_batches_are_refused():
         hard(hardness=2)
     with pytest.raises(ValueError, match=r"HardBatch: momentum must be between 0 and 1, got -0\.1"):
         hard(momentum=-0.1)
-    with pytest.raises(ValueError, match="HardBatch: the state is of 2 classes, this sampler has 6"):
+    with pytest.raises(ValueError, match="HardBatch: the state has 2 classes, this sampler has 6"):
         hard().load_state_dict(hard().state_dict() | {"known": torch.zeros(2, 2)})

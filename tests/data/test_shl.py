@@ -152,8 +152,8 @@ def broken(folder, name, change):
     ("name", "change", "message"),
     [
         ("Acc_x.txt", lambda b: b.replace(b" ", b" x", 1), r"Acc_x.txt:1:\d+: expected a number, got 'x"),
-        ("Gyr_y.txt", lambda b: b.split(b"\n")[0] + b"\n", r"Gyr_y.txt:2:1: the file ends here, and others go on"),
-        ("Mag_z.txt", lambda b: b + b"1 2 3\n", r"Acc_x.txt:4:1: the file ends here, and others go on"),
+        ("Gyr_y.txt", lambda b: b.split(b"\n")[0] + b"\n", r"Gyr_y.txt:2:1: the file ends here, but others are longer"),
+        ("Mag_z.txt", lambda b: b + b"1 2 3\n", r"Acc_x.txt:4:1: the file ends here, but others are longer"),
         ("Mag_z.txt", lambda b: b.replace(b"\n", b" 1.0\n", 1), r"Mag_z.txt:1:\d+: expected 12 numbers, got 13"),
         ("Label.txt", lambda b: b.replace(b"1", b"9", 1), r"Label.txt:1:1: expected a label from 1 to 8, got '9'"),
         ("Label.txt", lambda b: b.replace(b"1", b"1.5", 1), r"Label.txt:1:1: expected a label from 1 to 8, got '1.5'"),

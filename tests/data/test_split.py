@@ -51,8 +51,8 @@ def test_held_out_classes():
         HeldOutClasses(0.2, -1)
 
 
-def test_what_cannot_be_split():
-    with pytest.raises(ValueError, match="two parts need two items, and there are 1"):
+def test_impossible_splits():
+    with pytest.raises(ValueError, match="a split needs at least two items, got 1"):
         split_items("op", [0], 1, 0.5)
-    with pytest.raises(ValueError, match="every class has one item"):
+    with pytest.raises(ValueError, match="every class has only one item"):
         split_items("op", [0, 1, 2], 3, 0.5)

@@ -107,7 +107,7 @@ def test_what_is_missing_is_filled_if_asked(fill, expected):
 REFUSED = {
     "no such column": ({}, {"time": "when"}, r"there is no column 'when'; there are 'who', 't'"),
     "twice a column": ({}, {"channels": ["x", "t"]}, "a column is named twice"),
-    "time twice": ({"t": [0, 0, 1, 1, 1]}, {}, "row {4}, column 't': the time comes twice"),
+    "time twice": ({"t": [0, 0, 1, 1, 1]}, {}, "row {4}, column 't': the time occurs twice"),
     "time goes back": ({"t": [0, 0, 2, 1, 1]}, {}, "row {4}, column 't': the time is before the last one"),
     "missing step": ({"t": [0, 0, 1, 1, 4]}, {}, "row {4}, column 't': 2 steps are missing before this row; fill it"),
     "missing time": ({"t": [0, None, 1, 1, 2]}, {}, "row {1}, column 't': missing value"),
@@ -124,7 +124,11 @@ REFUSED = {
     "text": ({"x": ["1", "4", "2", "five", "3"]}, {}, "row {3}, column 'x': expected a number, got 'five'"),
     "infinite": ({"x": [1, 4, float("inf"), 5, 3]}, {}, "row {2}, column 'x': expected a finite number in float32"),
     "too large": ({"x": [1, 4, 1e39, 5, 3]}, {}, "row {2}, column 'x': expected a finite number in float32"),
-    "no grid": ({"t": [0, 0, 1.0, 1, 2.5]}, {"fill": 0}, "row {4}, column 't': steps are no multiples of the smallest"),
+    "no grid": (
+        {"t": [0, 0, 1.0, 1, 2.5]},
+        {"fill": 0},
+        "row {4}, column 't': steps are not multiples of the smallest",
+    ),
     "nothing before": ({"x": [None, 4, 2, 5, 3]}, {"fill": "previous"}, "row {0}, column 'x': no previous value"),
     "nothing at all": ({"x": [1, None, 2, None, 3]}, {"fill": "linear"}, "row {1}, column 'x': no value to fill from"),
     "unknown fill": ({}, {"fill": "next"}, "expected fill to be 'linear', 'previous', a number or None, got 'next'"),
@@ -155,7 +159,7 @@ def test_times_that_follow_no_clock_are_steps_as_they_come():
 
 
 def test_no_frame():
-    with pytest.raises(TypeError, match="expected a table of pandas, polars or pyarrow, got list"):
+    with pytest.raises(TypeError, match="expected a pandas, polars or pyarrow table, got list"):
         Dataset.from_frame([1, 2], id="a")
     with pytest.raises(TypeError, match=r"expected dtype to be torch.float32 or torch.float64"):
         Dataset.from_frame(pd.DataFrame(COLUMNS), id="who", dtype=torch.float16)

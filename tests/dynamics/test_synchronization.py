@@ -116,7 +116,7 @@ def test_bad_arguments_are_refused():
         follow(couple(logistic, 0.1), a, a[0], steps=3)
     with pytest.raises(TypeError, match="couple: expected coupling to be a number, got str"):
         couple(logistic, "strong")
-    with pytest.raises(ValueError, match="couple_gru: a GRUCell has no coupling of its own; give coupling"):
+    with pytest.raises(ValueError, match="couple_gru: a GRUCell has no coupling; pass coupling="):
         couple_gru(torch.nn.GRUCell(1, 2))
     with pytest.raises(ValueError, match="couple_gru: expected a GRU of one layer"):
         couple_gru(torch.nn.GRU(1, 2, num_layers=2), 0.1)

@@ -142,8 +142,8 @@ def test_bad_arguments_are_refused():
     with pytest.raises(TypeError, match=r"expected candidates to be Candidates\(metric, keep\), got int"):
         NearestNeighbors(DTW(), candidates=3).fit(Batch(x), labels)
     fitted = NearestNeighbors(DTW(), candidates=Candidates(Euclidean(), 2)).fit(Batch(x), labels)
-    with pytest.raises(ValueError, match="k is 3, but candidates keep 2; let them keep more"):
+    with pytest.raises(ValueError, match="k is 3, but candidates keep 2; raise keep"):
         fitted.kneighbors(Batch(x), k=3)
-    with pytest.raises(ValueError, match="evaluate: the metric gives NaN for a candidate"):
+    with pytest.raises(ValueError, match="evaluate: the metric returned NaN for a candidate"):
         evaluate(Broken(), (x, labels), candidates=Candidates(Euclidean(), 2))
     assert repr(Candidates(DTW(), 2)) == "Candidates(DTW, keep=2)"

@@ -36,7 +36,7 @@ def test_clusters_are_scikit_learns_best_of_ten():
     assert clustering_agreement(x, labels) == pytest.approx(normalized_mutual_info_score(labels, peer.labels_))
 
 
-def test_separate_blobs_are_found_whatever_the_type():
+def test_separate_blobs_are_found_for_every_type():
     x, labels = blobs(spread=0.01)
     assert clustering_agreement(x, labels) == 1
     assert clustering_agreement(x.double() + 1000, labels * 7 - 3) == 1

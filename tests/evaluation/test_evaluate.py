@@ -54,7 +54,7 @@ def test_chunks_change_nothing(distance, chunk):
     same(evaluate(distance, (SEQUENCES, LABELS), ks=(1, 5), chunk=chunk), own)
 
 
-def test_whatever_a_distance_takes():
+def test_all_kinds_of_items():
     x = torch.randn(9, 4, generator=generator)
     labels = torch.tensor([0, 0, 1, 1, 2, 2, 0, 1, 2])
     expected = evaluate(Euclidean(), (x, labels))

@@ -33,8 +33,8 @@ def test_a_sound_loss_passes():
         (lambda loss, D, *labels: loss(D, *labels)[None], r"expected a scalar, got the shape \(1,\)"),
         (lambda loss, D, *labels: loss(spoil(D), *labels), "the loss changed D"),
         (lambda loss, D, *labels: loss(D, *labels) + D[0, 1], "items in another order"),
-        (lambda loss, D, row, col: loss(D, row, row if col is None else col), "the diagonal is no pair"),
-        (lambda loss, D, row, col: loss(D, row, col) + 0 * D.sum(), "the diagonal is no pair"),
+        (lambda loss, D, row, col: loss(D, row, row if col is None else col), "the diagonal is not a pair"),
+        (lambda loss, D, row, col: loss(D, row, col) + 0 * D.sum(), "the diagonal is not a pair"),
         (lambda loss, D, *labels: loss(D, *labels) / (loss(D, *labels) != 0), "the loss is nan"),
         (
             lambda loss, D, *labels: loss(D.detach(), *labels).requires_grad_(),

@@ -118,7 +118,7 @@ def test_nothing_passed_in_is_changed_and_nothing_is_kept():
         (losses.VICRegLoss, "VICRegLoss needs the vectors"),
         (lambda: losses.ManifoldLoss(l=3), "ManifoldLoss needs the vectors"),
         (lambda: losses.P2SGradLoss(3, 3), "P2SGradLoss needs the vectors"),
-        (lambda: losses.ProxyNCALoss(3, 3), "ProxyNCALoss compares vectors with class weights of its own"),
+        (lambda: losses.ProxyNCALoss(3, 3), "ProxyNCALoss compares vectors with its class weights"),
         (lambda: losses.ProxyAnchorLoss(3, 3), "ProxyAnchorLoss compares vectors"),
         (lambda: losses.ArcFaceLoss(3, 3), "ArcFaceLoss compares vectors"),
         (lambda: losses.CosFaceLoss(3, 3), "CosFaceLoss compares vectors"),

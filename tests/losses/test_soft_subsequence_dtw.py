@@ -86,7 +86,7 @@ def test_bad_input_is_refused():
     with pytest.raises(ValueError, match=r"SoftSubsequenceDTW: expected cost of shape \(B, Tx, Ty\), got \(3, 4\)"):
         SoftSubsequenceDTW()(cost[0])
     with pytest.raises(
-        ValueError, match=r"SoftSubsequenceDTW: expected cost with a frame of either sequence or more, got \(2, 0, 4\)"
+        ValueError, match=r"SoftSubsequenceDTW: expected cost with at least one frame of each sequence, got \(2, 0, 4\)"
     ):
         SoftSubsequenceDTW()(cost[:, :0])
     with pytest.raises(ValueError, match=r"x_lengths\[1\] is 4; lengths must be between 1 and 3"):

@@ -44,7 +44,7 @@ def test_refusals(loss):
         loss(x, labels[:3])
     with pytest.raises(TypeError, match="expected labels to be whole numbers or names, got torch"):
         loss(x, labels.float())
-    with pytest.raises(TypeError, match="an encoder must sum its sequences up"):
+    with pytest.raises(TypeError, match="an encoder must reduce sequences to vectors"):
         loss(lw.Batch(torch.zeros(2, 3, 5)), labels[:2])
     broken = x.clone()
     broken[3, 2] = torch.nan
@@ -55,7 +55,7 @@ def test_refusals(loss):
 @pytest.mark.parametrize("loss", LOSSES[:2], ids=lambda loss: loss.name)
 def test_classes_and_features_are_checked(loss):
     x, labels = vectors(dtype=torch.float32)
-    with pytest.raises(ValueError, match=r"labels hold 7, but there are 4 classes, from 0 on; number them from 0"):
+    with pytest.raises(ValueError, match=r"labels hold 7, but there are 4 classes, counted from 0; number them from 0"):
         loss(x, labels + 4 * (labels == 3))
     with pytest.raises(ValueError, match="expected x with 5 features, got 3"):
         loss(x[:, :3], labels)

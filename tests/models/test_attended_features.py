@@ -164,7 +164,7 @@ def test_refusals():
         AttendedFeatures(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), ["0"])
     with pytest.raises(ValueError, match="expected channels of 2 layers, got 1"):
         AttendedFeatures(Residual(), ["stem", "block"], channels=[4], width=6)
-    with pytest.raises(TypeError, match=r"expected attention to be an Attention, Additive\(\) say"):
+    with pytest.raises(TypeError, match=r"expected attention to be an Attention, such as Additive\(\)"):
         AttendedFeatures(Residual(), ["stem"], "additive")
     with pytest.raises(ValueError, match="give the attention without sizes"):
         AttendedFeatures(Residual(), ["stem"], Additive().sized(4, 6))

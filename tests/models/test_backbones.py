@@ -25,7 +25,7 @@ def test_efficient_net_lite_is_the_packages_own_network():
     assert ours(x[:0]).shape == (0, 1280)
     with pytest.raises(ValueError, match=r"expected images of shape \(B, 3, H, W\), got \(1, 1, 8, 8\)"):
         ours(torch.zeros(1, 1, 8, 8))
-    with pytest.raises(ValueError, match=r"has no layer 'blocks.99'; near it are blocks.9"):
+    with pytest.raises(ValueError, match=r"has no layer 'blocks.99'; similar names are blocks.9"):
         AttendedFeatures(ours, layers=["blocks.99"])
 
 

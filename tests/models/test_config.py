@@ -68,7 +68,7 @@ def test_known_classes():
         ({"class": "os.system", "settings": {}}, "unknown class 'os.system'"),
         ({"class": "DTW"}, "expected a mapping of class and settings"),
         ({"class": "DTW", "settings": []}, "expected the settings of DTW to be a mapping"),
-        ({"class": "DTW", "settings": {"bandwidth": 1}}, "DTW refuses its settings"),
+        ({"class": "DTW", "settings": {"bandwidth": 1}}, "cannot make DTW from its settings"),
         ({"class": "DTW", "settings": {"subsequence": 1}}, "expected subsequence of DTW to be true or false, got 1"),
         ({"class": "Scaled", "settings": {"scale": {"number": "1e9"}}}, "expected inf, -inf or nan"),
         ({"class": "Scaled", "settings": {"scale": 1 << 60}}, "more than 53 bits"),

@@ -417,7 +417,7 @@ def test_bad_input_is_refused(call, error, message):
         call()
 
 
-def test_what_only_the_dispatcher_knows_of_a_tensor_is_kept():
+def test_tensor_flags_of_the_dispatcher_are_respected():
     whole = torch.randn(2, 5, 1, dtype=torch.complex64)
     negated = whole.conj().imag  # a view of what is there, to be negated when read
     assert negated.is_neg()

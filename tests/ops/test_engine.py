@@ -176,7 +176,7 @@ def test_lengths_that_triton_tells_apart_and_those_it_does_not(channels):
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="the answer comes from a GPU")
-def test_a_call_that_is_repeated_still_refuses_what_is_not_finite():
+def test_a_repeated_call_still_checks_for_finite_values():
     x, y = torch.randn(2, 5, 3, device=DEVICE), torch.randn(2, 4, 3, device=DEVICE)
     arguments = (None, None, 1.0, False, *Rules().plain())
     for _ in range(3):
@@ -256,7 +256,7 @@ def test_many_pairs_go_to_lanes_and_few_to_diagonals(monkeypatch):
 
 
 @pytest.mark.parametrize("count", [2, 2 * lanes.LANES])
-def test_what_is_not_finite_is_refused_by_name(count):
+def test_values_that_are_not_finite_are_named(count):
     x, y = torch.randn(count, 5, 1), torch.randn(count, 4, 1)
     y[1, 2] = torch.inf
     for run, options in ((dtw.value, ()), (soft_dtw.value, (1.0,)), (soft_dtw.value_with_grad, (1.0,))):

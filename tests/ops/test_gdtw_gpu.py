@@ -54,7 +54,7 @@ def searched(pair, *, nodes, refinements):
     ],
     ids=str,
 )
-def test_finds_what_the_cpu_finds(options):
+def test_equals_the_cpu(options):
     pair = random_pair(5, **SMALL, **options)
     given = arguments(pair, nodes=9, refinements=1)
     value, warp, holds = gpu.solve(*given)
@@ -157,7 +157,7 @@ def test_identical_signals_sit_on_kinks_that_hold_nothing():
 
 
 @pytest.mark.filterwarnings("ignore")  # the interpreter computes with NumPy, which warns of NaN
-def test_what_the_polish_leaves_alone():
+def test_pairs_that_the_polish_skips():
     pair = random_pair(0, **SMALL)
     operator, warps = arguments(pair), grid_search(pair, 21, 0)[None]
     assert polished(operator, warps, searched=False)[1].tolist() == [gpu.NOT_SEARCHED]
@@ -312,7 +312,7 @@ def test_gradients_of_a_batch():
     assert_gradients_are_the_cpus(warp, holds, operator)
 
 
-def test_gradients_whatever_holds_the_knots():
+def test_gradients_with_all_kinds_of_holds():
     """All sorts of groups: of one knot and of many, tied to one that is held, held twice, or not at all."""
     generator = torch.Generator().manual_seed(0)
     for share in (0.1, 0.5):
@@ -351,7 +351,7 @@ def test_not_contiguous_and_nothing_changed():
     assert torch.equal(turned, before)
 
 
-# ---- Launches
+# Launches
 
 KERNELS = [name for name in dir(gpu) if name.endswith("_kernel")]
 

@@ -57,7 +57,7 @@ def test_the_cosine_of_tiny_and_huge_frames(scale):
     assert_close(cosine(x * scale, y), cosine(x, y), 1e-5, "scaled")
 
 
-def test_near_directions_are_told_apart():
+def test_close_directions_are_distinguished():
     near = cosine(torch.tensor([[[1.0, 1e-4]]]), torch.tensor([[[1.0, 0.0]]]))
     assert near.item() == pytest.approx(0.5e-8, rel=1e-3)
 

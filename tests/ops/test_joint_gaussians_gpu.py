@@ -107,7 +107,7 @@ def test_equal_items_and_items_far_apart():
     assert (slope == 0).all()
 
 
-def test_rounding_is_no_difference():
+def test_rounding_does_not_count_as_a_difference():
     # What differs in the last digits only has the least bandwidth, as the reference has it.
     offsets = torch.randint(-4, 5, (30, 16), generator=torch.Generator().manual_seed(1))
     x = torch.randn(1, 16, generator=torch.Generator().manual_seed(0)) * (1 + offsets * torch.finfo(torch.float32).eps)

@@ -165,7 +165,7 @@ def test_a_call_like_one_before_goes_to_the_driver(monkeypatch):
         {"constants": {"BLOCK": 64}},
     ],
 )
-def test_what_triton_tells_apart_is_compiled_apart(other):
+def test_kernels_are_compiled_once_per_specialisation(other):
     kernel = FakeKernel(None, ["x", "steps", "BLOCK"])
     for change in ({}, other, {}, other):
         call = {"tensors": (torch.zeros(4),), "numbers": (5,), "num_warps": 4, "constants": {"BLOCK": 32}} | change

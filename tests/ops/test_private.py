@@ -63,7 +63,7 @@ def test_private_names_are_in_the_list():
     assert found == ELSEWHERE
 
 
-def test_the_list_names_what_is_used():
+def test_the_list_names_all_used_parts():
     text = private.__doc__
     names = {name for names in foreign().values() for name in names} - {"_C", "_functorch"}
     assert all(name in text for name in names)
@@ -83,7 +83,7 @@ def test_versions(version, known):
     assert private.is_among(version, private.TORCH_VERSIONS) == known
 
 
-def test_what_is_untried_is_named(monkeypatch):
+def test_untested_versions_are_named(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "9.1.0")
     monkeypatch.setattr(private, "_triton_version", lambda: "3.6.0")
     assert private.untried() == ["torch 9.1.0"]

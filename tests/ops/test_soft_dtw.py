@@ -79,7 +79,7 @@ def test_second_derivatives_equal_the_reference(seed, instruction_set):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("seed", range(24))
-def test_a_lane_for_each_pair_gives_what_one_pair_at_a_time_gives(seed, dtype, instruction_set, monkeypatch):
+def test_lanes_equal_single_pairs(seed, dtype, instruction_set, monkeypatch):
     p = random_problem(seed, batch=[1, 5, 11, 19][seed % 4], longest=[3, 9, 40][seed % 3], dtype=dtype)
     gamma, tolerance = [1e-1, 1.0, 30.0][seed % 3], TOLERANCE[dtype]
     options = {"gamma": gamma, "ground": p.ground, "rules": p.rules}

@@ -105,7 +105,7 @@ def test_rows_longer_than_a_block(monkeypatch):
 
 
 @pytest.mark.parametrize("what", ["distances", "hidden", "weights"])
-def test_what_overflows_float16_is_not_a_number(what):
+def test_overflow_in_float16_is_nan(what):
     """Also behind a ReLU, which would hide an infinity of the wrong sign."""
     tap, x, y, n, m = problem(4, (3, 3, 3))
     with torch.no_grad():
@@ -168,7 +168,7 @@ def test_the_distance_uses_the_kernels_unless_they_overflow(monkeypatch):
         assert (Other(4, (3, 3)).matrix(x, y) < 7).all()
 
 
-def test_what_the_kernels_refuse():
+def test_errors_of_the_kernels():
     tap, x, y, n, m = problem(4, (3, 3))
     given = x, y, n, m, [c.weight for c in tap.convolutions], [c.bias for c in tap.convolutions]
     assert op.fused_distances(*given) is None  # not on a GPU

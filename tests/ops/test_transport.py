@@ -140,7 +140,7 @@ def test_all_pairs():
 
 
 @pytest.mark.parametrize("problem", [*PROBLEMS, {"reg": 0.5, "n_iter": 4, "time_weight": 0.5}], ids=str)
-def test_derivatives_are_those_of_what_is_computed(problem):
+def test_derivatives_match_the_computed_values(problem):
     x, y = frames(2, 5, 2).requires_grad_(), frames(2, 4, 2, seed=1).requires_grad_()
     given = torch.tensor([5, 3]), torch.tensor([2, 4])
     settings = Settings(**problem)

@@ -52,7 +52,7 @@ def test_bad_words_are_refused(tmp_path):
     with pytest.raises(SystemExit, match="error: --method is 'trx'; expected one of tap"):
         run_few_shot.main(Run(data_dir=tmp_path), Settings(method="trx"))
     write_skeletons(tmp_path)
-    with pytest.raises(ValueError, match="Episodes: 9 ways need 9 classes, and there are 3"):
+    with pytest.raises(ValueError, match="Episodes: 9 ways need 9 classes, but there are 3"):
         run_few_shot.main(Run(data_dir=tmp_path), Settings(ways=(9,), trained=False))
 
 

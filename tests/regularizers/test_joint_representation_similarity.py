@@ -326,7 +326,7 @@ def test_refusals():
         JointRepresentationSimilarity([Laplace(), Laplace()])(features, LABELS)
     with pytest.raises(TypeError, match=r"expected kernels\[0\] to be a function, got str"):
         JointRepresentationSimilarity(["gaussian"])
-    with pytest.raises(ValueError, match=r"expected a kernel to give \(8, 8\), got \(8,\)"):
+    with pytest.raises(ValueError, match=r"expected a kernel of shape \(8, 8\), got \(8,\)"):
         JointRepresentationSimilarity(lambda x: x[:, 0])(features, LABELS)
     for kind in (MarginalSimilarity(), IntraClassPenalty(), EnergyConfusion()):
         with pytest.raises(ValueError, match="expected features of one layer, got 3"):

@@ -64,7 +64,7 @@ def test_transform_gives_vectors_where_the_encoder_does():
     np.testing.assert_allclose(fitted.transform(x), fitted.references_.numpy(), rtol=1e-5, atol=1e-6)
     sequences = MetricLearner(metric(), spread, epochs=1).fit(x, y)
     assert sequences.predict(x).shape == (24,)
-    with pytest.raises(ValueError, match=r"MetricLearner: its encoder gives sequences.*steps=False"):
+    with pytest.raises(ValueError, match=r"MetricLearner: its encoder returns sequences.*steps=False"):
         sequences.transform(x)
 
 
@@ -80,7 +80,7 @@ def test_any_distance_that_learns():
     np.testing.assert_array_equal(fitted.kneighbors(q, k=2)[1], D.argsort(dim=1, stable=True)[:, :2])
     twin = MetricLearner(lw.SiameseGRU(2, hidden=(6,)), spread, epochs=1).fit(x, y)
     assert twin.transform(q).shape == (12, 6)
-    with pytest.raises(ValueError, match="transform needs one that gives vectors"):
+    with pytest.raises(ValueError, match="transform needs one that returns vectors"):
         fitted.transform(q)
 
 

@@ -62,7 +62,7 @@ def test_the_soft_one_is_lowered_by_both():
     torch.testing.assert_close(gradients(m, adversary(step)), 0.4 * gradients(m, plain))
 
 
-def test_the_classifier_sees_what_enters_the_embedding_layer():
+def test_the_classifier_gets_the_input_of_the_embedding_layer():
     m, adversary, _, _ = prepared(ClassAdversary, 1.0)
     assert adversary.layers == ("backbone",)
     assert (adversary.head.channels, adversary.head.classes) == (6, 3)
@@ -156,7 +156,7 @@ def test_the_seed_decides_the_classifier():
     assert not torch.equal(weights[0], weights[2])
 
 
-def test_a_resumed_run_goes_on_with_the_same_lambda(tmp_path):
+def test_a_resumed_run_keeps_lambda(tmp_path):
     class CrashError(Exception):
         pass
 
@@ -206,9 +206,9 @@ def test_each_fit_starts_its_own_schedule():
 
 def test_refusals():
     m, (x, y) = embedder(), problem()
-    with pytest.raises(ValueError, match="there is but one class to tell apart"):
+    with pytest.raises(ValueError, match="there is only one class"):
         ClassAdversary().prepare(m, x, torch.zeros_like(y))
-    with pytest.raises(ValueError, match=r"has no layer 'backbon'; near it are backbone"):
+    with pytest.raises(ValueError, match=r"has no layer 'backbon'; similar names are backbone"):
         fit(m, (x, y), Triplet(), terms=[ClassAdversary(layer="backbon")], **QUIET)
     with pytest.raises(ValueError, match="has no classifier yet; fit makes it"):
         ClassAdversary().classification_loss(torch.zeros(1, 2), y[:1])
@@ -216,7 +216,7 @@ def test_refusals():
         ClassAdversary(math.nan)
     with pytest.raises(ValueError, match="smoothing must be at least 0 and less than 1"):
         SoftAdversary(smoothing=1.0)
-    with pytest.raises(ValueError, match=r"layer 'x' was not asked for, it has none; name it in the term's layers"):
+    with pytest.raises(ValueError, match=r"layer 'x' was not requested, it has none; name it in the term's layers"):
         Step(m, x, y).layer("x")
 
 

@@ -19,7 +19,7 @@ def parts(path):
     return storage.read_tensors(path, shapes, limit=1 << 30), json.loads(storage.read_note(path))
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_round_trip_of_written_files(tmp_path):
     torch.manual_seed(0)
     module = torch.nn.Linear(3, 2)
     optimizer = torch.optim.Adam(module.parameters(), amsgrad=True)
@@ -128,11 +128,11 @@ def test_a_cut_checkpoint_is_refused(made, tmp_path, cut):
 def test_a_hostile_state_of_the_sampler_is_refused(made, tmp_path, state):
     tensors, note = parts(made)
     storage.write_tensors(tmp_path / CHECKPOINT, tensors, json.dumps(note | {"sampler": state}))
-    with pytest.raises(ValueError, match="the sampler refuses the state of the checkpoint"):
+    with pytest.raises(ValueError, match="the sampler cannot load the state of the checkpoint"):
         train(metric(), checkpoints=into(tmp_path), epochs=3, val=problem(9, seed=1))
 
 
-def test_a_state_that_is_no_plain_data_is_refused(tmp_path):
+def test_a_state_must_be_plain_data(tmp_path):
     class Odd:
         def state_dict(self):
             return {"rounds": 1, "seen": {1, 2}}

@@ -60,7 +60,7 @@ def by_loops(m, features, sampler, scale=1.0, prototypes=False):
     ("distance", "prototypes"), [(lw.TAP(3), False), (lw.SoftDTW(0.1), False), (MeanFrames(), True)], ids=str
 )
 @pytest.mark.parametrize(("shots", "per_batch"), [(1, 2), (2, 1)])
-def test_the_loss_is_what_loops_give(distance, prototypes, shots, per_batch):
+def test_the_loss_equals_plain_loops(distance, prototypes, shots, per_batch):
     x, y = problem()
     m = metric(distance).double()
     sampler = Episodes(y, 3, shots, 2, per_batch=per_batch)
@@ -71,7 +71,7 @@ def test_the_loss_is_what_loops_give(distance, prototypes, shots, per_batch):
     torch.testing.assert_close(loss(step), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_it_learns_what_tells_new_classes_apart():
+def test_it_learns_to_separate_new_classes():
     x, y = problem(12)
     known, new = y < 8, y >= 8
     m = metric(lw.SoftDTW(0.1))
@@ -131,7 +131,7 @@ def test_validation_draws_from_one_matrix():
     assert precision == pytest.approx(lw.evaluation.mean_average_precision(D, y))
 
 
-def test_what_does_not_fit_is_refused():
+def test_mismatches_are_refused():
     x, y = problem()
     sampler = Episodes(y, 3, 1, 2)
     with pytest.raises(ValueError, match="give the same Episodes to fit as sampler"):

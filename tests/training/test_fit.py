@@ -248,7 +248,7 @@ def test_the_same_seed_gives_the_same_weights():
     assert not torch.equal(weights(a), weights(c))
 
 
-def test_what_the_folder_holds(tmp_path):
+def test_contents_of_the_folder(tmp_path):
     m = metric()
     history = train(m, checkpoints=tmp_path / "run", epochs=3, val=Validation(problem(6, seed=1), every=2))
     names = sorted(path.name for path in (tmp_path / "run").iterdir())
@@ -262,7 +262,7 @@ def test_what_the_folder_holds(tmp_path):
     assert any(path.name.startswith("events") for path in (tmp_path / "run" / "tensorboard").iterdir())
 
 
-def test_what_cannot_be_saved_is_refused_before_training(tmp_path):
+def test_fails_before_training_if_the_metric_cannot_be_saved(tmp_path):
     m = Metric(FrameMLP(2, 4), lw.DTW(ground=lambda x, y: torch.cdist(x, y)))
     with pytest.raises(TypeError, match=r"DTW.ground: a file cannot hold the function '<lambda>'"):
         train(m, checkpoints=tmp_path / "run")
@@ -298,7 +298,7 @@ def test_a_batch_that_there_is_nothing_to_learn_from():
     history = fit(m, (x, y), lambda D, labels: torch.tensor(0.0), epochs=2, optimizer=still, **QUIET)
     assert history.losses == [0, 0]
     assert torch.equal(weights(m), before)
-    with pytest.raises(TypeError, match="fit: the loss does not depend on what is trained"):
+    with pytest.raises(TypeError, match="fit: the loss does not depend on any trained parameter"):
         fit(m, (x, y), lambda D, labels: D.detach().mean(), **QUIET)
 
 
@@ -324,9 +324,9 @@ def test_a_batch_that_there_is_nothing_to_learn_from():
             TypeError,
             r"fit: expected the loss and its terms to be scalar tensors, got shape",
         ),
-        ({"sampler": [[0, 99]]}, ValueError, "fit: the sampler gave index 99; there are 24 items"),
-        ({"sampler": [[0, -1]]}, ValueError, "fit: the sampler gave index -1; there are 24 items"),
-        ({"sampler": [0, 1]}, TypeError, "fit: expected the sampler to give lists of indices, got torch.int64"),
+        ({"sampler": [[0, 99]]}, ValueError, "fit: the sampler yielded index 99; there are 24 items"),
+        ({"sampler": [[0, -1]]}, ValueError, "fit: the sampler yielded index -1; there are 24 items"),
+        ({"sampler": [0, 1]}, TypeError, "fit: expected the sampler to yield lists of indices, got torch.int64"),
         (
             {"sampler": Shuffled(24, 4, world_size=2)},
             ValueError,
@@ -371,7 +371,7 @@ def test_bad_settings_are_refused(options, error, message):
         ),
         (lambda x, y: fit(metric(), ([], []), spread), ValueError, "fit: there are no training items"),
         (lambda x, y: fit(metric(), (3, y), spread), TypeError, "fit: expected train to be a Batch"),
-        (lambda x, y: fit(metric(), (x, y), spread, sampler=[], **QUIET), ValueError, "the sampler gave no batch"),
+        (lambda x, y: fit(metric(), (x, y), spread, sampler=[], **QUIET), ValueError, "the sampler yielded no batch"),
     ],
 )
 def test_bad_arguments_are_refused(call, error, message):

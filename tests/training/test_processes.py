@@ -120,7 +120,7 @@ def test_rows_are_shared_out(count, size):
     assert max(map(len, rows)) - min(map(len, rows)) <= 1
 
 
-def test_the_loss_is_no_sum_over_rows():
+def test_the_loss_is_not_a_sum_over_rows():
     x = problem()[0][:6]
     labels = problem()[1][:6]
     D = metric(dropout=0.0).matrix(x)

@@ -88,15 +88,18 @@ def test_a_loss_of_vectors_builds_no_matrix():
 
 
 def test_a_loss_of_vectors_refuses_sequences():
-    with pytest.raises(TypeError, match="an encoder must sum its sequences up"):
+    with pytest.raises(TypeError, match="an encoder must reduce sequences to vectors"):
         fit(Metric(lw.FrameMLP(2, 4), lw.SoftDTW()), problem(), ProxyNCA(3, 2), **QUIET)
 
 
 @pytest.mark.parametrize(
     ("rates", "words"),
     [
-        ({"loss": 0.1}, r'lr says nothing of encoder\.backbone\.gru\.weight_ih_l0; .* or give lr\["rest"\]'),
-        ({"encoder.bakbone": 0.1, "rest": 0.1}, r"of which nothing is trained; near it are encoder\.backbone"),
+        ({"loss": 0.1}, r'lr has no rate for encoder\.backbone\.gru\.weight_ih_l0; .* or give lr\["rest"\]'),
+        (
+            {"encoder.bakbone": 0.1, "rest": 0.1},
+            r"which has no trained parameters; similar names are encoder\.backbone",
+        ),
         ({"encoder": -1.0, "rest": 0.1}, r"lr\['encoder'\] must be positive and finite"),
     ],
 )

@@ -77,7 +77,7 @@ def test_refusals():
         Regularizer("energy")
     with pytest.raises(TypeError, match="expected of to hold names, functions or None, got 3"):
         Regularizer(EnergyConfusion(), of=[3])
-    with pytest.raises(ValueError, match=r"Embedder has no layer 'backbon'; near it are backbone"):
+    with pytest.raises(ValueError, match=r"Embedder has no layer 'backbon'; similar names are backbone"):
         fit(embedder(), problem(), Triplet(), terms=[Regularizer(EnergyConfusion(), of="backbon")], **QUIET)
     assert "weight=0.5" in repr(Regularizer(EnergyConfusion(), 0.5))
 

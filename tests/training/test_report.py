@@ -7,7 +7,7 @@ from likewise.training.validation import Validation
 from tests.training.problems import metric, problem, train
 
 
-def test_lines_where_there_is_no_terminal(capfd):
+def test_lines_without_a_terminal(capfd):
     train(metric(), epochs=2, verbose=True)
     said = capfd.readouterr()
     assert said.out == ""

@@ -169,7 +169,7 @@ def test_an_earlier_run_is_not_overwritten(tmp_path):
         train(metric(), checkpoints=tmp_path, epochs=1)
     with pytest.raises(ValueError, match="was made with seed=0, not 1; use that, or another folder"):
         train(metric(), checkpoints=into(tmp_path, resume=True), epochs=1, seed=1)
-    with pytest.raises(ValueError, match="is of a run without average=; use that, or another folder"):
+    with pytest.raises(ValueError, match="is from a run without average=; use that, or another folder"):
         train(metric(), checkpoints=into(tmp_path, resume=True), epochs=1, average=0.9)
 
 

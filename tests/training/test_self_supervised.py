@@ -38,7 +38,7 @@ def test_training_on_it_alone_brings_the_plans_closer():
     assert history.losses[-1] < 0.8 * history.losses[0]
 
 
-def test_what_it_needs_is_refused_by_name():
+def test_missing_requirements_are_named():
     x = torch.randn(4, 6, 2)
     labels = torch.arange(4)
     with pytest.raises(ValueError, match=r"SelfSupervised: needs fit\(augment=...\)"):

@@ -116,7 +116,7 @@ def test_the_second_signal_interrupts_at_once():
     with listening(said.append) as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.signal == signal.SIGINT
-        assert said == ["fit: stopping after this step; a second signal stops at once"]
+        assert said == ["fit: stopping after this step; a second signal stops immediately"]
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is not stop

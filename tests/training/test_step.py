@@ -42,7 +42,7 @@ def test_errors():
     m, (x, y) = metric(), problem()
     with pytest.raises(ValueError, match="augment returned 2 items for 24"):
         Step(m, x, y, augment=lambda batch, generator: noisy(batch[:2], generator)).D  # noqa: B018
-    with pytest.raises(ValueError, match="layer 'x' was not asked for, it has none"):
+    with pytest.raises(ValueError, match="layer 'x' was not requested, it has none"):
         Step(m, x, y).layer("x")
-    with pytest.raises(ValueError, match="layer 'x' was not asked for, it has outward"):
+    with pytest.raises(ValueError, match="layer 'x' was not requested, it has outward"):
         Step(m, x, y, layers=("outward",)).layer("x")

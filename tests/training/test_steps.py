@@ -157,11 +157,11 @@ def test_the_step_is_chosen_by_the_loss_and_the_data():
     assert choose_step(x, spread) is matrix_step
     assert choose_step(x, losses.ProxyNCA(3, 4)) is vector_step
     assert choose_step(pairs(), losses.WarpError()) is path_step
-    with pytest.raises(ValueError, match="AlignedPairs need a PathLoss, or a step of yours; got loss Triplet"):
+    with pytest.raises(ValueError, match="AlignedPairs need a PathLoss, or your own step; got loss Triplet"):
         choose_step(pairs(), losses.Triplet())
     with pytest.raises(ValueError, match=r"WarpError learns from AlignedPairs\(x, y, truth\)"):
         choose_step(x, losses.WarpError())
-    with pytest.raises(ValueError, match="this loss needs a warp, which GDTW gives; the distance is DTW"):
+    with pytest.raises(ValueError, match="this loss needs the warp of a GDTW; the distance is DTW"):
         fit(lw.Metric(lw.FrameMLP(3, 4), lw.DTW()), pairs(), losses.WarpError(), **QUIET)
 
 

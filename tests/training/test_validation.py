@@ -160,7 +160,7 @@ def test_patience_within_an_epoch_ends_it():
         (problem(), "fit: val holds the training items"),
         ((problem()[0], [9] * 24), "fit: val holds the training items"),
         (([], []), "fit: val is empty"),
-        ((problem(6, seed=1)[0], [0, 1, 7, 8, 0, 1]), "some classes of val are not among the training's: 7, 8;"),
+        ((problem(6, seed=1)[0], [0, 1, 7, 8, 0, 1]), "some classes of val are not training classes: 7, 8;"),
         ((problem(6, seed=1)[0], [0, 1]), r"fit: expected the labels of val of shape \(6,\), got \(2,\)"),
         (1.5, "fit: share must be between 0 and 1"),
         (HeldOutClasses(0.5), "HeldOutClasses: 2 of 3 classes would be held out"),
@@ -169,14 +169,14 @@ def test_patience_within_an_epoch_ends_it():
         (Validation(problem(6, seed=1), groups=[0] * 24), "fit: groups are for a share of the training items"),
     ],
 )
-def test_what_would_fool_is_refused(val, message):
+def test_misleading_validation_data_are_refused(val, message):
     with pytest.raises(ValueError, match=message):
         train(metric(), val=val)
 
 
 def test_items_without_labels():
     x = problem()[0]
-    with pytest.raises(ValueError, match="a share of items without labels cannot be judged"):
+    with pytest.raises(ValueError, match="a share of items without labels cannot be scored"):
         fit(metric(), x, terms=[lambda step: step.D.mean()], val=0.25, **QUIET)
     with pytest.raises(ValueError, match="HeldOutClasses needs training items with labels"):
         fit(metric(), x, terms=[lambda step: step.D.mean()], val=HeldOutClasses(0.25), **QUIET)
@@ -184,7 +184,7 @@ def test_items_without_labels():
     assert set(history.best.numbers) == {"recall@1", "map@r", "map"}
 
 
-def test_a_share_needs_a_sampler_of_what_is_left():
+def test_a_share_needs_a_sampler_of_the_rest():
     y = problem()[1]
     with pytest.raises(ValueError, match="the sampler draws from all of them; split the data first"):
         train(metric(), val=0.25, sampler=lw.MPerClass(y, 6, per_class=2))

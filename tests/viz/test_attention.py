@@ -57,13 +57,13 @@ def test_bad_arguments_are_refused(ax):
     image, weights = torch.rand(3, 4, 4), torch.rand(2, 2)
     with pytest.raises(ValueError, match=r"expected weights of shape \(h, w\) or \(t,\), got \(1, 2, 2\)"):
         plot_attention(weights[None], image, ax=ax)
-    with pytest.raises(ValueError, match="weights must be finite, and none negative"):
+    with pytest.raises(ValueError, match="weights must be finite and not negative"):
         plot_attention(-weights, image, ax=ax)
     with pytest.raises(ValueError, match="x holds NaN or infinity; leave its padding out"):
         plot_attention(weights, image / 0, ax=ax)
     with pytest.raises(ValueError, match=r"of one or three channels, got \(2, 4, 4\)"):
         plot_attention(weights, image[:2], ax=ax)
-    with pytest.raises(ValueError, match="there are weights for 4 steps, and x has 3"):
+    with pytest.raises(ValueError, match="there are weights for 4 steps, but x has 3"):
         plot_attention(torch.ones(4), torch.rand(3), ax=ax)
     with pytest.raises(ValueError, match=r"expected a series \(T, C\) or \(T,\), got \(3, 4, 4\)"):
         plot_attention(torch.ones(4), image, ax=ax)

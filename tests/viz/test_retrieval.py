@@ -79,7 +79,9 @@ def test_bad_matrices_are_refused(arguments, message, ax):
 
 
 def test_bad_curves_are_refused(ax):
-    with pytest.raises(TypeError, match="plot_precision_recall: expected what precision_recall_curve gives, got list"):
+    with pytest.raises(
+        TypeError, match="plot_precision_recall: expected the result of precision_recall_curve, got list"
+    ):
         viz.plot_precision_recall([0.5], ax=ax)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"expected recall and precision of shape \(P,\), got \(2,\) and \(1,\)"):
         viz.plot_precision_recall(PrecisionRecall(torch.ones(2), torch.ones(1)), ax=ax)

@@ -1,4 +1,4 @@
-"""The public text files of Spoken Arabic Digits, UCI."""
+"""The text files of Spoken Arabic Digits (UCI)."""
 
 import os
 from array import array
@@ -24,11 +24,10 @@ def read_arabic_digits(
 ) -> Dataset:
     r"""Read Train_Arabic_Digit.txt or, with speakers=range(66, 88), Test_Arabic_Digit.txt.
 
-    A line holds the 13 coefficients (MFCC) of a step; blank lines part the utterances. The files name neither
-    digit nor speaker; both follow from the order: the digits from 0 to 9, and in each digit the speakers, men
-    before women, each ten times in a row. So a file has 100 utterances of each speaker, which is verified.
-    The groups are the numbers in speakers: nobody speaks in both files, so the numbers of the test file go on
-    where those of the training file end.
+    A line holds the 13 coefficients (MFCC) of a step; blank lines separate the utterances. The files name neither digit
+    nor speaker; both follow from the order: the digits from 0 to 9, and for each digit the speakers, men before women,
+    each ten times in a row. A file must have 100 utterances of each speaker. The groups are the numbers in speakers.
+    Nobody speaks in both files, so the numbers of the test file continue those of the training file.
 
     Example:
         >>> import pathlib, tempfile

@@ -19,13 +19,14 @@ LIMIT = 4 << 30  # bytes of all samples in memory
 def read_audio_folder(
     folder: Folder, part: str | None = None, *, rate: int | None = None, limit: int = LIMIT
 ) -> Dataset:
-    """Read one folder for each class, with its recordings: folder/dog/1.wav. Samples are float32, from -1 to 1.
+    """Read WAV files from one folder per class: folder/dog/1.wav. Samples are float32, from -1 to 1.
 
     part: None for all; "train", the first half of the classes, sorted by name; "test", the others.
-    rate: samples a second that all files must have; by default, those of the first.
+    rate: the sampling rate in Hz that all files must have; by default, that of the first file.
 
-    Files must have one rate and one number of channels: nothing is resampled or mixed. Hidden files are passed over,
-    any other must be a WAV file. What takes more than limit bytes, padded to the longest, is refused before it is read.
+    All files must have the same rate and number of channels: nothing is resampled or mixed. Hidden files are ignored;
+    all others must be WAV files. If the padded samples take more than limit bytes, an error is raised before they are
+    read.
 
     Example:
         >>> import tempfile, soundfile
@@ -64,7 +65,7 @@ def read_audio_folder(
 
 
 def _head(soundfile: Any, path: Path) -> Any:
-    """What a file says of itself, where that can be true."""
+    """The header of a file, checked for plausibility."""
     size = file_size(path)
     try:
         head = soundfile.info(os.fspath(path))
@@ -72,7 +73,7 @@ def _head(soundfile: Any, path: Path) -> Any:
         raise ValueError(f"{path}: not a WAV file, or a damaged one: {brief(error)}") from error
     if head.format not in FORMATS:
         _check.refuse(os.fspath(path), f"expected a WAV file, got {head.format}")
-    if not 0 < head.frames <= 8 * size:  # the densest coding has a bit a sample
+    if not 0 < head.frames <= 8 * size:  # the densest coding has one bit per sample
         _check.refuse(os.fspath(path), f"claims {head.frames} samples in {size} bytes")
     return head
 
@@ -94,6 +95,6 @@ def _read(soundfile: Any, path: Path, out: np.ndarray) -> None:
 def _soundfile() -> Any:
     try:
         import soundfile
-    except (ImportError, OSError) as error:  # OSError: without libsndfile
+    except (ImportError, OSError) as error:  # OSError: libsndfile is missing
         raise ImportError('WAV files are read by soundfile; install it with pip install "likewise[audio]"') from error
     return soundfile

@@ -1,10 +1,10 @@
-"""Augmentations that know how the augmented sequence aligns with its original: x^ = plan.T @ x, exactly.
+"""Augmentations with a known alignment to the original sequence: x^ = plan.T @ x, exactly.
 
-plan (Tx, T^) says how much of each frame of x went into each frame of x^; its columns sum to 1. An augmentation takes a
+plan (Tx, T^) holds the weight of each frame of x in each frame of x^; its columns sum to 1. An augmentation takes a
 Batch and a generator, and returns an ``Augmented``.
 
-Reference: Su & Wen, Temporal alignment prediction (ICLR 2022), section 3.4. Its published code leaves sequences that
-are blurred by five frames as zeros; here they are blurred.
+Reference: Su & Wen, Temporal alignment prediction (ICLR 2022), section 3.4. Its published code returns zeros for
+sequences blurred by five frames; here they are blurred.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from likewise.data.batch import Batch, as_sequences
 
-SHORT = 4  # sequences of up to this many frames are blurred by three with a stride of one; of up to two, copied
+SHORT = 4  # sequences of up to this many frames are blurred by three with stride 1; those of up to two are copied
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Augmented:
 
 
 class Augmentation:
-    """Makes a plan for every sequence, and x^ from it. Subclasses write ``plan``.
+    """Base class: makes a plan for every sequence, and x^ from it. Subclasses write ``plan``.
 
     Example:
         >>> class Reverse(Augmentation):
@@ -52,7 +52,7 @@ class Augmentation:
     def __call__(self, batch: object, generator: torch.Generator | None = None) -> Augmented:
         """Augment every sequence of a batch; ``generator`` lives on the CPU."""
         batch = Batch(*as_sequences(type(self).__name__, "batch", batch))
-        # NumPy draws small numbers of small numbers many times faster.
+        # NumPy is many times faster than PyTorch at small draws.
         random = np.random.default_rng(int(torch.randint(1 << 62, (), generator=generator)))
         plans = [self.plan(n, random) for n in batch.lengths.tolist()]
         lengths = [plan.shape[1] for plan in plans]
@@ -60,15 +60,16 @@ class Augmentation:
         for b, plan in enumerate(plans):
             padded[b, : plan.shape[0], : plan.shape[1]] = plan
         whole = torch.from_numpy(padded).to(batch.values)
-        x = batch.values.masked_fill(~batch.mask[..., None], 0)  # padding may hold NaN, and 0 NaN is NaN
+        x = batch.values.masked_fill(~batch.mask[..., None], 0)  # padding may hold NaN, and 0 * NaN is NaN
         return Augmented(Batch(whole.mT @ x, lengths) if plans else batch, whole)
 
 
 class RandomBlur(Augmentation):
     """Average windows of three or five neighbouring frames, a stride of 1, 2 or 3 apart, with random weights.
 
-    five: how likely a window of five is. Of three, the middle weighs 0.55 to 0.9 and the two sides the same; of five,
-        the middle weighs 0.33 to 0.5, the inner two 0.16 or more, the outer two what is left.
+    five: the probability of a window of five. In a window of three, the middle weighs 0.55 to 0.9 and the two sides
+        share the rest. In a window of five, the middle weighs 0.33 to 0.5, the inner two 0.16 or more, and the outer
+        two share the rest.
 
     Sequences of three or four frames are blurred by three with a stride of 1; shorter ones are copied.
 
@@ -100,7 +101,7 @@ class RandomBlur(Augmentation):
 
 
 class RandomMerge(Augmentation):
-    """Cut a sequence at random places into 50 % to 80 % as many parts as it has frames, and average each part.
+    """Cut a sequence of T frames at random into 50 % to 80 % of T parts, and average each part.
 
     The weights within a part are the softmax of normal draws. Sequences of up to two frames are copied.
 
@@ -118,7 +119,7 @@ class RandomMerge(Augmentation):
         parts = int(random.integers(least, most + 1))
         starts = np.zeros(length, np.int64)
         starts[random.permutation(length - 1)[: parts - 1] + 1] = 1
-        part = starts.cumsum()  # of each frame
+        part = starts.cumsum()  # per frame
         weights = np.exp(random.standard_normal(length))
         plan = np.zeros((length, parts))
         plan[np.arange(length), part] = weights / np.bincount(part, weights)[part]
@@ -128,8 +129,8 @@ class RandomMerge(Augmentation):
 class RandomBlurOrMerge(Augmentation):
     """Blur or merge each sequence, at random: TAP's augmentation.
 
-    merge: how likely a merge is. The defaults give what the paper's code draws: half are merged, three in ten blurred
-        by three frames, two in ten by five. Sequences of up to four frames are blurred.
+    merge: the probability of a merge. The defaults match the paper's code: 50 % are merged, 30 % blurred by three
+        frames, 20 % by five. Sequences of up to four frames are blurred.
 
     Example:
         >>> augmented = RandomBlurOrMerge()([[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.0]])
@@ -149,7 +150,7 @@ class RandomBlurOrMerge(Augmentation):
 
 
 def _windows(length: int, weights: Sequence[float], stride: int) -> np.ndarray:
-    """A plan whose column k holds the weights at rows k * stride and on."""
+    """A plan whose column k holds the weights from row k * stride."""
     starts = np.arange(0, length - len(weights) + 1, stride)
     plan = np.zeros((length, len(starts)))
     plan[starts + np.arange(len(weights))[:, None], np.arange(len(starts))] = np.array(weights)[:, None]

@@ -15,11 +15,11 @@ from likewise._labels import is_map_style, items_of
 class Batch:
     """Sequences of unequal length, padded to one tensor.
 
-    values (B, T, C) holds the sequences, time before channels; lengths (B,) says how many steps of each are real.
-    Padding may hold anything, NaN included: no result depends on it. Lengths are int64 and stay on the CPU wherever
-    the values live: they steer loops, not arithmetic.
+    values (B, T, C) holds the sequences, time before channels; lengths (B,) is the number of real steps of each.
+    Padding may hold anything, NaN included: no result depends on it. Lengths are int64 and stay on the CPU, because
+    they control loops rather than arithmetic.
 
-    A batch indexes and slices like a tensor along its first dimension; one integer gives that sequence, (T_i, C).
+    A batch indexes and slices like a tensor along its first dimension; an integer returns that sequence, (T_i, C).
 
     Example:
         >>> batch = Batch.from_list([[1.0, 2.0, 3.0], [4.0, 5.0]])
@@ -65,7 +65,7 @@ class Batch:
 
     @classmethod
     def from_aeon(cls, series: np.ndarray | Sequence[np.ndarray]) -> Self:
-        """Take aeon's layout: an array (N, C, T), or a list of arrays (C, T_i).
+        """Convert from aeon's layout: an array (N, C, T), or a list of arrays (C, T_i).
 
         Example:
             >>> Batch.from_aeon(np.zeros((10, 3, 50)))
@@ -81,7 +81,7 @@ class Batch:
         return cls.from_list([np.asarray(item).T for item in series])
 
     def to_aeon(self) -> np.ndarray | list[np.ndarray]:
-        """Return an array (N, C, T) if all lengths are equal, else a list of arrays (C, T_i): what aeon expects.
+        """Return an array (N, C, T) if all lengths are equal, else a list of arrays (C, T_i), as aeon expects.
 
         Example:
             >>> Batch(torch.zeros(2, 4, 3)).to_aeon().shape
@@ -92,7 +92,7 @@ class Batch:
 
     @classmethod
     def from_tslearn(cls, series: np.ndarray) -> Self:
-        """Take tslearn's layout: an array (N, T, C) in which shorter series end in rows of NaN.
+        """Convert from tslearn's layout: an array (N, T, C) in which shorter series end in rows of NaN.
 
         Example:
             >>> Batch.from_tslearn(np.array([[[1.0], [2.0]], [[3.0], [np.nan]]])).lengths
@@ -106,7 +106,7 @@ class Batch:
         return cls(values, (real * steps).amax(dim=1) if len(values) else None)
 
     def to_tslearn(self) -> np.ndarray:
-        """Return an array (N, T, C) with NaN for padding: what tslearn expects.
+        """Return an array (N, T, C) with NaN for padding, as tslearn expects.
 
         Example:
             >>> Batch(torch.zeros(1, 3, 1), [2]).to_tslearn().ravel()
@@ -117,7 +117,7 @@ class Batch:
 
     @classmethod
     def from_packed(cls, packed: PackedSequence) -> Self:
-        """Take a PackedSequence, in its original order.
+        """Convert from a PackedSequence, in its original order.
 
         Example:
             >>> batch = Batch.from_list([[1.0], [2.0, 3.0]])
@@ -128,7 +128,7 @@ class Batch:
         return cls(values, lengths)
 
     def to_packed(self) -> PackedSequence:
-        """Return a PackedSequence, for torch.nn.GRU and its kin.
+        """Return a PackedSequence, for torch.nn.GRU and similar modules.
 
         Example:
             >>> Batch(torch.zeros(2, 3, 1), [1, 3]).to_packed().batch_sizes
@@ -228,7 +228,7 @@ class Batch:
 def as_sequences(op: str, name: str, value: object) -> tuple[Tensor, Tensor | None]:
     """Values (B, T, C) and lengths of a Batch, a Dataset's items, a tensor or array (B, T, C), or a list of sequences.
 
-    Lengths are None when every step is real.
+    Lengths are None if every step is real.
     """
     value = items_of(value)
     if isinstance(value, Batch):
@@ -272,7 +272,7 @@ def _sequence(op: str, name: str, item: object) -> Tensor:
 
 
 def _floating(op: str, name: str, value: object) -> Tensor:
-    """Numbers as a floating-point tensor; shares memory where PyTorch can."""
+    """Numbers as a floating-point tensor; shares memory where possible."""
     tensor = _tensor(op, name, value)
     if tensor.is_complex():
         raise TypeError(f"{op}: expected {name} to be real, got {tensor.dtype}")
@@ -309,11 +309,11 @@ def _tensor(op: str, name: str, value: object) -> Tensor:
     try:
         return torch.as_tensor(_readable(value) if isinstance(value, np.ndarray) else value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"{op}: {name} is no array of numbers: {error}") from error
+        raise TypeError(f"{op}: {name} is not an array of numbers: {error}") from error
 
 
 def _readable(array: np.ndarray) -> np.ndarray:
-    """A copy of arrays that PyTorch does not take: read-only, running backwards, or of another byte order."""
+    """Copy arrays that PyTorch does not accept: read-only, with negative strides, or in another byte order."""
     if array.flags.writeable and array.dtype.isnative and min(array.strides, default=0) >= 0:
         return array
     return array.astype(array.dtype.newbyteorder("="), order="C")

@@ -13,23 +13,23 @@ from likewise._labels import class_names, read_labels, sorted_classes
 from likewise.data.batch import Batch, as_sequences
 from likewise.data.split import HeldOutClasses, split_items
 
-MOST_LABEL_BYTES = 1 << 28  # of the names of all labels
+MOST_LABEL_BYTES = 1 << 28  # bytes of all label names
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Sequences with their labels.
 
-    items: the N sequences, a Batch or whatever makes one: a tensor (N, T, C), or a list of arrays (T_i, C).
-    labels: (N,) class names. Numbers and names are taken; whole numbers name a class as they are written. Floats
-        without classes are the targets of a regression set, and stay float64. None without labels.
-    ids: what each item is called; "0", "1", ... by default.
-    groups: (N,) numbers or names: the subject or speaker of each item.
-    classes: all class names, in the order that a file gives them; by default those of the labels, sorted, by number
-        if all are numbers. Parts of one Dataset share them: a class is its name in every part.
+    items: the N sequences: a Batch, a tensor (N, T, C), or a list of arrays (T_i, C).
+    labels: (N,) class names, or None. Whole numbers are converted to names. Floats without classes are regression
+        targets and stay float64.
+    ids: a name for each item; "0", "1", ... by default.
+    groups: (N,) numbers or names, such as the subject or speaker of each item.
+    classes: all class names in order; by default the sorted names in labels (sorted as numbers if all are numbers).
+        Parts of a Dataset share its classes.
 
-    ``codes`` are the labels as int64 indices into classes. A slice, a mask or positions give the Dataset of those
-    items; one integer gives (item, label), so that a Dataset is a map-style dataset of PyTorch too.
+    ``codes`` are the labels as int64 indices into classes. Indexing with a slice, a mask or positions returns a Dataset
+    of those items. Indexing with an integer returns (item, label), so a Dataset is also a map-style dataset of PyTorch.
 
     Example:
         >>> data = Dataset([[1.0, 2.0], [3.0], [5.0, 4.0]], ["walk", "run", "walk"])
@@ -59,7 +59,7 @@ class Dataset:
         if labels is not None and labels.dtype.kind == "f" and size and not classes:
             if not np.isfinite(labels).all():
                 place = int((~np.isfinite(labels)).argmax())
-                _check.refuse(self._name, f"labels[{place}] is {labels[place]}, targets must be finite")
+                _check.refuse(self._name, f"labels[{place}] is {labels[place]}; targets must be finite")
             labels = labels.astype(np.float64)
         elif labels is not None:
             labels, classes, codes = _named(self._name, labels, classes)
@@ -81,7 +81,7 @@ class Dataset:
         return len(self.items)
 
     def __getitem__(self, index: Any) -> Any:
-        """The Dataset of some items, or (item, label) of one."""
+        """A Dataset of some items, or (item, label) of one."""
         if isinstance(index, slice):
             return self._part(np.arange(len(self))[index])
         places = index.cpu().numpy() if isinstance(index, Tensor) else np.asarray(index)
@@ -104,7 +104,7 @@ class Dataset:
         return (self[i] for i in range(len(self)))
 
     def _part(self, places: np.ndarray, classes: Sequence[str] | None = None) -> Self:
-        """The items at these places, with the same classes, or with fewer."""
+        """The items at these positions; by default with the same classes."""
         kept = {f.name: getattr(self, f.name) for f in fields(self) if f.init}
         kept["items"] = self.items[torch.from_numpy(places)]
         kept["ids"] = tuple(self.ids[i] for i in places.tolist())
@@ -127,16 +127,17 @@ class Dataset:
         fill: Any = None,
         dtype: torch.dtype = torch.float32,
     ) -> "Dataset":
-        """Take a long table of pandas, polars or pyarrow: one row for each time step of each series.
+        """Make a Dataset from a long table (pandas, polars or pyarrow), with one row per time step of each series.
 
-        id: the column that says whose step a row is; series come in the order in which they begin, and their rows may
-            be mixed. time: numbers or dates, which must grow within a series; without it, rows are in order.
-        label, group: columns of one value for each series. channels: by default, all other columns.
-        fill: "linear", "previous" or a number takes the place of missing values, and of missing steps: times are then
-            multiples of a regular step, the smallest. At the ends, "linear" repeats the nearest value.
+        id: the column that names the series of each row. Series are ordered by their first rows; their rows may be
+            interleaved. time: a column of numbers or dates, which must increase within a series; without it, rows are
+            taken in order.
+        label, group: columns with one value per series. channels: by default, all other columns.
+        fill: "linear", "previous" or a number: how to fill missing values and missing steps. Times must then be
+            multiples of the smallest step. At the ends, "linear" repeats the nearest value.
 
-        Without fill, missing values and missing steps are refused; so are times that come twice or go back, and a label
-        or group that changes within a series, each with row and column. Needs the extra ``tables``.
+        Missing values and steps (without fill), repeated or decreasing times, and labels or groups that change within a
+        series raise an error that gives the row and column. Needs the extra ``tables``.
 
         Example:
             >>> import pandas
@@ -159,10 +160,10 @@ class Dataset:
         label: str = "label",
         group: str = "group",
     ) -> Any:
-        """A long table, which ``from_frame`` takes back: one row for each step, times counted from 0.
+        """Convert to a long table with one row per step and times counted from 0; the inverse of ``from_frame``.
 
-        backend: "pyarrow", "pandas" or "polars". channels: names of the channels, "channel_0", ... by default; the
-            others are the names of the columns. Those of labels and groups are left out where there are none.
+        backend: "pyarrow", "pandas" or "polars". channels: names of the channels, "channel_0", ... by default. The
+            other arguments name the other columns; without labels or groups, their columns are left out.
 
         Example:
             >>> Dataset([[1.0, 2.0], [3.0]], ["walk", "run"]).to_frame(backend="pandas")
@@ -191,26 +192,27 @@ class Dataset:
         return self._part(np.flatnonzero(np.isin(self.labels, np.array(names, dtype=str))), names)
 
     def without_single(self) -> Self:
-        """The same without classes of fewer than two items: these have no pair to learn from, nor one to be found."""
+        """Drop classes with a single item, which have no positive pairs."""
         counts = self._counts("without_single")
         return self.of_classes([name for name, count in zip(self.classes, counts, strict=True) if count >= 2])
 
     def check_pairs(self, name: str | None = None) -> Self:
-        """Itself, if every class has two items or more."""
+        """Return self if every class has at least two items; otherwise raise an error."""
         counts = self._counts("check_pairs")
         few = np.flatnonzero(counts < 2).tolist()
         if few:
             held = "one item" if counts[few[0]] == 1 else "no item"
             more = f", and {len(few) - 1} more classes have fewer than two" if len(few) > 1 else ""
-            mend = "an item needs another of its class; leave such classes out with .without_single()"
-            _check.refuse(name or self._name, f"class {self.classes[few[0]]!r} has {held}{more}: {mend}")
+            hint = "an item needs another of its class; leave such classes out with .without_single()"
+            _check.refuse(name or self._name, f"class {self.classes[few[0]]!r} has {held}{more}: {hint}")
         return self
 
     def split(self, share: float | HeldOutClasses, seed: int = 0, groups: object = None) -> tuple[Self, Self]:
-        """Two Datasets: the items that are kept, and the share that is held out, both in the order of this one.
+        """Split into two Datasets, the training items and the held-out share, both in the original order.
 
-        share: of each class, between 0 and 1, or HeldOutClasses(share): whole classes, which then are no classes of
-            the first part. groups: (N,), ``data.groups`` say: whole groups are held out, and none is in both parts.
+        share: the share of each class to hold out, between 0 and 1, or HeldOutClasses(share) to hold out whole classes,
+            which the first part then does not list. groups: (N,), such as ``data.groups``: hold out whole groups, so
+            that no group is in both parts.
 
         Example:
             >>> data = Dataset(torch.zeros(10, 2, 1), [0, 1] * 5)
@@ -253,9 +255,9 @@ class Dataset:
 
 
 def names_of(classes: Sequence[str], codes: Any) -> np.ndarray:
-    """Names (N,) of indices into classes, for readers of files that number them.
+    """Class names (N,) of indices into classes, for files that store indices.
 
-    NumPy gives every name the room of the longest: a hostile file could ask for more than there is.
+    NumPy stores every name at the length of the longest, so a hostile file could exhaust the memory.
     """
     names, codes = np.array(classes, dtype=str), np.asarray(codes, np.int64)
     if names.itemsize * len(codes) > MOST_LABEL_BYTES:
@@ -284,7 +286,7 @@ def _read_classes(op: str, classes: Any) -> tuple[str, ...]:
 
 
 def _named(op: str, labels: np.ndarray, classes: tuple[str, ...] | None) -> tuple[np.ndarray, tuple[str, ...], Any]:
-    """The labels as names, the classes, and the indices of the one into the other."""
+    """The labels as names, the classes, and the indices of the labels into the classes."""
     found, places = np.unique(labels, return_inverse=True)
     names = class_names(found)
     if classes is None:
@@ -293,7 +295,7 @@ def _named(op: str, labels: np.ndarray, classes: tuple[str, ...] | None) -> tupl
     for i, name in enumerate(names.tolist()):
         if name not in code:
             item = int((places == i).argmax())
-            mend = "give their names, numpy.array(classes)[labels]" if labels.dtype.kind in "iu" else "add it to them"
-            _check.refuse(op, f"labels[{item}] is {name!r}, which is not among the {len(classes)} classes; {mend}")
+            hint = "give their names, numpy.array(classes)[labels]" if labels.dtype.kind in "iu" else "add it to them"
+            _check.refuse(op, f"labels[{item}] is {name!r}, which is not among the {len(classes)} classes; {hint}")
     codes = np.array([code[name] for name in names.tolist()], np.int64)[places]
     return names[places] if len(names) else labels.astype(str), classes, codes

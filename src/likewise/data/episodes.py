@@ -12,15 +12,16 @@ from likewise.data.samplers import BatchSampler, _members
 
 
 class Episodes(BatchSampler):
-    """Batches of N-way K-shot tasks: ``ways`` classes, ``shots`` examples and ``queries`` questions of each.
+    """Batches of N-way K-shot tasks: ``ways`` classes with ``shots`` examples and ``queries`` queries each.
 
-    An episode draws its classes, and the items of each, at random and without repeating any. A batch lists its
-    episodes one after the other; in an episode each class's shots, then its queries. ``support`` and ``query`` say
-    where in the batch they are. As every sampler it is seeded, and goes on where it stopped.
+    An episode draws its classes and their items at random, without repetition. A batch lists its episodes one after the
+    other; each episode lists the shots of each class, then its queries. ``support`` and ``query`` are their positions
+    in the batch. Like every sampler, it is seeded and can be resumed.
 
     labels: (N,), numbers or names, or a Dataset.
-    per_batch: episodes in a batch. batches: batches an epoch.
-    groups: (N,), the subject or speaker of each item: a class's queries are then of other subjects than its shots.
+    per_batch: episodes per batch. batches: batches per epoch.
+    groups: (N,), the subject or speaker of each item: the queries of a class then come from other subjects than its
+        shots.
 
     Example:
         >>> labels = [0, 0, 0, 1, 1, 1, 2, 2, 2]
@@ -54,19 +55,19 @@ class Episodes(BatchSampler):
         self.classes, self._members = _members(self.name, labels)
         if len(self.classes) < self.ways:
             count = len(self.classes)
-            _check.refuse(self.name, f"{ways} ways need {ways} classes, and there are {count}; lower ways")
+            _check.refuse(self.name, f"{ways} ways need {ways} classes, but there are {count}; lower ways")
         self._groups = None if groups is None else self._read_groups(groups)
         for position in range(len(self.classes)):
             self._check_class(position)
 
     @property
     def support(self) -> Tensor:
-        """(episodes, ways, shots) int64, where in a batch the examples are."""
+        """(episodes, ways, shots) int64, the positions of the shots in a batch."""
         return self._places[:, :, : self.shots]
 
     @property
     def query(self) -> Tensor:
-        """(episodes, ways, queries) int64, where in a batch the questions are."""
+        """(episodes, ways, queries) int64, the positions of the queries in a batch."""
         return self._places[:, :, self.shots :]
 
     def draw(self, random: np.random.Generator) -> Iterator[np.ndarray]:
@@ -75,9 +76,9 @@ class Episodes(BatchSampler):
             yield np.concatenate([self._episode(random) for _ in range(self.per_batch)])
 
     def take(self, count: int) -> tuple[Tensor, Tensor]:
-        """So many episodes, as items: (count, ways, shots) and (count, ways, queries) int64.
+        """Draw ``count`` episodes, as item indices: (count, ways, shots) and (count, ways, queries) int64.
 
-        They depend on the seed alone, and leave the sampler where it is: several distances can be asked the same.
+        They depend only on the seed and do not advance the sampler, so several distances can be compared on them.
         """
         random = np.random.default_rng([self.seed])
         drawn = [self._episode(random) for _ in range(_check.whole(self.name, "count", count))]
@@ -97,8 +98,8 @@ class Episodes(BatchSampler):
         members = random.permutation(self._members[position])
         if self._groups is None:
             return members[: self.shots + self.queries]
-        while True:  # ends: _check_class has seen that there is a way
-            # Subjects in random order, cut in two at random, where both parts have enough.
+        while True:  # terminates: _check_class made sure that a split exists
+            # Shuffle the subjects and cut them in two at random, so that both parts have enough items.
             rank = random.permutation(self._groups.max() + 1)[self._groups[members]]
             ordered = np.sort(rank)
             cuts = np.flatnonzero(np.diff(ordered)) + 1
@@ -114,13 +115,13 @@ class Episodes(BatchSampler):
             _check.refuse(self.name, f"class {label} has {len(members)} items, too few for {need}; leave it out")
         if self._groups is None:
             return
-        sums = 1  # bit s: some of the groups have s members together
+        sums = 1  # bit s: some subset of the groups has s members
         for size in np.unique(self._groups[members], return_counts=True)[1].tolist():
             sums |= sums << size
         most = len(members) - self.queries
         if not (sums >> self.shots) & ((1 << (most - self.shots + 1)) - 1):
             _check.refuse(
-                self.name, f"the groups of class {label} cannot be parted for {need} of different groups; leave it out"
+                self.name, f"the groups of class {label} cannot be split into {need} of different groups; leave it out"
             )
 
     def _read_groups(self, groups: object) -> np.ndarray:

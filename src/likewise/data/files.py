@@ -22,7 +22,7 @@ LIMIT = 1 << 30  # bytes of one sequence
 
 @dataclass(frozen=True)
 class Files:
-    """Files, and the function that reads one of them; a sequence of items without the items.
+    """Files and the function that reads one of them: a lazy sequence of items.
 
     Example:
         >>> files = Files(("a.txt", "bc.txt"), len)
@@ -48,10 +48,11 @@ class Files:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FileSet(Dataset):
-    """A Dataset whose items stay on disk: one is read when it is asked for.
+    """A Dataset whose items stay on disk until they are used.
 
-    ``fit``, ``evaluate`` and ``Metric.embed`` take it as they take any map-style dataset, with ``workers``. It has
-    what a Dataset has (labels, ids, classes, indexing, ``split``, ``of_classes``), but ``items`` are Files.
+    ``fit``, ``evaluate`` and ``Metric.embed`` take it like any map-style dataset, with ``workers``. It has the
+    attributes and methods of a Dataset (labels, ids, classes, indexing, ``split``, ``of_classes``), but ``items`` are
+    Files.
 
     Example:
         >>> FileSet(Files(("a.npy", "b.npy"), np.load), ["walk", "run"])
@@ -70,7 +71,7 @@ class FileSet(Dataset):
 def open_image_folder(
     folder: Folder, part: str | None = None, *, size: int = SIZE, channels: int = CHANNELS, crop: bool = True
 ) -> FileSet:
-    """A folder for each class, as ``read_image_folder`` reads it, but each image is decoded when it is needed.
+    """One folder per class, as in ``read_image_folder``, but each image is decoded when it is used.
 
     Example:
         >>> import tempfile
@@ -89,10 +90,11 @@ def open_image_folder(
 
 
 def open_sequence_folder(folder: Folder, part: str | None = None, *, limit: int = LIMIT) -> FileSet:
-    """A folder for each class, with a file for each sequence: folder/walk/1.npy, (T, C) or (T,), or .npz.
+    """One folder per class, with one file per sequence: folder/walk/1.npy, (T, C) or (T,), or .npz.
 
-    An .npz file holds one array, or one that is called values. A file is read when it is needed: nothing is unpickled,
-    and what is not finite, not a number, empty, or takes more than limit bytes, is refused with the file's name.
+    An .npz file holds one array, or one that is called values. Files are read when they are used, and nothing is
+    unpickled. Arrays that are empty, not numeric, not finite or larger than limit bytes raise an error that names the
+    file.
 
     part: None for all; "train", the first half of the classes, sorted by name; "test", the others.
 
@@ -111,7 +113,7 @@ def open_sequence_folder(folder: Folder, part: str | None = None, *, limit: int 
 
 
 def read_sequence(path: Path, *, limit: int = LIMIT) -> Tensor:
-    """One sequence (T, C) of an .npy or .npz file, in its float type."""
+    """Read one sequence (T, C) from an .npy or .npz file, in its float type."""
     name, values = os.fspath(path), read_npy(path, limit=limit)
     if values.ndim == 1:
         values = values[:, None]

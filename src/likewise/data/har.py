@@ -1,4 +1,4 @@
-"""The public folder of UCI HAR: human activity recognition with a smartphone."""
+"""The UCI HAR folder: human activity recognition with a smartphone."""
 
 import os
 from collections.abc import Iterator
@@ -103,7 +103,7 @@ def _read_code(line: Line) -> int:
 
 
 def _read_signal(path: Path, rows: int, steps: int, number: type[np.floating]) -> np.ndarray:
-    """One channel, (N, T); steps is 0 where T is not known yet."""
+    """Read one channel, (N, T); steps is 0 if T is not known yet."""
     values = bytearray()
     for line in _read_rows(path, rows):
         row = parse_numbers(line, line.text, number)

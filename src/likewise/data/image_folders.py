@@ -1,6 +1,6 @@
 """Readers of image sets in their public layouts, with the split by classes of zero-shot metric learning.
 
-Each takes ``part``: "train", "test", whose classes are not those of "train", or None for all; and the options of
+Each takes ``part``: "train", "test" (which has other classes than "train") or None for all, and the options of
 ``images.Options``: size, channels, crop, skip_broken, limit, workers.
 """
 
@@ -14,15 +14,15 @@ from likewise import _check
 from likewise.data.images import ImageSet, Listing, Options, read_images
 from likewise.data.text import Line, brief, file_size, parse_integer, quote, read_lines, word_offset
 
-MOST_BYTES = 64 << 20  # of a MATLAB file
+MOST_BYTES = 64 << 20  # bytes of a MATLAB file
 
 Folder = str | os.PathLike[str]
 
 
 def read_image_folder(folder: Folder, part: str | None = None, **options: Unpack[Options]) -> ImageSet:
-    """One folder for each class, with its images: folder/iris/1.jpg. The first half of the names, sorted, trains.
+    """Read images from one folder per class: folder/iris/1.jpg. The first half of the sorted names is "train".
 
-    Hidden files are passed over; any other file must be an image.
+    Hidden files are ignored; all others must be images.
 
     Example:
         >>> import tempfile
@@ -40,9 +40,9 @@ def read_image_folder(folder: Folder, part: str | None = None, **options: Unpack
 
 
 def read_cub(folder: Folder, part: str | None = None, **options: Unpack[Options]) -> ImageSet:
-    """Caltech-UCSD Birds 200-2011: images.txt, image_class_labels.txt, classes.txt and images/; 100 classes train.
+    """Caltech-UCSD Birds 200-2011: images.txt, image_class_labels.txt, classes.txt and images/; 100 training classes.
 
-    folder: CUB_200_2011, or the one that holds it.
+    folder: CUB_200_2011, or its parent.
     Reference: Wah et al. (2011), The Caltech-UCSD Birds-200-2011 Dataset.
 
     Example:
@@ -76,7 +76,7 @@ def read_cub(folder: Folder, part: str | None = None, **options: Unpack[Options]
 
 
 def read_cars(folder: Folder, part: str | None = None, **options: Unpack[Options]) -> ImageSet:
-    """Stanford Cars-196: cars_annos.mat and car_ims/; 98 classes train.
+    """Stanford Cars-196: cars_annos.mat and car_ims/; 98 training classes.
 
     Reference: Krause et al. (2013), 3D Object Representations for Fine-Grained Categorization.
 
@@ -107,7 +107,7 @@ def read_cars(folder: Folder, part: str | None = None, **options: Unpack[Options
 
 
 def read_flowers(folder: Folder, part: str | None = None, **options: Unpack[Options]) -> ImageSet:
-    """Oxford Flowers-102: imagelabels.mat and jpg/image_00001.jpg, ...; classes 1 to 51 train.
+    """Oxford Flowers-102: imagelabels.mat and jpg/image_00001.jpg, ...; classes 1 to 51 are for training.
 
     Reference: Nilsback & Zisserman (2008), Automated Flower Classification over a Large Number of Classes.
 
@@ -133,7 +133,7 @@ def read_flowers(folder: Folder, part: str | None = None, **options: Unpack[Opti
 def read_online_products(folder: Folder, part: str | None = None, **options: Unpack[Options]) -> ImageSet:
     """Stanford Online Products: Ebay_train.txt, Ebay_test.txt and the images that they name.
 
-    folder: Stanford_Online_Products, or the one that holds it. All 120,053 images of 256 x 256 take 24 GB.
+    folder: Stanford_Online_Products, or its parent. All 120,053 images of 256 x 256 take 24 GB.
     Reference: Song et al. (2016), Deep Metric Learning via Lifted Structured Feature Embedding, arXiv:1511.06452.
 
     Example:
@@ -167,10 +167,10 @@ def read_online_products(folder: Folder, part: str | None = None, **options: Unp
 
 
 def list_classes(op: str, root: Path, kind: str, *, empty: bool = False) -> Listing:
-    """The files in a folder for each class, sorted by name. kind: what they hold, for errors; empty: let it be none."""
+    """The files in one folder per class, sorted by name. kind: of files, for errors; empty: allow empty folders."""
     classes = [path for path in _entries(root) if path.is_dir()]
     if not classes:
-        _check.refuse(op, f"{root} has no folders; each class is a folder of {kind}")
+        _check.refuse(op, f"{root} has no folders; each class must be a folder of {kind}")
     files: list[Path] = []
     labels: list[int] = []
     for label, path in enumerate(classes):
@@ -183,18 +183,18 @@ def list_classes(op: str, root: Path, kind: str, *, empty: bool = False) -> List
 
 
 def _entries(folder: Path) -> list[Path]:
-    """What a folder holds, sorted by name, without hidden files."""
+    """The entries of a folder, sorted by name, without hidden files."""
     if not folder.is_dir():
         _check.refuse(str(folder), "there is no such folder")
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
 def _inside(folder: Path, name: str, sign: str) -> Path:
-    """The folder with a file called sign: this one, or the one of that name inside."""
+    """The folder that contains the file ``sign``: this one, or its subfolder ``name``."""
     for root in (folder, folder / name):
         if (root / sign).is_file():
             return root
-    _check.refuse(str(folder), f"there is no {sign}, neither here nor in {name}")
+    _check.refuse(str(folder), f"found no {sign}, neither here nor in {name}")
 
 
 def _numbered(path: Path) -> dict[int, str]:
@@ -224,7 +224,7 @@ def _text(line: Line, word: bytes) -> str:
 
 
 def _below(root: Path, name: str, where: str) -> Path:
-    """A file inside a folder; a name that leads out of it is refused."""
+    """A file inside a folder; a name that leads out of it raises an error."""
     parts = Path(name).parts
     if not parts or Path(name).is_absolute() or ".." in parts or "\0" in name:
         _check.refuse(where, f"{name!r} leads out of the folder")
@@ -232,14 +232,14 @@ def _below(root: Path, name: str, where: str) -> Path:
 
 
 def _matlab(path: Path, *names: str) -> dict[str, np.ndarray]:
-    """Variables of a MATLAB file, without sides of length 1."""
+    """Variables of a MATLAB file, without dimensions of length 1."""
     if file_size(path) > MOST_BYTES:
         _check.refuse(str(path), f"is larger than {MOST_BYTES} bytes")
     from scipy.io import loadmat  # comes with scikit-learn
 
     try:
         found = loadmat(os.fspath(path), squeeze_me=True, variable_names=names)
-    except Exception as error:  # SciPy states no bound on what malformed bytes may raise
+    except Exception as error:  # SciPy may raise anything for malformed bytes
         raise ValueError(f"{path}: not a MATLAB file, or a damaged one: {brief(error)}") from error
     for name in names:
         if name not in found:
@@ -248,13 +248,13 @@ def _matlab(path: Path, *names: str) -> dict[str, np.ndarray]:
 
 
 def _codes(path: Path, codes: np.ndarray, classes: int) -> tuple[int, ...]:
-    """Labels from 0 of codes from 1."""
+    """Convert codes that count from 1 to labels that count from 0."""
     try:
         numbers = codes.astype(np.int64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: classes are no whole numbers: {brief(error)}") from error
+        raise ValueError(f"{path}: classes are not whole numbers: {brief(error)}") from error
     wrong = (numbers < 1) | (numbers > classes)
     if wrong.any():
         item = int(wrong.argmax())
-        _check.refuse(str(path), f"row {item} is of class {numbers[item]}; expected 1 to {classes}")
+        _check.refuse(str(path), f"row {item} has class {numbers[item]}; expected 1 to {classes}")
     return tuple((numbers - 1).tolist())

@@ -1,4 +1,4 @@
-"""Crops of whole batches of images, on the device where they are."""
+"""Crops of whole batches of images, on their device."""
 
 import math
 
@@ -18,12 +18,12 @@ def random_crops(
     flip: bool = True,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """A part of each image at random, scaled to (B, C, size, size); half of them mirrored, if ``flip``.
+    """A random crop of each image, scaled to (B, C, size, size); half of them are mirrored if ``flip``.
 
-    area: the least and the largest share of the image's area; uniform between them. ratio: width to height lies
-    between 1 / ratio and ratio, uniform in its logarithm. Pixels are interpolated between their four neighbours, so
-    keep images that are not much larger than ``size``. As torchvision's RandomResizedCrop, but sides that do not fit
-    are cut to the image's instead of being drawn again.
+    area: the smallest and largest share of the image's area; uniform between them. ratio: width to height lies
+    between 1 / ratio and ratio, uniform in its logarithm. Interpolation is bilinear, so images should not be much
+    larger than ``size``. Like torchvision's RandomResizedCrop, but sides that do not fit are clipped to the image
+    instead of being drawn again.
 
     generator: on the images' device; the global one by default.
 
@@ -40,7 +40,7 @@ def random_crops(
 
     pixels = height * width * uniform(*area)
     stretch = (math.log(ratio) * uniform(-1, 1)).exp()
-    wide = ((pixels * stretch).sqrt() / width).clamp(max=1)  # of the whole width
+    wide = ((pixels * stretch).sqrt() / width).clamp(max=1)  # share of the whole width
     high = ((pixels / stretch).sqrt() / height).clamp(max=1)
     x, y = (1 - wide) * uniform(-1, 1), (1 - high) * uniform(-1, 1)
     mirrored = wide * torch.where(uniform(0, 1) < 0.5, -1.0, 1.0) if flip else wide
@@ -48,7 +48,7 @@ def random_crops(
 
 
 def center_crops(images: Tensor, size: int, *, share: float = 1.0) -> Tensor:
-    """The middle of each image, a square of ``share`` of its shorter side, scaled to (B, C, size, size).
+    """A centre crop of each image, a square with ``share`` of its shorter side, scaled to (B, C, size, size).
 
     Example:
         >>> center_crops(torch.arange(16.0).reshape(1, 1, 4, 4), 2, share=0.5)
@@ -65,7 +65,7 @@ def center_crops(images: Tensor, size: int, *, share: float = 1.0) -> Tensor:
 
 
 def _sampled(images: Tensor, size: int, wide: Tensor, high: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Boxes with these half sides and centres, the image being [-1, 1] in each direction."""
+    """Crop boxes with these half sides and centres, where the image is [-1, 1] in each direction."""
     shape = (*images.shape[:2], size, size)
     if 0 in images.shape:
         return images.new_empty(shape)

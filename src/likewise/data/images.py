@@ -15,21 +15,21 @@ from likewise import _check
 from likewise.data.dataset import Dataset, names_of
 from likewise.data.text import brief
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF")  # others, which may start programs, are not opened
-CONVERTED = ("1", "L", "P", "RGB", "YCbCr", "CMYK")  # modes of 8 bits or less a channel, without transparency
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF")  # other formats may start programs, and are not opened
+CONVERTED = ("1", "L", "P", "RGB", "YCbCr", "CMYK")  # modes of up to 8 bits per channel, without transparency
 TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
 WHITE = (255, 255, 255, 255)
 SIZE, CHANNELS, LIMIT, WORKERS = 256, 3, 16 << 30, 8
 
 
 class Options(TypedDict, total=False):
-    """How every reader of images decodes them.
+    """Options of all image readers.
 
-    size: of the images in memory, size x size; 256 by default.
-    channels: 3 for red, green and blue, the default, or 1 for grey.
-    crop: scale the shorter side to ``size`` and keep the middle, the default; False squeezes the whole image in.
-    skip_broken: leave files that cannot be read out and name them in ``skipped``; by default they are refused.
-    limit: most bytes of all images in memory. workers: how many threads decode.
+    size: images in memory are size x size; 256 by default.
+    channels: 3 for colour, the default, or 1 for grey.
+    crop: scale the shorter side to ``size`` and crop the centre, the default; False resizes without keeping the ratio.
+    skip_broken: leave out files that cannot be read and list them in ``skipped``; by default they raise an error.
+    limit: the largest size of all images in memory, in bytes. workers: the number of decoding threads.
     """
 
     size: int
@@ -44,9 +44,9 @@ class Options(TypedDict, total=False):
 class ImageSet(Dataset):
     """Images with their labels: a Dataset whose items are images.
 
-    items: (N, C, H, W) uint8, as ``fit`` and ``Metric`` take them: they become floats, 0 to 255, on the device.
+    items: (N, C, H, W) uint8. ``fit`` and ``Metric`` convert them to floats, 0 to 255, on the device.
     labels, classes, groups: as in Dataset. ids: the files, where they are known.
-    skipped: "file: why" for each that was left out.
+    skipped: "file: reason" for each file that was left out.
 
     Example:
         >>> ImageSet(torch.zeros(2, 3, 8, 8, dtype=torch.uint8), ["rose", "iris"])
@@ -69,7 +69,7 @@ class ImageSet(Dataset):
 
 @dataclass(frozen=True)
 class Listing:
-    """Which files there are, and their labels as indices into classes; nothing is opened yet.
+    """Files and their labels, as indices into classes; nothing is opened yet.
 
     Example:
         >>> listing = Listing((Path("a.jpg"), Path("b.jpg"), Path("c.jpg")), (0, 1, 2), ("x", "y", "z"))
@@ -97,10 +97,11 @@ class Listing:
 
 
 def read_images(listing: Listing, **options: Unpack[Options]) -> ImageSet:
-    """Decode the files of a listing. A file that is not an image is refused by name, or left out with skip_broken.
+    """Decode the files of a listing. A file that is not an image raises an error, or is left out with skip_broken.
 
-    No file is opened whose size in pixels is beyond Pillow's MAX_IMAGE_PIXELS, nor a format that is not in FORMATS.
-    Grey, palette and CMYK images are converted; transparent ones are laid on white; 16-bit and float ones are refused.
+    Images with more pixels than Pillow's MAX_IMAGE_PIXELS and formats that are not in FORMATS are not opened. Grey,
+    palette and CMYK images are converted, transparent ones are drawn on white, and 16-bit and float ones raise an
+    error.
     """
     op = "read_images"
     _pillow()
@@ -137,7 +138,7 @@ def read_images(listing: Listing, **options: Unpack[Options]) -> ImageSet:
 def decode(
     file: Path | bytes, name: str | None = None, *, size: int = SIZE, channels: int = CHANNELS, crop: bool = True
 ) -> Tensor:
-    """One image (channels, size, size) uint8, of a file or of its bytes; ``name`` is for errors.
+    """Decode an image (channels, size, size) uint8 from a file or from bytes; ``name`` is used in errors.
 
     Example:
         >>> from PIL import Image
@@ -148,18 +149,20 @@ def decode(
     """
     Image = _pillow()
     named = name or ("image" if isinstance(file, bytes) else os.fspath(file))
-    if isinstance(file, Path) and not file.is_file():  # a pipe would wait for ever
-        _check.refuse(named, "there is no such file" if not file.exists() else "expected an image, this is no file")
+    if isinstance(file, Path) and not file.is_file():  # a pipe would block forever
+        _check.refuse(named, "there is no such file" if not file.exists() else "expected an image, this is not a file")
     try:
         with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=FORMATS) as image:
             most = Image.MAX_IMAGE_PIXELS
             if most is not None and image.width * image.height > most:
                 raise ValueError(f"{image.width} x {image.height} are more than Pillow's {most} pixels")
             if image.mode not in CONVERTED + TRANSPARENT:
-                raise ValueError(f"its mode {image.mode} is none of {', '.join(CONVERTED + TRANSPARENT)}; save 8 bits")
-            image.draft(None, (size, size))  # JPEG decodes to a smaller size at once
+                raise ValueError(
+                    f"its mode {image.mode} is not one of {', '.join(CONVERTED + TRANSPARENT)}; save it with 8 bits"
+                )
+            image.draft(None, (size, size))  # JPEG can decode directly to a smaller size
             pixels = _resized(Image, _flat(Image, image, channels), size, crop)
-    except Exception as error:  # Pillow states no bound on what malformed bytes may raise
+    except Exception as error:  # Pillow may raise anything for malformed bytes
         text = brief(error) if isinstance(error, ValueError) else f"{type(error).__name__}, {brief(error)}"
         raise ValueError(f"{named}: not an image that can be read: {text}") from error
     array = np.array(pixels, dtype=np.uint8).reshape(size, size, channels)
@@ -167,7 +170,7 @@ def decode(
 
 
 def _flat(Image: Any, image: Any, channels: int) -> Any:
-    """The image without transparency, in the mode that is wanted."""
+    """The image without transparency, in the target mode."""
     if image.mode in TRANSPARENT or "transparency" in image.info:
         image = Image.alpha_composite(Image.new("RGBA", image.size, WHITE), image.convert("RGBA"))
     return image.convert("RGB" if channels == 3 else "L")

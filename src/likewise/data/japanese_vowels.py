@@ -1,4 +1,4 @@
-"""Japanese Vowels, the small real data set that comes with likewise."""
+"""Japanese Vowels, a small real data set that is included in likewise."""
 
 from importlib import resources
 
@@ -7,10 +7,10 @@ from likewise.data.npz import read_npz
 
 
 def load_japanese_vowels() -> tuple[Dataset, Dataset]:
-    """Japanese Vowels: nine men say /ae/, and the class is the speaker; the training and the test set.
+    """Load Japanese Vowels, the training and the test set: nine men say /ae/, and the class is the speaker.
 
-    270 and 370 utterances of 7 to 29 frames; a frame is 12 cepstral coefficients. The licence is CC BY 4.0, and
-    japanese_vowels.txt beside the data says where they come from.
+    270 and 370 utterances of 7 to 29 frames; a frame is 12 cepstral coefficients. The licence is CC BY 4.0;
+    japanese_vowels.txt beside the data names the source.
 
     Example:
         >>> train, test = load_japanese_vowels()

@@ -1,4 +1,4 @@
-"""Batches of what does not fit in memory: items are fetched one by one, ahead of time, by worker processes."""
+"""Batches of data that do not fit in memory: worker processes read items ahead of time."""
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,18 +14,18 @@ from likewise import _check
 from likewise._labels import is_map_style
 from likewise.data.batch import Batch
 
-AT_ONCE = 256  # items that are read at once where nobody says how many
+AT_ONCE = 256  # items per batch by default
 
 
 class Loader:
-    """Batches of a map-style dataset, in the order asked for, read ahead by worker processes.
+    """Batches of a map-style dataset in a given order, read ahead by worker processes.
 
     dataset: any ``torch.utils.data.Dataset`` with ``labels``, whose [i] is (item, label). Items are sequences (T_i, C)
-        or (T_i,), which make a Batch, or images (C, H, W) of one size, which make a tensor; arrays are taken too.
-    workers: processes that read; 0 reads in this one. ahead: batches that each reads ahead. Memory is that of
-        workers x ahead batches, however long the dataset is.
-    seed: of what the dataset draws at random (NumPy's, PyTorch's and Python's generators): batch number n of a seed is
-        the same with any number of workers, after a restart too. Generators of the caller are left alone.
+        or (T_i,), which make a Batch, or images (C, H, W) of one size, which make a tensor; arrays work too.
+    workers: the number of reading processes; 0 reads in this process. ahead: batches that each worker reads ahead.
+        Memory is that of workers x ahead batches, regardless of the dataset's size.
+    seed: seeds the generators of NumPy, PyTorch and Python for random datasets. Batch n is the same with any number of
+        workers, and after a restart. The caller's generators are not changed.
 
     Labels are not fetched: ``dataset.labels`` has them.
 
@@ -51,9 +51,9 @@ class Loader:
         self.pin_memory = pin_memory
 
     def batches(self, indices: Iterable[Sequence[int]], first: int = 0) -> Iterator[Batch | Tensor]:
-        """The items at each list of indices. ``indices`` is read lazily: it may go on over many epochs.
+        """The items at each list of indices. ``indices`` is read lazily: it may span many epochs.
 
-        first: the number of the first batch, which after a restart is how many there were before.
+        first: the number of the first batch; after a restart, the number of batches before it.
         """
         settings: dict[str, Any] = {}
         if self.workers:
@@ -65,13 +65,13 @@ class Loader:
                 sampler=_Numbered(indices, first),  # type: ignore[arg-type]
                 num_workers=self.workers,
                 pin_memory=self.pin_memory,
-                generator=torch.Generator().manual_seed(self.seed),  # so that the caller's is not drawn from
+                generator=torch.Generator().manual_seed(self.seed),  # so that the caller's generator is not advanced
                 **settings,
             )
         )
 
     def pieces(self, size: int = AT_ONCE) -> Iterator[Batch | Tensor]:
-        """All items in order, so many at a time."""
+        """All items in order, ``size`` at a time."""
         count = len(self.dataset)
         return self.batches(range(start, min(start + size, count)) for start in range(0, count, size))
 
@@ -105,7 +105,7 @@ class _Numbered:
 
 
 class _Collated:
-    """The dataset by batches: runs in the workers, so that only finished batches travel."""
+    """The dataset by batches. It runs in the workers, so that only finished batches are sent."""
 
     def __init__(self, dataset: Any, seed: int) -> None:
         self.dataset, self.seed = dataset, seed
@@ -125,7 +125,7 @@ def _item(fetched: Any, index: int) -> Any:
 
 @contextmanager
 def _seeded(seed: int, number: int) -> Iterator[None]:
-    """Generators that a dataset may draw from, seeded for a while."""
+    """Seed the generators that a dataset may use, for the duration of the block."""
     states = random.getstate(), np.random.get_state()  # noqa: NPY002
     drawn = int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
     with torch.random.fork_rng(devices=[]):
@@ -140,7 +140,7 @@ def _seeded(seed: int, number: int) -> Iterator[None]:
 
 
 def _can_fork() -> bool:
-    """Whether processes begin as copies of this one: no dataset has to be pickled then."""
+    """Whether processes are forked, so that datasets need not be pickled."""
     import multiprocessing
 
     return "fork" in multiprocessing.get_all_start_methods()

@@ -19,7 +19,7 @@ from likewise.data.dataset import Dataset, names_of
 from likewise.data.padding import pad_stacked
 from likewise.data.text import brief, file_size, quote
 
-# Key: the kinds of numbers, in NumPy's letters, and the number of dimensions.
+# Key: the kinds of numbers, as NumPy's letters, and the number of dimensions.
 _EXPECTED = {
     "values": ("f", 2),
     "lengths": ("iu", 1),
@@ -32,9 +32,9 @@ _EXPECTED = {
 _GROUPS = ("groups", "subject", "speaker")
 _LONGEST_READ = 1 << 20
 _LONGEST_HEADER = 1 << 12
-# Deflate makes of a byte no more than this many.
+# Deflate expands a byte to at most this many.
 _DEFLATE = 1032
-# A header as NumPy writes it. It is matched, not evaluated: no type with objects, fields or dates gets by.
+# A header as NumPy writes it. It is matched, not evaluated, which excludes objects, fields and dates.
 _HEADER = re.compile(
     rb"\{ ?'descr': ?'([<>|](?:f[248]|[iu][1248]|b1|U[1-9]\d{0,5}))', ?'fortran_order': ?(True|False), ?"
     rb"'shape': ?\(((?:\d{1,18}, ?)*(?:\d{1,18})?)\),? ?\}[ \n]*"
@@ -42,15 +42,15 @@ _HEADER = re.compile(
 
 
 def read_npz(path: str | os.PathLike[str], *, split: str | None = None, limit: int = 4 << 30) -> Dataset:
-    """Read sequences from an .npz file, in the float type that it has.
+    """Read sequences from an .npz file, in its float type.
 
-    It holds values (sum of T_i, C), all rows stacked, and lengths (N,); or X (N, T, C). It may hold y (N,), names,
-    float targets, or whole numbers, which count from 0 into classes (K,) where these are there, and else name the
-    class; groups (N,), also called subject or speaker; and ids (N,). With split="train" these names end in _train, all
-    but classes. Other members are not read.
+    It holds values (sum of T_i, C), all rows stacked, and lengths (N,); or X (N, T, C). It may hold y (N,): names,
+    float targets, or whole numbers, which are indices into classes (K,) if the file has them and class names otherwise;
+    groups (N,), also called subject or speaker; and ids (N,). With split="train" these names end in _train, except
+    classes. Other members are ignored.
 
-    Nothing is unpickled, and nothing is allocated before its size is known to be right. What takes more than
-    limit bytes, unpacked or padded to a batch, is refused, and so are numbers that are not finite.
+    Nothing is unpickled, and sizes are checked before memory is allocated. Data that take more than limit bytes,
+    unpacked or padded to a batch, and numbers that are not finite raise an error.
 
     Example:
         >>> import pathlib, tempfile
@@ -81,7 +81,7 @@ def read_npz(path: str | os.PathLike[str], *, split: str | None = None, limit: i
 
 
 def write_npz(dataset: Dataset, path: str | os.PathLike[str], *, compress: bool = False) -> None:
-    """Write an .npz file that read_npz reads back exactly; padding is not kept.
+    """Write an .npz file that read_npz reads back exactly; padding is not saved.
 
     Example:
         >>> import pathlib, tempfile
@@ -108,22 +108,22 @@ def write_npz(dataset: Dataset, path: str | os.PathLike[str], *, compress: bool 
         arrays["groups"] = dataset.groups if dataset.groups.dtype.kind != "U" else _text("group", dataset.groups)
     if dataset.ids != tuple(map(str, range(len(dataset)))):
         arrays["ids"] = _text("id", dataset.ids)
-    with open(path, "wb") as file:  # given a path, NumPy would append .npz to it
+    with open(path, "wb") as file:  # NumPy would append .npz to a path
         save = np.savez_compressed if compress else np.savez
         save(file, **arrays)  # type: ignore[arg-type]
 
 
 def _text(kind: str, names: Iterable[str]) -> np.ndarray:
-    """Names as NumPy keeps them; what it would change is refused."""
+    """Names as a NumPy array; names that NumPy would change raise an error."""
     names = [str(name) for name in names]
     for name in names:
         if "\0" in name or name != name.encode("utf-8", "replace").decode():
-            _check.refuse("write_npz", f"{kind} {name!r} has a character that NumPy's strings do not keep")
+            _check.refuse("write_npz", f"{kind} {name!r} has a character that NumPy's strings cannot hold")
     return np.array(names, dtype=str)
 
 
 def _labels(labels: np.ndarray | None, classes: tuple[str, ...] | None) -> np.ndarray | None:
-    """Labels by name, where whole numbers count into classes."""
+    """Labels as names; whole numbers are indices into classes."""
     if labels is None or labels.dtype.kind not in "iu":
         return labels
     wrong = (labels < 0) | (labels >= len(classes)) if classes is not None else labels < 0
@@ -135,9 +135,9 @@ def _labels(labels: np.ndarray | None, classes: tuple[str, ...] | None) -> np.nd
 
 
 def read_npy(path: str | os.PathLike[str], *, limit: int = 4 << 30) -> np.ndarray:
-    """The array of an .npy file; or of an .npz file, if it has one array or one that is called values.
+    """Read the array of an .npy file, or of an .npz file that has one array or one called values.
 
-    Nothing is unpickled, and nothing is allocated before its size is known to be right.
+    Nothing is unpickled, and sizes are checked before memory is allocated.
 
     Example:
         >>> import pathlib, tempfile
@@ -162,7 +162,7 @@ def read_npy(path: str | os.PathLike[str], *, limit: int = 4 << 30) -> np.ndarra
 
 
 class _ShortReads(io.FileIO):
-    """A file that refuses long reads: zipfile would load a directory of any length, at ten times its size."""
+    """A file that limits reads: zipfile would load a directory of any length, at ten times its size."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > _LONGEST_READ:
@@ -173,12 +173,12 @@ class _ShortReads(io.FileIO):
 def _open_archive(name: str, file: io.FileIO) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)
-    except Exception as error:  # zipfile states no bound on what malformed bytes may raise
+    except Exception as error:  # zipfile may raise anything for malformed bytes
         raise ValueError(f"{name}: not an .npz file, or a damaged one: {brief(error)}") from error
 
 
 def _choose_members(name: str, archive: zipfile.ZipFile, split: str | None) -> dict[str, zipfile.ZipInfo]:
-    """Members to read, by the key of _EXPECTED that each stands for."""
+    """Members to read, by their key in _EXPECTED."""
     arrays = [info for info in archive.infolist() if info.filename.endswith(".npy")]
     members = {info.filename.removesuffix(".npy"): info for info in arrays}
     if len(members) != len(arrays):
@@ -197,13 +197,13 @@ def _choose_members(name: str, archive: zipfile.ZipFile, split: str | None) -> d
         splits = sorted(key.partition("_")[2] for key in members if key.startswith(("values_", "X_")))
         listed = ", ".join(quote(part.encode("utf-8", "replace")) for part in splits[:10])
         got = " and ".join(key + end for key in found) or "neither"
-        mend = f"; it has the splits {listed}: choose one with split=" if splits else ""
-        _check.refuse(name, f"expected values{end} and lengths{end}, or X{end}, got {got}{mend}")
+        hint = f"; it has the splits {listed}: choose one with split=" if splits else ""
+        _check.refuse(name, f"expected values{end} and lengths{end}, or X{end}, got {got}{hint}")
     return chosen
 
 
 def _check_sizes(name: str, members: list[zipfile.ZipInfo], size: int, limit: int) -> None:
-    """Refuse members that a file of size bytes cannot hold, and those of more than limit bytes in all."""
+    """Raise an error for members that a file of size bytes cannot hold, and for more than limit bytes in all."""
     total = sum(info.file_size for info in members)
     if total > limit:
         _check.refuse(name, f"takes {total} bytes unpacked, more than limit={limit}; raise it to read them")
@@ -246,7 +246,7 @@ def _decoded(
     payload = size - layout.begin
     if math.prod(layout.shape) * layout.dtype.itemsize != payload:
         _check.refuse(where, f"{payload} bytes cannot hold {layout}")
-    if max(payload, math.prod(side or 1 for side in layout.shape)) > limit:  # empty, and yet too wide for any array
+    if max(payload, math.prod(side or 1 for side in layout.shape)) > limit:  # empty, but too wide for any array
         _check.refuse(where, f"absurd shape {layout.shape}" if payload <= limit else f"takes more than {limit} bytes")
     flat = read(layout.begin, payload).view(layout.dtype)
     array = np.ascontiguousarray(flat.reshape(layout.shape, order=layout.order))
@@ -266,7 +266,7 @@ def _read_plain(where: str, file: io.FileIO, skip: int, size: int) -> np.ndarray
 
 
 def _convert(where: str, array: np.ndarray, key: str) -> np.ndarray:
-    """Bring an array in native byte order to the type that a Dataset wants."""
+    """Convert an array in native byte order to the type that a Dataset needs."""
     if array.dtype.kind == "U":
         points = array.view(np.uint32)
         if ((points > 0x10FFFF) | ((points >= 0xD800) & (points <= 0xDFFF))).any():
@@ -290,7 +290,7 @@ def _read_bytes(where: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, ski
             while done < size and (piece := member.read(min(size - done, _LONGEST_READ))):
                 data[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
                 done += len(piece)
-    except Exception as error:  # zipfile and zlib state no bound on what malformed bytes may raise
+    except Exception as error:  # zipfile and zlib may raise anything for malformed bytes
         raise ValueError(f"{where}: damaged near byte {skip + done}: {brief(error)}") from error
     if done < size:
         _check.refuse(where, f"ends after {skip + done} of {info.file_size} bytes")
@@ -299,7 +299,7 @@ def _read_bytes(where: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, ski
 
 @dataclass(frozen=True)
 class _Layout:
-    """What the header of an .npy member says; the numbers begin at byte begin."""
+    """The header of an .npy member; the numbers begin at byte begin."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -348,7 +348,7 @@ def _stacked(name: str, values: np.ndarray, lengths: np.ndarray, limit: int) -> 
 
 
 def _check_finite(where: str, values: np.ndarray, lengths: np.ndarray) -> None:
-    """Refuse stacked rows (sum of T_i, C) with NaN or infinity."""
+    """Raise an error for NaN or infinity in stacked rows (sum of T_i, C)."""
     wrong = ~np.isfinite(values)
     if wrong.any():
         row, channel = (int(i) for i in np.unravel_index(wrong.argmax(), wrong.shape))

@@ -1,4 +1,4 @@
-"""Stacked rows, as files hold them, to a padded Batch."""
+"""Convert stacked rows, as files hold them, to a padded Batch."""
 
 import numpy as np
 import torch
@@ -10,8 +10,8 @@ from likewise.data.batch import Batch
 def pad_stacked(where: str, values: np.ndarray, lengths: np.ndarray, limit: int) -> Batch:
     """Cut stacked rows (sum of T_i, C) into sequences of the given lengths (N,), and pad them.
 
-    One long sequence among many short ones makes a batch far larger than the rows, so a batch of more than
-    limit bytes is refused; where begins the message.
+    One long sequence among many short ones makes the batch far larger than the rows, so a batch of more than limit
+    bytes raises an error that begins with where.
 
     Example:
         >>> pad_stacked("x.npz", np.ones((5, 1), np.float32), np.array([3, 2]), limit=1000)
@@ -35,7 +35,7 @@ def pad_stacked(where: str, values: np.ndarray, lengths: np.ndarray, limit: int)
 
 
 def padding_limit(size: int) -> int:
-    """Bytes that the padded sequences of a text file of size bytes may take: 64 times as much, or 256 MiB.
+    """The most bytes for the padded sequences of a text file of size bytes: 64 times the size, at least 256 MiB.
 
     Example:
         >>> padding_limit(10**9)

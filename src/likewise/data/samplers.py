@@ -1,6 +1,6 @@
-"""Batch samplers: which items make up each batch. Give one to a DataLoader as its ``batch_sampler``.
+"""Batch samplers, which choose the items of each batch. Pass one to a DataLoader as its ``batch_sampler``.
 
-Each is seeded, can stop and go on in the middle of an epoch, and shares every batch among several processes.
+Each is seeded, can be resumed in the middle of an epoch, and divides every batch among several processes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,15 +16,16 @@ from likewise._labels import class_names, has_labels, labelled, number_labels, r
 
 
 class BatchSampler(Sampler[list[int]]):
-    """What every sampler here can do. Subclasses write ``draw``, and set ``batches``, the number of batches an epoch.
+    """Base class of the samplers. Subclasses write ``draw`` and set ``batches``, the number of batches per epoch.
 
     batch_size: items in a batch, over all processes.
-    seed: with the epoch, decides every batch.
-    rank, world_size: this process among how many. Batch i of one process is, cut in the order of ranks, the batches i
-        of several; so batch_size must be a multiple of world_size. With Lightning, pass use_distributed_sampler=False.
+    seed: together with the epoch, determines every batch.
+    rank, world_size: the index of this process and the number of processes. Each process gets its part of every batch,
+        in the order of ranks, so batch_size must be a multiple of world_size. With Lightning, pass
+        use_distributed_sampler=False.
 
-    Each iteration is an epoch of its own, with other batches: the next one, or the one that ``set_epoch`` names.
-    ``load_state_dict`` makes the next iteration give the batches that were left when the state was taken.
+    Each iteration is a new epoch with other batches: the next one, or the one given to ``set_epoch``. After
+    ``load_state_dict``, the next iteration yields the batches that were left when the state was saved.
 
     Example:
         >>> sampler = Shuffled(5, batch_size=2)
@@ -44,19 +45,19 @@ class BatchSampler(Sampler[list[int]]):
         self.world_size = _check.whole(self.name, "world_size", world_size)
         self.rank = _check.whole(self.name, "rank", rank, least=0)
         if self.rank >= self.world_size:
-            _check.refuse(self.name, f"rank {rank} is none of the {world_size} processes, which count from 0")
+            _check.refuse(self.name, f"rank must be between 0 and {world_size - 1}, got {rank}")
         if self.batch_size % self.world_size:
             _check.refuse(self.name, f"batch_size {batch_size} must be a multiple of world_size {world_size}")
-        self.epoch, self.position = 0, 0  # the epoch, and how many of its batches have been given
+        self.epoch, self.position = 0, 0  # the epoch, and the number of its batches that were yielded
         self._begun = False
 
     @property
     def name(self) -> str:
-        """What errors call this sampler."""
+        """The name of this sampler in errors."""
         return type(self).__name__
 
     def draw(self, random: np.random.Generator) -> Iterator[np.ndarray]:
-        """The batches of an epoch, each (batch_size,), of all processes."""
+        """The batches of an epoch, each (batch_size,), over all processes."""
         raise NotImplementedError(f"{self.name}.draw")
 
     def begin(self) -> None:
@@ -79,27 +80,27 @@ class BatchSampler(Sampler[list[int]]):
                 yield batch[start:end].tolist()
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iteration this epoch. A state that was loaded in the middle of it is kept."""
+        """Make the next iteration use this epoch. A state loaded in the middle of it is kept."""
         epoch = _check.whole(self.name, "epoch", epoch, least=0)
         if self._begun or epoch != self.epoch:
             self.epoch, self.position, self._begun = epoch, 0, False
 
     def state_dict(self, position: int | None = None) -> dict[str, Any]:
-        """Where the sampler stands.
+        """The position of the sampler.
 
-        position: how many batches of this epoch are done, if the sampler cannot know: a DataLoader with workers reads
-            ahead of the training.
+        position: the number of batches of this epoch that are done, where the sampler cannot know it: a DataLoader with
+            workers reads ahead of the training.
         """
         position = self.position if position is None else _check.whole(self.name, "position", position, least=0)
         return {"seed": self.seed, "epoch": self.epoch, "position": position, "batches": len(self)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where the sampler stood that gave this state; the number of processes may differ."""
+        """Resume from a state; the number of processes may differ."""
         missing = self.state_dict().keys() - state.keys()
         if missing:
             _check.refuse(self.name, f"the state lacks {', '.join(sorted(missing))}")
         if state["batches"] != len(self):
-            _check.refuse(self.name, f"the state is of {state['batches']} batches an epoch, this has {len(self)}")
+            _check.refuse(self.name, f"the state has {state['batches']} batches per epoch, the sampler {len(self)}")
         self.seed = _check.whole(self.name, "seed", state["seed"], least=0)
         self.epoch = _check.whole(self.name, "epoch", state["epoch"], least=0)
         self.position = _check.whole(self.name, "position", state["position"], least=0)
@@ -110,8 +111,8 @@ class Shuffled(BatchSampler):
     """All items in a new order each epoch.
 
     size: the number of items.
-    drop_last: leave out the last batch if it is smaller than the others. Otherwise several processes get shares of it
-        that differ by at most one item, and it is refused if there is not one for each.
+    drop_last: leave out the last batch if it is smaller than the others. Otherwise processes get parts of it that
+        differ by at most one item; it must have an item for each process.
 
     Example:
         >>> [len(batch) for batch in Shuffled(7, batch_size=3)]
@@ -133,7 +134,8 @@ class Shuffled(BatchSampler):
         whole, rest = divmod(self.size, self.batch_size)
         if drop_last and whole == 0:
             _check.refuse(
-                self.name, f"{size} items are less than one batch of {batch_size}, which drop_last leaves out"
+                self.name,
+                f"{size} items are fewer than one batch of {batch_size}, and drop_last=True would leave them out",
             )
         if not drop_last and 0 < rest < self.world_size:
             _check.refuse(self.name, f"the last batch has {rest} items for {world_size} processes; pass drop_last=True")
@@ -147,14 +149,14 @@ class Shuffled(BatchSampler):
 
 
 class ClassBalanced(BatchSampler):
-    """Every class equally often, however many members it has.
+    """Every class equally often, regardless of its size.
 
-    Classes take turns, in a new order each round, so that any two classes differ by at most two in a batch. The members
-    of a class come in random order, each once before any comes again: those of a small class come more often, in one
-    batch too if it is smaller than its share.
+    Classes take turns, in a new order each round, so the counts of any two classes in a batch differ by at most two.
+    The members of a class come in random order, each once before any is repeated. Members of small classes come more
+    often, even within a batch if the class is smaller than its share.
 
     labels: (N,), numbers or names, or a Dataset.
-    batches: batches an epoch; by default N // batch_size, at least one.
+    batches: batches per epoch; by default N // batch_size, at least one.
 
     Example:
         >>> labels = ["rare"] + 99 * ["common"]
@@ -187,12 +189,12 @@ class ClassBalanced(BatchSampler):
 class MPerClass(BatchSampler):
     """The same number of items of each class in a batch: batch_size / per_class classes, per_class items of each.
 
-    All classes come equally often over an epoch, and the members of a class each once before any comes again.
+    All classes come equally often over an epoch; each member of a class comes once before any is repeated.
 
     labels: (N,), numbers or names, or a Dataset.
-    repeat: let a class with fewer than per_class members, one that has a single member say, fill its places by
-        repeating them. By default it is refused: a repeated item is its own positive, at distance 0.
-    batches: batches an epoch; by default N // batch_size, at least one.
+    repeat: repeat the members of classes that have fewer than per_class. By default such classes raise an error: a
+        repeated item would be its own positive, at distance 0.
+    batches: batches per epoch; by default N // batch_size, at least one.
 
     Example:
         >>> labels = [0, 0, 0, 1, 1, 2, 2, 2]
@@ -220,7 +222,7 @@ class MPerClass(BatchSampler):
         self.classes, self._members = _members(self.name, labels)
         together = self.batch_size // self.per_class
         if together > len(self.classes):
-            _check.refuse(self.name, f"a batch needs {together} classes, and there are {len(self.classes)}")
+            _check.refuse(self.name, f"a batch needs {together} classes, but there are {len(self.classes)}")
         for label, members in zip(self.classes, self._members, strict=True):
             if len(members) < self.per_class and not repeat:
                 _check.refuse(
@@ -243,17 +245,17 @@ class MPerClass(BatchSampler):
 
 
 class HardBatch(MPerClass):
-    """As ``MPerClass``, with classes in a batch that are close to each other and so hard to tell apart.
+    """Like ``MPerClass``, but a batch has classes that are close to each other and so hard to tell apart.
 
-    A batch begins with a class whose turn it is. A share of the others, ``hardness``, are the classes closest to it;
-    the rest are drawn at random. How close classes are comes from ``update``: call it with distances that you have
-    anyway, those of each training batch or of the whole set once. Without any, batches are drawn at random.
+    Classes take turns to begin a batch. A share ``hardness`` of its other classes are the closest ones to the first;
+    the rest are drawn at random. Call ``update`` to pass known distances, those of each training batch or of the whole
+    set once. Before that, batches are drawn at random.
 
-    What ``update`` learns is used from the next epoch on, so that neither reading ahead nor resuming changes a batch.
-    With several processes each must be given the same distances. Memory is two numbers for each pair of classes.
+    Updates take effect from the next epoch, so neither prefetching nor resuming changes a batch. With several
+    processes, each must get the same distances. Memory is two numbers for each pair of classes.
 
-    hardness: from 0, none of the closest classes, to 1, nothing but them.
-    momentum: how much of what is known of two classes stays when they are seen again.
+    hardness: from 0 (all drawn at random) to 1 (only the closest classes).
+    momentum: weight of the previous distance between two classes when they are seen again.
 
     Example:
         >>> sampler = HardBatch([0, 1, 2, 0, 1, 2], batch_size=4, per_class=2, hardness=1.0)
@@ -282,14 +284,14 @@ class HardBatch(MPerClass):
         )
         self.hardness = _share(self.name, "hardness", hardness)
         self.momentum = _share(self.name, "momentum", momentum)
-        # Mean distances between classes, inf where unknown: what is known by now, and what this epoch goes by.
+        # Mean distances between classes, inf where unknown: the latest ones, and those that this epoch uses.
         self._known = np.full((len(self.classes), len(self.classes)), np.inf, dtype=np.float32)
         self._used = self._known.copy()
 
     def update(self, D: Tensor, row_labels: object, col_labels: object | None = None) -> None:
-        """Take note of distances D (N, M) between items of classes row_labels (N,) and col_labels (M,) or the rows'.
+        """Update class distances from D (N, M), between items with row_labels (N,) and col_labels (M,) or row_labels.
 
-        A class is as far from another as their items are on average, in either direction.
+        The distance between two classes is the mean distance of their items, in either direction.
         """
         if _check.is_tensor(self.name, "D", D).ndim != 2:
             _check.refuse(self.name, f"expected D of shape (N, M), got {tuple(D.shape)}")
@@ -308,7 +310,7 @@ class HardBatch(MPerClass):
         self._known[a, b] = self._known[b, a] = self.momentum * before + (1 - self.momentum) * means
 
     def begin(self) -> None:
-        """Go by what is known now, for a whole epoch."""
+        """Use the latest distances for a whole epoch."""
         self._used = self._known.copy()
 
     def choose(self, turns: "_Deck", random: np.random.Generator) -> np.ndarray:
@@ -322,15 +324,15 @@ class HardBatch(MPerClass):
         return np.concatenate([first, closest, rest[: others - len(closest)]])
 
     def state_dict(self, position: int | None = None) -> dict[str, Any]:
-        """Where the sampler stands, and how far classes are from each other."""
+        """The position of the sampler, and the distances between classes."""
         return super().state_dict(position) | {"known": torch.tensor(self._known), "used": torch.tensor(self._used)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where the sampler stood that gave this state."""
+        """Resume from a state."""
         for name in ("known", "used"):
             if name in state and state[name].shape != self._known.shape:
                 classes = len(state[name])
-                _check.refuse(self.name, f"the state is of {classes} classes, this sampler has {len(self.classes)}")
+                _check.refuse(self.name, f"the state has {classes} classes, this sampler has {len(self.classes)}")
         super().load_state_dict(state)
         self._known, self._used = (state[name].float().cpu().numpy().copy() for name in ("known", "used"))
 
@@ -340,16 +342,16 @@ class HardBatch(MPerClass):
             values, classes = class_names(values), class_names(self.classes)
         else:
             classes = self.classes
-        order = np.argsort(classes)  # names that are numbers are in the order of these
+        order = np.argsort(classes)  # sort numeric names as numbers
         found = order[np.searchsorted(classes, values, sorter=order).clip(max=len(classes) - 1)]
         unknown = classes[found] != values
         if unknown.any():
-            _check.refuse(self.name, f"{name} hold {values[unknown][0]}, which is none of the classes")
+            _check.refuse(self.name, f"{name} hold {values[unknown][0]}, which is not one of the classes")
         return found
 
 
 class _Deck:
-    """Items dealt in random order, each once before any comes again, and none twice in a hand if there are enough."""
+    """Deal items in random order, each once before any is repeated, and none twice in a hand if there are enough."""
 
     def __init__(self, items: np.ndarray, random: np.random.Generator) -> None:
         self.items, self.random = items, random

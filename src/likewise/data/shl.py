@@ -1,9 +1,9 @@
-"""The public folders of the Sussex-Huawei Locomotion challenge, and what the coupled-GRU paper makes of them.
+"""The Sussex-Huawei Locomotion challenge, preprocessed as in the coupled-GRU paper.
 
-The challenge (2018 and later ones of the same layout) gives each part, train or test, as a folder of text files: for
-each of 20 signals, Acc_x.txt to Pressure.txt, a row for every frame and a column for every step, one minute at 100 Hz,
-and Label.txt with the activity, 1 to 8, at every step. A file train_order.txt, where there is one, says where each
-frame stood in the recording, before the frames were shuffled.
+The challenge (2018, and later ones with the same layout) provides each part, train or test, as a folder of text files.
+There is one for each of 20 signals, Acc_x.txt to Pressure.txt, with a row for every frame and a column for every step
+(one minute at 100 Hz), and Label.txt with the activity, 1 to 8, at every step. The optional file train_order.txt gives
+the position of each frame in the recording before the frames were shuffled.
 """
 
 import os
@@ -32,8 +32,8 @@ CHANNELS = (
     *(f"{name}_magnitude" for name in VECTORS[:WITH_MAGNITUDE]),
     *EULER,
 )
-MOST_STEPS = 1 << 20  # of a frame: a longer one is no minute of these recordings
-MOST_BYTES = 64 << 20  # of a line, for the same reason
+MOST_STEPS = 1 << 20  # steps of a frame: no minute of these recordings is longer
+MOST_BYTES = 64 << 20  # bytes of a line, for the same reason
 
 
 def read_shl(
@@ -47,17 +47,17 @@ def read_shl(
 ) -> Dataset:
     r"""Read a folder of the SHL challenge as frames of 36 channels, resampled to ``steps``.
 
-    Of every frame, ``shl_features`` makes 36 channels of the 20 signals, and the mean of each of ``steps`` equal pieces
-    is kept (of angles, the direction of the mean vector). 6,000 steps become 300. Use ``standardize`` next.
+    ``shl_features`` computes 36 channels from the 20 signals of each frame. These are averaged over ``steps`` equal
+    pieces (for angles, the direction of the mean vector), so that 6,000 steps become 300. Use ``standardize`` next.
 
-    mixed: keep frames in which the activity changes, under the one that takes most of it; they are dropped otherwise.
+    mixed: keep frames in which the activity changes, labelled by the most frequent one; otherwise they are dropped.
     pressure: keep the pressure as a 37th channel.
-    most: read only so many frames from the top.
+    most: the number of frames to read; by default all.
 
-    Numbers that are missing ('nan') are interpolated between their neighbours in time; frames of which a signal is
-    missing altogether are dropped. The groups are the places of the frames in the recording (train_order.txt or
-    test_order.txt), or those in the file without it: neighbouring frames are nearly alike, so cut folds from groups.
-    Files are read side by side, a frame at a time: memory is that of the result.
+    Missing numbers ('nan') are interpolated in time; frames in which a whole signal is missing are dropped. The groups
+    are the positions of the frames in the recording (train_order.txt or test_order.txt) or, without that file, in the
+    folder. Neighbouring frames are nearly alike, so make folds from groups. Files are read in parallel, a frame at a
+    time, so memory is that of the result.
 
     Reference: Wang et al. (2018), Summary of the Sussex-Huawei locomotion-transportation recognition challenge.
 
@@ -99,12 +99,12 @@ def shl_features(signals: Tensor, *, pressure: bool = False) -> Tensor:
     The five vectors in the axes of the phone (15) and rotated to North-East-Down by the orientation (15), magnitudes of
     the accelerometer, gyroscope and magnetometer (3), and Euler angles of the orientation (3), in radians.
 
-    The orientation q = (w, x, y, z) is Android's: it turns the phone's axes to East-North-Up, v_world = q v q*, and
-    (north, east, down) = (v_y, v_x, -v_z). It is made a unit quaternion first. The angles are those of the rotation to
+    The orientation q = (w, x, y, z) is Android's: it rotates the phone's axes to East-North-Up, v_world = q v q*, and
+    (north, east, down) = (v_y, v_x, -v_z). It is normalised first. The angles are those of the rotation to
     North-East-Down: yaw about down from north, then pitch, then roll.
 
-    The paper lists these steps and the total of 36, not the channels. Whole signals add up to 36 in this way alone, and
-    without the pressure; ``pressure=True`` adds it as a 37th.
+    The paper lists these steps and the total of 36, but not the channels. This is the only choice of whole signals that
+    adds up to 36; it leaves out the pressure, which ``pressure=True`` adds as a 37th channel.
 
     Example:
         >>> still = torch.zeros(1, 20)
@@ -133,10 +133,10 @@ def shl_features(signals: Tensor, *, pressure: bool = False) -> Tensor:
 
 
 def standardize(train: Dataset, *others: Dataset) -> tuple[Dataset, ...]:
-    """Give every channel a mean of 0 and a deviation of 1 over the training frames, and move the others alike.
+    """Standardise every channel to mean 0 and deviation 1 over the training frames; transform the others alike.
 
-    Channels that never change are only centred. The paper standardises before it resamples; here deviations are those
-    of the resampled frames, which is what a network sees.
+    Constant channels are only centred. The paper standardises before it resamples; here deviations are those of the
+    resampled frames, which the network sees.
 
     Example:
         >>> train = Dataset(Batch(torch.tensor([[[1.0], [3.0]]])))
@@ -158,7 +158,7 @@ def standardize(train: Dataset, *others: Dataset) -> tuple[Dataset, ...]:
 
 
 def _to_north_east_down(orientation: Tensor) -> Tensor:
-    """Rotations (..., 3, 3) from the phone's axes, of quaternions (..., 4)."""
+    """Rotation matrices (..., 3, 3) from the phone's axes, for quaternions (..., 4)."""
     size = torch.linalg.vector_norm(orientation, dim=-1, keepdim=True)
     if not (size > 0).all():
         _check.refuse("shl_features", "an orientation is the zero quaternion")
@@ -170,7 +170,7 @@ def _to_north_east_down(orientation: Tensor) -> Tensor:
 
 
 def _resample(features: Tensor, steps: int) -> Tensor:
-    """Means (steps, C) of equal pieces of features (T, C); of angles, the direction of the mean vector."""
+    """Means (steps, C) of equal pieces of features (T, C); for angles, the direction of the mean vector."""
     pieces = features.unflatten(0, (steps, -1))
     means = pieces.mean(1)
     first = CHANNELS.index(EULER[0])
@@ -180,7 +180,7 @@ def _resample(features: Tensor, steps: int) -> Tensor:
 
 
 def _frames(folder: Path, most: int | None, mixed: bool) -> Iterator[tuple[int | None, np.ndarray | None]]:
-    """Each frame's label and signals (T, 20); None for a frame that is to be dropped."""
+    """Each frame's label and signals (T, 20); None if the frame is dropped."""
     files = [folder / f"{name}.txt" for name in (*SIGNALS, "Label")]
     steps = 0
     for place, lines in enumerate(zip_longest(*map(read_lines, files))):
@@ -188,7 +188,7 @@ def _frames(folder: Path, most: int | None, mixed: bool) -> Iterator[tuple[int |
             return
         for file, line in zip(files, lines, strict=True):
             if line is None:
-                raise ValueError(f"{file}:{place + 1}:1: the file ends here, and others go on")
+                raise ValueError(f"{file}:{place + 1}:1: the file ends here, but others are longer")
             if len(line.text) > MOST_BYTES:
                 raise line.error(0, f"a line of {len(line.text)} bytes is no frame of these recordings")
         codes = _codes(lines[-1], steps)
@@ -237,7 +237,7 @@ def _filled(signal: np.ndarray) -> np.ndarray:
 
 
 def _read_order(folder: Path) -> list[int] | None:
-    """Places of the frames in the recording, from the file that says so, if there is one."""
+    """Positions of the frames in the recording, from the order file if there is one."""
     for name in ("train_order.txt", "test_order.txt"):
         path = folder / name
         if path.exists():

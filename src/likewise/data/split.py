@@ -1,4 +1,4 @@
-"""Which items train and which are held out: by class, by group, or whole classes."""
+"""Splits into training and held-out items: within classes, by group, or by whole classes."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ from likewise._labels import number_labels, read_labels
 
 @dataclass(frozen=True)
 class HeldOutClasses:
-    """Hold whole classes out: a share of them, at least two, that training never sees.
+    """Hold out whole classes: a share of them, at least two, that training never sees.
 
-    Held-out items are compared with each other, each left out of its own references: how well the distance tells
-    classes apart that it was not trained on.
+    Held-out items are compared with each other, each left out of its own references. This measures how well the
+    distance separates classes that it was not trained on.
 
-    share: of the classes, between 0 and 1. seed: decides which.
+    share: of the classes, between 0 and 1. seed: determines which.
 
     Example:
         >>> train, held_out = HeldOutClasses(0.4).split(["a", "a", "b", "b", "c", "c", "d", "d"])
@@ -36,7 +36,7 @@ class HeldOutClasses:
         classes, (codes,) = number_labels(read_labels(op, "labels", labels))
         held = max(2, round(self.share * len(classes)))
         if len(classes) - held < 2:
-            _check.refuse(op, f"{held} of {len(classes)} classes would be held out; training needs two, so lower share")
+            _check.refuse(op, f"{held} of {len(classes)} classes would be held out; training needs two; lower share")
         chosen = np.random.default_rng(self.seed).permutation(len(classes))[:held]
         out = np.isin(codes, chosen)
         return np.flatnonzero(~out), np.flatnonzero(out)
@@ -45,11 +45,11 @@ class HeldOutClasses:
 def split_items(
     op: str, labels: object, size: int, share: float, *, seed: int = 0, groups: object = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of the items that are kept and of the share that is held out, both ascending.
+    """Positions of the training items and of the held-out items, both ascending.
 
-    Each class gives its share, rounded so that the total is right, and keeps one item at least. Without labels, or
-    with targets of a regression set (floats), items are drawn from all. With groups (N,), whole groups are drawn, and
-    no group is in both parts.
+    The share is held out of each class, rounded so that the total is right; each class keeps at least one item. Without
+    labels, or with regression targets (floats), the share is drawn from all items. With groups (N,), whole groups are
+    drawn, and no group is in both parts.
 
     Example:
         >>> split_items("op", ["a"] * 8 + ["b"] * 2, 10, 0.5)
@@ -58,11 +58,11 @@ def split_items(
     share = _share(op, share)
     random = np.random.default_rng(_check.whole(op, "seed", seed, least=0))
     if size < 2:
-        _check.refuse(op, f"two parts need two items, and there are {size}")
+        _check.refuse(op, f"a split needs at least two items, got {size}")
     if groups is not None:
         names, (codes,) = number_labels(read_labels(op, "groups", groups, size))
         if len(names) < 2:
-            _check.refuse(op, "all items are of one group, and no group may be in both parts")
+            _check.refuse(op, "all items belong to one group, and no group may be in both parts")
         held = min(max(1, round(share * len(names))), len(names) - 1)
         out = np.isin(codes, random.permutation(len(names))[:held])
         return np.flatnonzero(~out), np.flatnonzero(out)
@@ -73,12 +73,12 @@ def split_items(
         return np.setdiff1d(np.arange(size), out), out
     out = _by_class(number_labels(values)[1][0], total, random)
     if len(out) == 0:
-        _check.refuse(op, "every class has one item, and keeps it: there is nothing to hold out")
+        _check.refuse(op, "every class has only one item, so there is nothing to hold out")
     return np.setdiff1d(np.arange(size), out), out
 
 
 def _by_class(codes: np.ndarray, total: int, random: np.random.Generator) -> np.ndarray:
-    """So many positions, of each class its share: what is lost by rounding down goes to the largest remainders."""
+    """Draw ``total`` positions, a share of each class; remainders of rounding go to the largest fractions."""
     counts = np.bincount(codes)
     share = total / len(codes)
     given = np.minimum(np.floor(share * counts + 1e-9).astype(np.int64), counts - 1)

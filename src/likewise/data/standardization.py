@@ -13,10 +13,10 @@ CONSTANT = 1e-12  # a deviation smaller than this share of the mean is rounding:
 
 
 class Standardization(nn.Module):
-    """(x - mean) / deviation, channel by channel, of frames (..., C). Until the two are known, x itself.
+    """(x - mean) / deviation for each channel of frames (..., C). Before these are set, returns x unchanged.
 
-    They are buffers: a checkpoint and ``Metric.save`` keep them. ``fit`` sets them from the training items, before the
-    first step, in every part that has none yet. A constant channel is only centred.
+    They are buffers, saved in checkpoints and by ``Metric.save``. ``fit`` sets them from the training items before the
+    first step, in every module that has none yet. A constant channel is only centred.
 
     Example:
         >>> scaling = Standardization(1)
@@ -33,12 +33,12 @@ class Standardization(nn.Module):
         self.channels = _check.whole("Standardization", "channels", channels)
         self.register_buffer("mean", torch.zeros(self.channels))
         self.register_buffer("deviation", torch.ones(self.channels))
-        self.register_buffer("frames", torch.zeros((), dtype=torch.int64))  # that the two come from
-        self.known = False  # frames > 0, without waiting for a GPU
+        self.register_buffer("frames", torch.zeros((), dtype=torch.int64))  # number of frames that they come from
+        self.known = False  # frames > 0, without a GPU synchronisation
         self.watches = False
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Standardised frames (..., C). lengths: (B,), how many steps of each sequence of x (B, T, C) are real."""
+        """Standardised frames (..., C). lengths: (B,), the number of real steps of each sequence of x (B, T, C)."""
         if self.watches and not self.known:
             self._learn(x, lengths)
         return (x - self.mean) / self.deviation if self.known else x
@@ -50,7 +50,7 @@ class Standardization(nn.Module):
             frames = frames[torch.arange(x.shape[1]) < lengths.cpu()[:, None]]
         frames = frames.reshape(-1, self.channels)
         if not len(frames) or not frames.isfinite().all():
-            return  # what reads the frames next says so
+            return  # the next module reports the error
         mean, deviation = frames.mean(0), frames.std(0, correction=0)
         self.mean.copy_(mean)
         self.deviation.copy_(torch.where(deviation > CONSTANT * mean.abs(), deviation, 1))
@@ -69,7 +69,7 @@ class Standardization(nn.Module):
 
 @contextmanager
 def watching(parts: Iterable[Standardization]) -> Iterator[None]:
-    """Let parts that do not know their mean and deviation take those of the next frames that they see."""
+    """Set missing means and deviations from the next frames that pass through the modules."""
     parts = list(parts)
     for part in parts:
         part.watches = True

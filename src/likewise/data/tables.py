@@ -1,4 +1,4 @@
-"""Tables: one row for each time step (long), or one row for each series (wide); CSV, Parquet, pandas, polars, pyarrow.
+"""Tables with one row per time step (long) or per series (wide): CSV, Parquet, pandas, polars, pyarrow.
 
 narwhals and pyarrow, in the extra ``tables``, read them. Rows of a file are counted as in an editor, from 1, with a CSV
 file's header as row 1; rows of a frame, and of Parquet, from 0.
@@ -25,7 +25,7 @@ Path = str | os.PathLike[str]
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")  # in a CSV file
 LIMIT = 4 << 30  # bytes of the numbers, and of the file
-TOLERANCE = 1e-6  # of a step: times nearer than that to a multiple of it are regular
+TOLERANCE = 1e-6  # share of a step: times this close to a multiple of the step are regular
 
 
 def from_frame(
@@ -40,14 +40,14 @@ def from_frame(
     dtype: torch.dtype = torch.float32,
     limit: int = LIMIT,
 ) -> Dataset:
-    """What ``Dataset.from_frame`` does; ``read_table`` calls it too."""
+    """Implements ``Dataset.from_frame``; ``read_table`` calls it too."""
     op = "Dataset.from_frame"
     nw = _narwhals()
     try:
         table = nw.from_native(frame, eager_only=True)
     except TypeError as error:
         kind = type(frame).__name__
-        raise TypeError(f"{op}: expected a table of pandas, polars or pyarrow, got {kind}") from error
+        raise TypeError(f"{op}: expected a pandas, polars or pyarrow table, got {kind}") from error
     return _read(_Table(op, table), id, time, label, channels, group, fill, dtype, limit)
 
 
@@ -61,7 +61,7 @@ def to_frame(
     label: str = "label",
     group: str = "group",
 ) -> Any:
-    """What ``Dataset.to_frame`` does."""
+    """Implements ``Dataset.to_frame``."""
     op, nw, items = "Dataset.to_frame", _narwhals(), dataset.items
     if not isinstance(items, Batch):
         raise TypeError(f"{op}: expected sequences, got {dataset!r}")
@@ -99,11 +99,11 @@ def read_table(
     dtype: torch.dtype = torch.float32,
     limit: int = LIMIT,
 ) -> Dataset:
-    r"""Read a long table, one row for each time step, from a .csv, .tsv or .parquet file.
+    r"""Read a long table, one row per time step, from a .csv, .tsv or .parquet file.
 
     The arguments are those of ``Dataset.from_frame``. In a CSV file, ids and labels are text: "01" is not "1". Labels
-    that are all numbers, some with a decimal point, are targets of a regression set. Missing are empty cells, NA, NaN,
-    null and '?'. A file, or what it holds, of more than limit bytes is refused.
+    that are all numbers, some with a decimal point, are regression targets. Empty cells, NA, NaN, null and '?' are
+    missing values. A file that takes more than limit bytes, on disk or in memory, raises an error.
 
     Example:
         >>> import pathlib, tempfile
@@ -130,10 +130,11 @@ def read_wide(
     dtype: torch.dtype = torch.float32,
     limit: int = LIMIT,
 ) -> Dataset:
-    r"""Read a table with one row for each series of one channel, and one column for each step: .csv, .tsv or .parquet.
+    r"""Read a table with one row per univariate series and one column per step: .csv, .tsv or .parquet.
 
-    label, id: the columns of these, by name, or by number from 0; all others are steps, in the order of the file.
-    header: whether the first row of a CSV file names the columns. ragged: let series end early, in empty cells.
+    label, id: their columns, by name or by number from 0; all others are steps, in the order of the file.
+    header: whether the first row of a CSV file names the columns. ragged: allow shorter series, which end in empty
+        cells.
 
     Example:
         >>> import pathlib, tempfile
@@ -152,15 +153,15 @@ def read_wide(
         _check.refuse(name, "there are no steps" if table.rows else "there are no rows")
     values, missing = table.numbers(steps, number, limit)
     lengths = np.full(table.rows, len(steps), np.int64)
-    if ragged:  # what is missing after the last number is the series' end
+    if ragged:  # cells after the last number are the end of the series, not missing values
         lengths = len(steps) - (~missing)[:, ::-1].argmax(1)
         if missing.all(1).any():
             table.refuse(int(missing.all(1).argmax()), steps[0], "the series is empty")
         missing &= np.arange(len(steps)) < lengths[:, None]
     if missing.any():
         row, column = np.unravel_index(missing.argmax(), missing.shape)
-        mend = "" if ragged else "; pass ragged=True if series end early"
-        table.refuse(int(row), steps[int(column)], f"missing value{mend}")
+        hint = "" if ragged else "; pass ragged=True if series end early"
+        table.refuse(int(row), steps[int(column)], f"missing value{hint}")
     real = np.arange(len(steps)) < lengths[:, None]
     items = pad_stacked(name, values[real][:, None], lengths, limit)
     labels = None if label is None else table.labels(label)
@@ -169,7 +170,7 @@ def read_wide(
 
 @dataclass(frozen=True)
 class _Table:
-    """A table, where it came from, and how its rows are counted."""
+    """A table, its source, and how its rows are counted."""
 
     name: str
     table: Any
@@ -194,7 +195,7 @@ class _Table:
         return column
 
     def column_at(self, column: str | int | None) -> str | None:
-        """A column's name, of its name or number."""
+        """A column's name, given its name or number."""
         if column is None or isinstance(column, str):
             return None if column is None else self.check_column(column)
         return self.columns[_check.whole(self.name, "the number of a column", column, 0, len(self.columns) - 1)]
@@ -212,7 +213,7 @@ class _Table:
         return values.astype(str) if values.dtype.kind in "OT" else values
 
     def labels(self, column: str) -> np.ndarray:
-        """As ``names``; text of which all is decimal numbers, and some have a point, is targets."""
+        """As ``names``, but text that is all decimal numbers, some with a point, becomes targets."""
         values = self.names(column)
         if self.text and any("." in value for value in np.unique(values).tolist()):
             try:
@@ -222,7 +223,7 @@ class _Table:
         return values
 
     def times(self, column: str) -> np.ndarray:
-        """Times as float64 or int64, which may be compared and subtracted."""
+        """Times as float64 or int64, which can be compared and subtracted."""
         series = self._known(column)
         values = series.to_numpy()
         if values.dtype.kind in "mM":
@@ -280,7 +281,7 @@ def _read(
         _check.refuse(table.name, "there are no channels" if table.rows else "there are no rows")
     ids = table.names(id)
     sorted_ids, (codes,) = number_labels(ids)
-    # Series in the order in which they begin, each in the order of its rows.
+    # Series in the order of their first rows, each in the order of its rows.
     starts = np.full(len(sorted_ids), table.rows, np.int64)
     np.minimum.at(starts, codes, np.arange(table.rows))
     series = np.argsort(np.argsort(starts))[codes]
@@ -292,8 +293,8 @@ def _read(
     values, missing = values[order], missing[order]
     if fill is None and missing.any():
         row, column = (int(i) for i in np.unravel_index(missing.argmax(), missing.shape))
-        mend = "; fill it with fill='linear', 'previous' or a number"
-        table.refuse(int(order[row]), channels[column], f"missing value{mend}")
+        hint = "; fill it with fill='linear', 'previous' or a number"
+        table.refuse(int(order[row]), channels[column], f"missing value{hint}")
     steps = None if time is None else _steps(table, table.times(time)[order], order, begins, time, fill)
     labels = None if label is None else _constant(table, table.labels(label), order, lengths, begins, label)
     groups = None if group is None else _constant(table, table.names(group), order, lengths, begins, group)
@@ -306,14 +307,14 @@ def _read(
 def _steps(
     table: _Table, times: np.ndarray, order: np.ndarray, begins: np.ndarray, column: str, fill: Fill
 ) -> np.ndarray:
-    """How many steps each row is after the one before, (rows,), 0 for the first row of a series; all 1 without gaps."""
+    """Steps from the previous row to each row, (rows,): 0 for the first row of a series, 1 without gaps."""
     inside = np.ones(len(times), bool)
     inside[begins] = False
     difference = np.diff(times, prepend=times[:1])
     wrong = inside & ~(difference > 0)
     if wrong.any():
         place = int(wrong.argmax())
-        problem = "the time comes twice in its series" if difference[place] == 0 else "the time is before the last one"
+        problem = "the time occurs twice in its series" if difference[place] == 0 else "the time is before the last one"
         table.refuse(int(order[place]), column, problem)
     jumps = difference[inside]
     if len(jumps) == 0:
@@ -323,15 +324,15 @@ def _steps(
     whole = np.abs(counts - np.round(counts)) <= TOLERANCE * np.maximum(1, counts)
     if not whole.all():
         if fill is None:
-            return inside.astype(np.int64)  # times that follow no clock: steps are what there is
+            return inside.astype(np.int64)  # irregular times: take rows as steps
         place = int(order[np.flatnonzero(inside)[int((~whole).argmax())]])
-        table.refuse(place, column, f"steps are no multiples of the smallest, {step}: there is no grid to fill")
+        table.refuse(place, column, f"steps are not multiples of the smallest, {step}, so there is no grid to fill")
     gaps = np.round(counts).astype(np.int64)
     if fill is None and (gaps > 1).any():
         first = int((gaps > 1).argmax())
         lost = f"{gaps[first] - 1} steps are" if gaps[first] > 2 else "a step is"
-        mend = "fill it with fill='linear', 'previous' or a number, or pass time=None to take rows as steps"
-        table.refuse(int(order[np.flatnonzero(inside)[first]]), column, f"{lost} missing before this row; {mend}")
+        hint = "fill it with fill='linear', 'previous' or a number, or pass time=None to take rows as steps"
+        table.refuse(int(order[np.flatnonzero(inside)[first]]), column, f"{lost} missing before this row; {hint}")
     found = np.zeros(len(times), np.int64)
     found[inside] = gaps
     return found
@@ -340,7 +341,7 @@ def _steps(
 def _constant(
     table: _Table, values: np.ndarray, order: np.ndarray, lengths: np.ndarray, begins: np.ndarray, column: str
 ) -> np.ndarray:
-    """The value of each series, which may not change within it."""
+    """The value of each series, which must be constant."""
     values = values[order]
     first = np.repeat(values[begins], lengths)
     changed = values != first
@@ -361,7 +362,7 @@ def _filled(
     order: np.ndarray,
     limit: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows with every step of every series, and how many each has; gaps in rows and in steps are filled alike."""
+    """Rows for every step of every series, and the lengths; missing values and missing steps are filled alike."""
     ends = np.cumsum(lengths)
     steps = np.ones(len(values), np.int64) if steps is None else steps
     places = [np.cumsum(steps[a:b]) - steps[a] for a, b in zip(ends - lengths, ends, strict=True)]
@@ -404,7 +405,7 @@ def _check_fill(op: str, fill: object) -> None:
 def _open(
     path: Path, text: Sequence[str | int | None], wanted: list[str] | None, limit: int, *, header: bool = True
 ) -> _Table:
-    """A file as a table, with these columns as text."""
+    """Read a file as a table, with these columns as text."""
     name, nw = os.fspath(path), _narwhals()
     if file_size(path) > limit:
         _check.refuse(name, f"is larger than limit={limit} bytes")
@@ -433,7 +434,7 @@ def _read_csv(name: str, delimiter: str, text: Sequence[str | int | None], heade
 
     reading = csv.ReadOptions(autogenerate_column_names=not header)
     columns = [f"f{column}" if isinstance(column, int) and not header else column for column in text]
-    if header and any(isinstance(column, int) for column in text):  # by number: look at the header first
+    if header and any(isinstance(column, int) for column in text):  # by number: read the header first
         with csv.open_csv(name, reading, csv.ParseOptions(delimiter=delimiter)) as file:
             names = file.schema.names
         columns = [names[c] if isinstance(c, int) and 0 <= c < len(names) else c for c in columns]
@@ -488,6 +489,6 @@ def _narwhals() -> Any:
         import narwhals
         import pyarrow  # noqa: F401
     except ImportError as error:
-        mend = 'pip install "likewise[tables]"'
-        raise ImportError(f"tables are read by narwhals and pyarrow; install them with {mend}") from error
+        hint = 'pip install "likewise[tables]"'
+        raise ImportError(f"tables are read by narwhals and pyarrow; install them with {hint}") from error
     return narwhals

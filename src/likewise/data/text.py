@@ -1,7 +1,7 @@
-"""Lines and numbers of text files; what is malformed is refused with file, line and column.
+"""Parse lines and numbers of text files; errors give the file, line and column.
 
-Files are read as bytes, line by line: no content raises anything but ValueError, and no step takes more
-memory than a small multiple of the file.
+Files are read as bytes, line by line. Malformed content only ever raises ValueError, and memory stays within a small
+multiple of the file's size.
 """
 
 import math
@@ -22,7 +22,7 @@ _PIECE = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a file and where it stands; text is without the line's end.
+    """One line of a file and its position; text excludes the line break.
 
     Example:
         >>> raise Line("train.ts", 14, b"1.0,abc").error(4, "expected a number, got 'abc'")
@@ -35,13 +35,13 @@ class Line:
     text: bytes
 
     def error(self, offset: int, problem: str) -> ValueError:
-        """Point at the byte at offset, counted from 0; the message counts characters, from 1."""
+        """Raise an error at the byte at offset, counted from 0; the message counts characters, from 1."""
         column = len(self.text[:offset].decode("utf-8", "replace")) + 1
         return ValueError(f"{self.file}:{self.number}:{column}: {problem}")
 
 
 def file_size(path: str | os.PathLike[str]) -> int:
-    """Size of a file in bytes; refuse an empty file, and a folder, pipe or device, which have no size."""
+    """Size of a file in bytes; raise an error for an empty file, a folder, a pipe or a device."""
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
@@ -57,7 +57,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[Line]:
     name = os.fspath(path)
     with open(path, "rb") as file:
         for number, text in enumerate(file, 1):
-            text = text.rstrip(b"\r\n")  # lets go of a line that may be as long as the file
+            text = text.rstrip(b"\r\n")  # free the line, which may be as long as the file
             yield Line(name, number, text)
 
 
@@ -72,7 +72,7 @@ def quote(text: bytes) -> str:
 
 
 def brief(error: Exception) -> str:
-    """At most 200 characters of what an error says: some quote the file, as far as it claims to go.
+    """The first 200 characters of an error's message, which may quote much of the file.
 
     Example:
         >>> brief(ValueError("no such thing")), len(brief(ValueError("a" * 1000)))
@@ -113,16 +113,16 @@ def parse_numbers(
     separator: bytes | None = None,
     missing: bool = False,
 ) -> np.ndarray:
-    """Parse text, which stands in line from the offset start on, to finite numbers, (K,).
+    """Parse text, which begins at offset start in line, as finite numbers, (K,).
 
     Numbers are ASCII decimals between separators, or between blanks if separator is None. If missing is True,
-    '?' and 'NaN' in any case become NaN; otherwise they are refused like other text.
+    '?' and 'NaN' in any case become NaN; otherwise they raise an error like other text.
 
     Example:
         >>> parse_numbers(Line("x.txt", 1, b"1 2.5"), b"1 2.5", np.float32)
         array([1. , 2.5], dtype=float32)
     """
-    # float() also takes '1_000', 'infinity' and digits of other scripts; none of them is left by this check.
+    # float() also accepts '1_000', 'infinity' and digits of other scripts; this check excludes them.
     odd = text.translate(None, _NUMERIC + (separator or b"") + _MISSING * missing)
     if odd:
         raise _token_error(line, text, start, text.find(odd[:1]), separator, dtype)
@@ -146,19 +146,19 @@ def parse_numbers(
 
 
 def parse_integer(line: Line, text: bytes, offset: int) -> int:
-    """Parse text, which stands in line at offset, as a whole number from 0 to 999999999.
+    """Parse text, at offset in line, as a whole number from 0 to 999999999.
 
     Example:
         >>> parse_integer(Line("y_train.txt", 1, b"5"), b"5", 0)
         5
     """
-    if not text.isdigit() or len(text) > 9:  # bytes.isdigit takes ASCII digits only
+    if not text.isdigit() or len(text) > 9:  # bytes.isdigit accepts ASCII digits only
         raise line.error(offset, f"expected a whole number below 1000000000, got {quote(text)}")
     return int(text)
 
 
 def numpy_type(op: str, dtype: torch.dtype) -> type[np.floating]:
-    """NumPy's name of a type that a text reader can return."""
+    """The NumPy type for a type that a text reader can return."""
     if dtype == torch.float32:
         return np.float32
     if dtype == torch.float64:
@@ -188,10 +188,10 @@ def _token_offset(piece: bytes, index: int, separator: bytes | None) -> int:
 def _token_error(
     line: Line, text: bytes, start: int, at: int, separator: bytes | None, dtype: type[np.floating]
 ) -> ValueError:
-    """Say what is wrong with the token of text that holds the offset at."""
+    """Raise an error about the token of text that contains the offset at."""
     blanks = (b" ", b"\t") if separator is None else (separator,)
     begin = max(text.rfind(blank, 0, at) for blank in blanks) + 1
-    # No number needs so many digits, and junk without a separator may be as long as the file.
+    # No number needs that many digits, and junk without a separator may be as long as the file.
     end = min([begin + 1000, *(end for end in (text.find(blank, at) for blank in blanks) if end >= 0)])
     token = text[begin:end]
     begin += len(token) - len(token.lstrip())

@@ -25,7 +25,7 @@ from likewise.data.text import (
     word_offset,
 )
 
-# Both are far beyond any real file; without them a hostile one would take many times its size in memory.
+# Both are far beyond any real file. Without them, a hostile file would take many times its size in memory.
 _LONGEST_HEADER_LINE = 1 << 20
 _MOST_DIMENSIONS = 1 << 16
 
@@ -38,12 +38,12 @@ def read_ts(
 ) -> Dataset:
     r"""Read a .ts file, multivariate or not, of equal or unequal length, with classes, targets or neither.
 
-    missing says what becomes of '?' and 'NaN': None refuses them, a number takes their place, "interpolate"
-    draws a line between the neighbours in the same dimension and repeats the nearest value at either end.
+    missing: how to treat '?' and 'NaN'. None raises an error, a number replaces them, and "interpolate" interpolates
+    linearly within the dimension and repeats the nearest value at either end.
 
-    What the header declares is verified: dimensions, series length and, where they are true, univariate and
-    equal length. Timestamps are refused, and so is every malformed line, with file, line and column. Padding
-    that takes more than 64 times the file, and more than 256 MiB, is refused too.
+    The header is verified: dimensions, series length and, if true, univariate and equal length. Timestamps are not
+    supported. Malformed lines raise an error with file, line and column. So does padding that takes more than 64 times
+    the file's size and more than 256 MiB.
 
     Example:
         >>> import tempfile
@@ -81,11 +81,11 @@ def read_ts(
 
 
 def write_ts(dataset: Dataset, path: str | os.PathLike[str], *, name: str | None = None) -> None:
-    """Write a .ts file that read_ts, with the same dtype, reads back exactly.
+    """Write a .ts file that read_ts reads back exactly, given the same dtype.
 
-    name is the @problemName; by default the file's name without its ending. What the format cannot hold is
-    refused: groups, classes without labels, class names with blanks, commas or colons, and numbers that are not
-    finite. Ids are not kept.
+    name is the @problemName; by default the file's name without its suffix. The format cannot hold groups, classes
+    without labels, class names with blanks, commas or colons, or numbers that are not finite: these raise an error. Ids
+    are not saved.
 
     Example:
         >>> import tempfile
@@ -123,16 +123,16 @@ def write_ts(dataset: Dataset, path: str | os.PathLike[str], *, name: str | None
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{line}\n" for line in [*header, "@data"])
         for series, ending in zip(dataset.items, endings, strict=True):
-            # A float64's digits name a float32 exactly, too; fewer would be rounded twice on the way back.
+            # The digits of a float64 also identify a float32; fewer digits would be rounded twice when read back.
             dimensions = series.detach().cpu().double().T.tolist()
             file.write(":".join(",".join(map(repr, values)) for values in dimensions) + ending + "\n")
 
 
 @dataclass
 class _Header:
-    """What the header declares.
+    """The declarations of the header.
 
-    A fact is a number and the line that says it; what no header line says, the first series does.
+    A fact is a number and the line that declares it; the first series fills in what the header leaves out.
     """
 
     end: Line
@@ -144,7 +144,7 @@ class _Header:
 
 
 def _is_comment(line: Line) -> bool:
-    """Whether the line is blank or a comment; files in circulation use '%' beside '#'."""
+    """Whether the line is blank or a comment; some public files use '%' as well as '#'."""
     return line.text.lstrip()[:1] in (b"", b"#", b"%")
 
 
@@ -181,7 +181,7 @@ def _declare(header: _Header, line: Line, words: list[bytes]) -> None:
     key = words[0].lower()
     if key == b"@dimension":
         key = b"@dimensions"
-    # The name means nothing to us, and files that were cut from others have two.
+    # The name is not used, and some files that were cut from others have two.
     if key in header.declared and key != b"@problemname":
         raise line.error(start, f"{quote(words[0])} is declared twice, first on line {header.declared[key]}")
     header.declared[key] = line.number
@@ -217,7 +217,7 @@ def _declare(header: _Header, line: Line, words: list[bytes]) -> None:
 
 
 def _agree(header: _Header, line: Line, name: str, found: int, text: bytes = b"", separator: bytes = b",") -> None:
-    """Hold a number against what was declared or seen before; text is where its separators were counted."""
+    """Compare a number with what was declared or seen before; text is where its separators were counted."""
     expected, where = header.facts.setdefault(name, (found, line.number))
     if found != expected:
         offset = field_offset(text, separator, expected)
@@ -265,7 +265,7 @@ def _split_label(line: Line, header: _Header) -> tuple[bytes, float | None]:
     cut = line.text.rfind(b":")
     body, label = line.text[: max(cut, 0)], line.text[cut + 1 :].strip()
     if cut < 0:
-        # Junk is better called by its name than missed for its label.
+        # Report junk as such, rather than as a missing label.
         parse_numbers(line, line.text, np.float64, separator=b",", missing=True)
     if cut < 0 or not label or b"," in label:
         what = "a target" if header.targets else "a class"
@@ -329,7 +329,7 @@ def _check_missing(missing: object, number: type[np.floating]) -> None:
 
 
 def _check_writable(dataset: Dataset) -> None:
-    """Refuse what the format cannot hold."""
+    """Raise an error if the format cannot hold the data."""
     if len(dataset) == 0:
         _check.refuse("write_ts", "expected at least one sequence")
     if dataset.items.dtype not in (torch.float32, torch.float64):

@@ -9,14 +9,14 @@ from torch import Tensor
 from likewise.ops.dtw import dtw_cost_path
 from likewise.ops.rules import Rules
 
-Lengths = Tensor | Callable[[], Tensor]  # (B,), or what gives them when they are first read
+Lengths = Tensor | Callable[[], Tensor]  # (B,), or a function that computes them on first use
 
 
 class Alignment:
-    """How x[b] and y[b] match, for every b. Each part is computed when it is first read.
+    """How x[b] and y[b] match, for every b. Each part is computed on first use.
 
     value: (B,), the distances.
-    plan: (B, Tx, Ty), how much frame i of x is matched with frame j of y; zero in the padding.
+    plan: (B, Tx, Ty), the weight of the match between frame i of x and frame j of y; zero in the padding.
     path(b): (K, 2) int64, the matched pairs of frames (i, j) of item b, from the first to the last.
     warp: (B, Tx), where in y each frame of x is matched; NaN in the padding.
 
@@ -51,7 +51,7 @@ class Alignment:
 
     @cached_property
     def plan(self) -> Tensor:
-        """(B, Tx, Ty), how much frame i of x is matched with frame j of y."""
+        """(B, Tx, Ty), the weight of the match between frame i of x and frame j of y."""
         raise NotImplementedError
 
     @cached_property
@@ -139,7 +139,7 @@ class PathAlignment(Alignment):
         """(B, Tx), the last frame of y that each frame of x is matched with."""
         cells, item = self._cells()
         warp = self._like.new_full(self._shape[:2], torch.nan)
-        # Cells come in the order of the path: the last one written stays.
+        # Cells are in path order, so the last one of each row wins.
         last = torch.ones(len(cells), dtype=torch.bool, device=cells.device)
         last[:-1] = (cells[1:, 0] != cells[:-1, 0]) | (item[1:] != item[:-1])
         warp[item[last], cells[last, 0]] = cells[last, 1].to(warp.dtype)
@@ -194,7 +194,7 @@ class PlanAlignment(Alignment):
         return torch.where(real, position / torch.where(mass > 0, mass, 1), torch.nan)
 
     def path(self, b: int) -> Tensor:
-        """(K, 2) int64, the path of item b whose cells' probabilities, less a half each, have the greatest sum."""
+        """(K, 2) int64, the path of item b with the largest sum of (probability - 1/2) over its cells."""
         b = self._item(b)
         plan = self.plan[b].detach()[None, : int(self.x_lengths[b]), : int(self.y_lengths[b])]
         path, steps = dtw_cost_path(0.5 - plan, rules=self._rules)

@@ -9,8 +9,8 @@ from likewise.ops.ground import cosine
 class Cosine(Framewise):
     """Cosine distance, 1 - <x, y> / (||x|| ||y||), between vectors (B, C) or between sequences (B, T, C) as one vector.
 
-    Sequences of unequal length are compared over the steps that both have. A vector of zeros is at distance 1 from
-    every vector.
+    Sequences of unequal length are compared over the steps that both have. A zero vector has distance 1 to every
+    vector.
 
     Example:
         >>> import torch

@@ -17,7 +17,7 @@ from likewise.distances.training_defaults import TrainingDefaults
 from likewise.ops.coupled_gru import Cell, coupled_gru, coupled_gru_states, coupling, projections
 from likewise.ops.ground import at_least_float32
 
-# Numbers that a chunk of pairs may hold at once without gradients: states, and projections between layers.
+# Size limit for a chunk of pairs without gradients: states, and projections between layers.
 NUMBERS_AT_ONCE = {"cpu": 1 << 24, "cuda": 1 << 28}
 
 GRU_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -26,11 +26,11 @@ GRU_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 class CoupledAlignment(PathAlignment):
     """The trajectories of two coupled networks: step t of x is matched with step t of y.
 
-    A side that has ended stays at its last step.
+    The shorter sequence stays at its last step.
 
-    x_states, y_states: (B, T, H), where T is the longest length; a side that has ended keeps its last state.
-    coupling: (B, T, H), the gate that mixed the two at each step, between 0 (apart) and 1; one half mixes most.
-    error: (B, T), the synchronisation error ||h_t - h'_t||; where both sides have ended it is the distance.
+    x_states, y_states: (B, T, H), where T is the longest length; the shorter sequence keeps its last state.
+    coupling: (B, T, H), the gate that mixes the two at each step, between 0 (no coupling) and 1; 0.5 mixes most.
+    error: (B, T), the synchronisation error ||h_t - h'_t||; after the end of both sequences it is the distance.
 
     Example:
         >>> alignment = CoupledGRU(1, hidden=(4,)).align([[0.0, 1.0, 2.0]], [[1.0, 2.0]])
@@ -77,7 +77,7 @@ class CoupledAlignment(PathAlignment):
 
 
 class CoupledCell(nn.Module):
-    """The weights of one layer of a ``CoupledGRU``: those of ``torch.nn.GRU``, and its coupling's."""
+    """The weights of one layer of a ``CoupledGRU``: those of ``torch.nn.GRU``, and those of the coupling."""
 
     def __init__(self, channels: int, hidden: int, coupling_bias: float) -> None:
         super().__init__()
@@ -105,10 +105,10 @@ class CoupledGRU(Distance):
     A gate c = sigmoid(W_hc (h + h') + b_hc) mixes their new states at every step, n with n': (1 - c) n + c n'. The
     rest is ``torch.nn.GRU``; ``likewise.ops.coupled_gru`` has the formulas.
 
-    channels: of the sequences. hidden: states of each layer, one number a layer.
+    channels: of the sequences. hidden: number of states of each layer.
     coupling_bias: initial b_hc. -4 is the weak start that the paper intends (c near 0.02); 0, as in the paper's text,
         couples strongly from the start (c near 0.5); minus infinity switches the coupling off.
-    standardize: let ``fit`` take each channel's mean and deviation from the training items; see ``Standardization``.
+    standardize: scale channels by their mean and deviation, which ``fit`` computes; see ``Standardization``.
 
     Symmetric, and d(x, x) = 0 exactly; the triangle inequality may fail. With unequal lengths, the shorter side keeps
     its last state, which stays coupled to the other side. Weights are used in the precision of the sequences, float32
@@ -156,7 +156,7 @@ class CoupledGRU(Distance):
         return self._distances(gx, gy, n, m, None, None).to(x.dtype)
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
-        """Distances (N, M); of x with itself, each two sequences once."""
+        """Distances (N, M); for x against itself, each pair is computed once."""
         gx, gy, n, m = self._prepare(x, y, x_lengths, y_lengths)
         if y is not None:
             pairs = torch.arange(len(gx) * len(gy), device=x.device)
@@ -169,7 +169,8 @@ class CoupledGRU(Distance):
         return (whole + whole.T).to(x.dtype)
 
     def between(self, x: Sequences, y: Sequences, rows: Tensor, columns: Tensor) -> Tensor:
-        """Distances (P,) of x[rows[p]] and y[columns[p]]; the input of each sequence is read once, not once a pair.
+        """Distances (P,) of x[rows[p]] and y[columns[p]]; the input of each sequence is projected once, not once per
+        pair.
 
         Example:
             >>> x, pairs = torch.randn(3, 8, 1), torch.tensor([[0, 0], [1, 2]])
@@ -193,14 +194,14 @@ class CoupledGRU(Distance):
         return states, coupling(states, cells[-1])
 
     def load_gru(self, gru: nn.GRU) -> Self:
-        """Copy the weights of a ``torch.nn.GRU`` of the same sizes; the coupling stays as it is. Returns self."""
+        """Copy the weights of a ``torch.nn.GRU`` of the same sizes; the coupling is unchanged. Returns self."""
         copy_gru(self.name, gru, self.channels, self.hidden, self.cells)
         return self
 
     def _prepare(
         self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Projections and lengths of both sides; those of x twice where y is x, or None."""
+        """Projections and lengths of both sides; those of x twice if y is x or None."""
         gx, n = self._project("x", x, x_lengths)
         if y is None or (y is x and y_lengths is x_lengths):
             return gx, gx, n, n

@@ -1,4 +1,4 @@
-"""Distance: what every distance can do."""
+"""Distance: the base class of all distances."""
 
 import math
 from collections.abc import Iterator
@@ -14,10 +14,10 @@ from likewise.data.loading import Loader
 from likewise.distances.alignment import Alignment
 from likewise.distances.training_defaults import TrainingDefaults
 
-# What a distance takes: a Dataset, a Batch, a tensor or array (B, T, C), or a list of sequences (T_i, C) or (T_i,).
+# The items of a distance: a Dataset, a Batch, a tensor or array (B, T, C), or a list of sequences (T_i, C) or (T_i,).
 Sequences = object
 
-PAIRED_NUMBERS = 1 << 24  # numbers that a chunk of pairs may hold at once, in its frames or its cost matrices
+PAIRED_NUMBERS = 1 << 24  # size limit for a chunk of pairs: numbers in its frames or its cost matrices
 CELLS_A_STEP = 1 << 31  # cells between two steps of a progress bar: about a tenth of a second of DTW
 
 
@@ -25,7 +25,7 @@ class Distance(nn.Module):
     """A distance between sequences: smaller is closer.
 
     ``d(x, y)`` is (B,), x[b] against y[b]. ``d.matrix(x, y)`` is (N, M), every x[i] against every y[j]; without y, x
-    against itself. ``d.align(x, y)`` tells how they match. Subclasses write ``paired`` and ``align``, set
+    against itself. ``d.align(x, y)`` returns an Alignment. Subclasses write ``paired`` and ``align``, set
     ``symmetric``, and override ``all_pairs`` if there is a faster way than pair by pair.
 
     Example:
@@ -39,19 +39,19 @@ class Distance(nn.Module):
     """
 
     symmetric = False  # d(x, y) == d(y, x)
-    training_defaults = TrainingDefaults()  # what ``fit`` uses where it is not told
+    training_defaults = TrainingDefaults()  # the defaults of ``fit``
 
     @property
     def name(self) -> str:
-        """What errors call this distance."""
+        """The name of this distance in errors."""
         return type(self).__name__
 
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
-        """Distances (B,) of padded pairs (B, Tx, C) and (B, Ty, C). Lengths are None where every step is real."""
+        """Distances (B,) of padded pairs (B, Tx, C) and (B, Ty, C). Lengths are None if every step is real."""
         raise NotImplementedError(f"{self.name}.paired")
 
     def align(self, x: Sequences, y: Sequences) -> Alignment:
-        """How x[b] and y[b] match, for every b."""
+        """Align x[b] and y[b], for every b."""
         raise NotImplementedError(f"{self.name} does not align sequences")
 
     def forward(self, x: Sequences, y: Sequences) -> Tensor:
@@ -62,7 +62,7 @@ class Distance(nn.Module):
         """Distances (N, M) between every x[i] and every y[j]; without y, (N, N) of x with itself.
 
         Memory is bounded: the cost matrices of all pairs are never held at once. ``progress`` draws a bar on stderr.
-        Items of a map-style dataset, which do not fit in memory, are read some at a time.
+        Items of a map-style dataset are read piece by piece.
         """
         own = y is None or y is x
         if is_map_style(x) or is_map_style(y):
@@ -74,7 +74,7 @@ class Distance(nn.Module):
         strips = []
         for first in track(range(0, len(x), rows), f"{self.name}: {len(x):,} x {len(y):,}"):
             part = slice(first, first + rows)
-            # A symmetric matrix is computed from the diagonal on, and mirrored below.
+            # A symmetric matrix is computed above the diagonal, and mirrored.
             start = first if own and self.symmetric else 0
             strips.append(
                 nn.functional.pad(
@@ -126,7 +126,7 @@ def _part(lengths: Tensor | None, index: slice | Tensor) -> Tensor | None:
 
 
 def full_lengths(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """Lengths (B,) on x's device, where None stands for every step."""
+    """Lengths (B,) on x's device; None means every step."""
     if lengths is None:
         return torch.full((x.shape[0],), x.shape[1], device=x.device)
     return lengths.to(x.device)

@@ -54,7 +54,7 @@ class DTW(Distance):
         if normalize not in (None, "lengths", "steps"):
             _check.refuse("DTW", f'normalize must be None, "lengths" or "steps", got {normalize!r}')
         self.normalize = normalize
-        self.symmetric = self.rules.symmetric and is_fused(self.ground)  # a callable need not be
+        self.symmetric = self.rules.symmetric and is_fused(self.ground)  # a callable need not be symmetric
         self._settings = describe(
             ground=self.ground,
             band=band,

@@ -47,7 +47,7 @@ class EMD(Distance):
         )
 
     def _solve(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        # Half precision goes to a callable as it is; PyTorch cannot evaluate the named costs in it.
+        # Half precision is passed unchanged to a callable; PyTorch cannot evaluate the named costs in it.
         frames = (at_least_float32(x), at_least_float32(y)) if is_fused(self.ground) else (x, y)
         cost = evaluate(self.name, self.ground, *frames, x_lengths, y_lengths)
         return cost, exact_plan(cost, x_lengths, y_lengths)

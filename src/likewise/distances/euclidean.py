@@ -9,7 +9,7 @@ from likewise.distances.framewise import Framewise
 class Euclidean(Framewise):
     """Euclidean distance, ||x - y||, between vectors (B, C) or between sequences (B, T, C), frame by frame.
 
-    ``squared`` leaves the root out. Sequences of unequal length are compared over the steps that both have, as in
+    ``squared`` omits the square root. Sequences of unequal length are compared over the steps that both have, as in
     aeon. Computed from differences, not from dot products: exact for near neighbours, zero for equal ones.
 
     Example:

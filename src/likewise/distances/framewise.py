@@ -47,15 +47,15 @@ class Framewise(Distance):
         if not rows or not columns:
             return x.new_empty(len(x), len(y))
         row_order, column_order = (torch.cat([items for _, items in groups]) for groups in (rows, columns))
-        strips: list[list[Tensor]] = [[] for _ in rows]  # of each length of x: its distances, by rising length of y
-        for m, j in columns:  # to what is longer than y
+        strips: list[list[Tensor]] = [[] for _ in rows]  # per length of x: its distances, by increasing length of y
+        for m, j in columns:  # to longer sequences
             longer = [k for k, (n, _) in enumerate(rows) if n > m]
             if longer:
                 i = torch.cat([rows[k][1] for k in longer])
                 block = self._vectors(*_cut(x[i], y[j], m)).split([len(rows[k][1]) for k in longer])
                 for k, part in zip(longer, block, strict=True):
                     strips[k].append(part)
-        for (n, i), strip in zip(rows, strips, strict=True):  # to what is as long as y or shorter
+        for (n, i), strip in zip(rows, strips, strict=True):  # to sequences that are not longer
             j = column_order[sum(len(items) for m, items in columns if m < n) :]
             if len(j):
                 strip.append(self._vectors(*_cut(x[i], y[j], n)))
@@ -95,7 +95,7 @@ class Framewise(Distance):
 
 
 def _vectors_as_sequences(x: Sequences, y: Sequences) -> tuple[Sequences, Sequences]:
-    """Vectors (B, C) as sequences of one step; anything else as it is."""
+    """Vectors (B, C) as sequences of one step; anything else unchanged."""
     if _is_array(x) and _is_array(y) and x.ndim == y.ndim == 2:
         return x[:, None], y[:, None]
     return x, y

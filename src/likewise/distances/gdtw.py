@@ -1,4 +1,4 @@
-"""GDTW: warping in continuous time, with a warp that can be learned through."""
+"""GDTW: warping in continuous time, with a differentiable warp."""
 
 import math
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ from likewise.ops.gdtw import gdtw
 from likewise.ops.gdtw.reference import Pass
 
 # A number (an int counts steps, a float is a fraction), or a tensor of fractions: (K,) values spread evenly over x's
-# time, or (B, K) for each pair apart.
+# time, or (B, K), separately for each pair.
 Profile = float | Tensor
 Times = Tensor | np.ndarray | Sequence[object] | None
 
-# Where what is learned stays: the straight warp always keeps to such a band and such slopes.
+# Ranges of the learned settings: the straight warp always satisfies such a band and such slopes.
 RANGES = {
     "reg": Range(1e-9),
     "band": Range(0.0, 1.0),
@@ -38,45 +38,46 @@ RANGES = {
     "slope_min": Range(0.0, 1.0),
     "slope_max": Range(1.0),
 }
-FAINT = 1e-9  # what stands for reg=0, relative to the signals' size
+FAINT = 1e-9  # used for reg=0, relative to the signals' size
 
 
 class GDTW(Distance):
-    """Dynamic time warping in continuous time: the least f(phi) of a warp phi with x(t) ~ y(phi(t)).
+    """Dynamic time warping in continuous time: the minimum of f(phi) over warps phi with x(t) ~ y(phi(t)).
 
         f(phi) = integral |x(t) - y(phi(t))|^2 dt + reg integral (phi'(t) - stretch)^2 dt
 
     As in ``DTW``, the warp goes from x's time to y's. y is linear between its frames; phi is linear between knots, by
-    default x's times, and the integrals are the trapezoid rule's. The square is not rooted. Both durations are 1 unless
-    times are given; for a subsequence x's is 1 and y's frames are as far apart as x's, so that no place and no pace is
-    favoured. Not symmetric. Sequences have at least two frames.
+    default x's times, and the integrals are the trapezoid rule's. No square root is taken. Both durations are 1 unless
+    times are given; for a subsequence, x's duration is 1 and y's frames are as far apart as x's, so that no position
+    and no speed is favoured. Not symmetric. Sequences have at least two frames.
 
-    reg: lambda, what a slope costs that differs from stretch (y's duration by x's; 1 for a subsequence); a number of 0
-        or more, or a positive tensor () or (B,), one for each pair. 0 stands for the limit: of the best warps, the
-        smoothest.
+    reg: lambda, the penalty for slopes that differ from stretch (y's duration divided by x's; 1 for a subsequence); a
+        number of 0 or more, or a positive tensor () or (B,), one for each pair. 0 is the limit: the smoothest of the
+        best warps.
     band: how far phi may be from the diagonal. An int counts steps: the corridor of ``DTW(band=...)``. A float is a
         fraction of y's duration, measured from the straight line; so is a tensor (K,), with the widths at times spread
         evenly over x's, or (B, K) for each pair.
-    lower, upper: the same, for the two sides apart: how far phi may be below and above. Without one, that side is free.
+    lower, upper: bands for each side: how far phi may be below and above. A side without a band is free.
     slope: least and greatest slope, in units of stretch; each a float or a tensor as above. The least is not negative:
         phi is monotone.
-    subsequence: all of x is matched to a stretch of y, which the warp's ends are free to choose.
-    ground: "sqeuclidean", or "absolute" for the sum of |x(t) - y(phi(t))| over channels, which outliers bend less.
-    knots: how many, spread evenly over x's time; by default every time of x is one.
+    subsequence: all of x is matched to a stretch of y; the warp's ends are free.
+    ground: "sqeuclidean", or "absolute" for the sum of |x(t) - y(phi(t))| over channels, which is less sensitive to
+        outliers.
+    knots: their number, spread evenly over x's time; by default, the times of x.
     grid: nodes of the solver's grid for each knot; by default y's frames, more for fewer than 64.
     refinements: of the grid, around its solution.
     huber: residuals of a channel beyond it count linearly, 2 huber |u| - huber^2 instead of u^2.
 
-    Tensors have derivatives. An ``nn.Parameter`` is where learning begins: the distance keeps a parameter of its own,
-    raw_reg for reg, and what it stands for stays in its range whatever the optimizer does: reg positive, bands and the
-    least slope between 0 and 1, the greatest slope above 1. ``distance.reg`` and the like give the values. They are
-    saved with a ``Metric``.
+    Tensors have derivatives. An ``nn.Parameter`` is the initial value of a learned setting. The distance stores it as a
+    free parameter, such as raw_reg for reg, and maps it into its range: reg is positive, bands and the least slope are
+    between 0 and 1, the greatest slope is above 1. ``distance.reg`` and the like return the values. They are saved with
+    a ``Metric``.
     The cost's derivatives are those of the objective at the solution, the warp's those of the optimality conditions.
-    They are right also where a knot sits on a frame of y, as it does in every other warp; ``likewise.ops.gdtw`` says
-    how this departs from the paper. The absolute cost is solved with its corner rounded, and valued exactly.
-    Warps are at least float32. Memory: O(knots grid) bytes for each pair at work. CUDA tensors are solved on the GPU;
-    but with Huber's loss or the absolute cost, and for a pair that does not settle there, the CPU polishes what the GPU
-    found on the grid.
+    They are also correct where a knot coincides with a frame of y, which is common; ``likewise.ops.gdtw`` explains how
+    this departs from the paper. The absolute cost is solved in a smoothed form and evaluated exactly.
+    Warps are at least float32. Memory: O(knots grid) bytes for each pair at work. CUDA tensors are solved on the GPU.
+    With Huber's loss or the absolute cost, and for pairs that do not converge there, the CPU polishes the GPU's
+    solution on the grid.
     Reference: Deriso & Boyd (2019), arXiv:1905.12893; Xu et al. (2023), arXiv:2303.10778 (DecDTW).
 
     Example:
@@ -127,12 +128,12 @@ class GDTW(Distance):
         self.huber = None if huber is None else _check.positive("GDTW", "huber", huber)
 
     def __getattr__(self, name: str) -> Any:
-        """A learned setting is what its free parameter stands for; everything else is as in any module."""
+        """Return a learned setting as the value of its free parameter; other attributes as in any module."""
         raw = self.__dict__.get("_parameters", {}).get(f"raw_{name}") if name in RANGES else None
         return super().__getattr__(name) if raw is None else RANGES[name].inside(raw)
 
     def config(self) -> dict[str, object]:
-        """The constructor's arguments; of what is learned, the parameters that are kept."""
+        """The constructor's arguments; for learned settings, their parameters."""
         kept = {name: self._parameters.get(f"raw_{name}", getattr(self, name)) for name in RANGES}
         slope = [kept.pop("slope_min"), kept.pop("slope_max")]
         rest = ("subsequence", "ground", "knots", "grid", "refinements", "huber")
@@ -155,7 +156,7 @@ class GDTW(Distance):
         return self._solve(x, y, x_lengths, y_lengths, *self._even(x, y, x_lengths, y_lengths))[0]
 
     def align(self, x: Sequences, y: Sequences, times_x: Times = None, times_y: Times = None) -> WarpAlignment:
-        """How every pair matches; times as in ``warp``."""
+        """Align every pair; times as in ``warp``."""
         pair = self._timed(x, y, times_x, times_y)
         x_values, y_values, x_lengths, y_lengths, x_at, y_at = pair
         return WarpAlignment(
@@ -172,8 +173,8 @@ class GDTW(Distance):
     ) -> list[Pass]:
         """The passes of the solver over its grids for pair ``item``, before the polish, as ``viz.plot_solver`` draws.
 
-        They are computed again in plain torch, slowly. Each ``Pass`` has times (m,), the knots; grid and costs (m, M),
-        the nodes and what each costs; warp (m,), the best path; and value, its objective.
+        They are recomputed in plain torch, slowly. Each ``Pass`` has times (m,), the knots; grid and costs (m, M), the
+        nodes and their costs; warp (m,), the best path; and value, its objective.
 
         Example:
             >>> passes = GDTW(grid=5, refinements=1).passes([[0.0, 1.0, 2.0]], [[0.0, 2.0]])
@@ -204,7 +205,7 @@ class GDTW(Distance):
         return describe(**shown, ground=ground, **rest)
 
     def _keep(self, name: str, value: Profile | None, dimensions: int = 2) -> None:
-        """Hold a setting: a parameter of its own, a tensor that moves with the module, or a number."""
+        """Store a setting: a free parameter, a buffer, or a number."""
         if not isinstance(value, Tensor):
             setattr(self, name, value)
             return
@@ -225,7 +226,7 @@ class GDTW(Distance):
         self.register_parameter(f"raw_{name}", nn.Parameter(raw, requires_grad=tensor.requires_grad))
 
     def _even(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Even times of both; the same tensor where they are the same."""
+        """Even times of both; the same tensor if they are equal."""
         times = even_times(x, x_lengths)
         if x_lengths is None and y_lengths is None and x.shape[1] == y.shape[1]:
             times = times.contiguous()
@@ -283,7 +284,7 @@ class GDTW(Distance):
             check_times("x", x, x_lengths, times_x)
             share = torch.linspace(0, 1, self.knots, dtype=times_x.dtype, device=x.device)
             knots = times_x[:, :1] + share * (times_x[:, -1:] - times_x[:, :1])
-            knots = torch.cat([knots[:, :-1], times_x[:, -1:]], 1)  # the last one to the last digit
+            knots = torch.cat([knots[:, :-1], times_x[:, -1:]], 1)  # the last one exactly
             x, x_lengths = interpolate(times_x, x, knots, x_lengths).to(x.dtype), None
         given = {"x": x, "y": y, "x_lengths": x_lengths, "y_lengths": y_lengths, "times_x": knots, "times_y": times_y}
         given |= {"reg": self._strength(given), **self._limits(frames, knots)}
@@ -300,7 +301,7 @@ class GDTW(Distance):
             return reg.to(x.device, torch.float64).expand(len(x))
         if reg > 0 or not len(x):
             return torch.full((len(x),), reg or 1.0, dtype=torch.float64, device=x.device)
-        # The limit as reg goes to 0: too faint to change the value, strong enough to stand above rounding.
+        # The limit as reg goes to 0: too small to change the value, but above rounding errors.
         durations = [times[:, -1] - times[:, 0] for times in (given["times_x"], given["times_y"])]
         pace = durations[0] / durations[1]
         return FAINT * size_of(given).square() * pace.square() / full_lengths(x, given["x_lengths"])

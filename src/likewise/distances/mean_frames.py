@@ -11,7 +11,7 @@ from likewise.ops.ground import at_least_float32, zero_padding
 class MeanFrames(Distance):
     """Euclidean distance between the means over time: ||mean_i x_i - mean_j y_j||. The order of the frames is ignored.
 
-    squared: leave the root out, as ``Euclidean(squared=True)`` does. Prototypical networks compare class means by the
+    squared: omit the square root, as ``Euclidean(squared=True)`` does. Prototypical networks compare class means by the
         squared distance. At 0, the derivative of the root is taken to be 0.
 
     Example:
@@ -36,7 +36,7 @@ class MeanFrames(Distance):
         """Distances (N, M) of padded sequences."""
         a = self._means("x", x, x_lengths)
         b = a if y is None else self._means("y", y, y_lengths)
-        rows = max(1, (1 << 24) // max(1, b.numel()))  # differences, not products: nothing cancels
+        rows = max(1, (1 << 24) // max(1, b.numel()))  # differences, not dot products, to avoid cancellation
         parts = [(some[:, None] - b).square().sum(2) for some in a.split(rows)]
         return self._root(torch.cat(parts) if parts else a.new_empty(0, len(b))).to(x.dtype)
 

@@ -45,7 +45,7 @@ class OTAM(Distance):
         self.gamma = _check.positive(self.name, "gamma", gamma)
         self.ground = resolve(self.name, ground)
         self.both = symmetric
-        self.symmetric = symmetric and is_fused(self.ground)  # a callable need not be
+        self.symmetric = symmetric and is_fused(self.ground)  # a callable need not be symmetric
 
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (B,) of padded pairs."""
@@ -53,7 +53,7 @@ class OTAM(Distance):
         return self._value(cost, full_lengths(x, x_lengths), full_lengths(y, y_lengths)).to(x.dtype)
 
     def align(self, x: Sequences, y: Sequences) -> PlanAlignment:
-        """How often each pair of frames is matched, in the mean of both directions: d value / d cost."""
+        """The expected number of matches of each pair of frames, averaged over both directions: d value / d cost."""
         x, y, x_lengths, y_lengths = self._pair(x, y, paired=True)
         n, m = full_lengths(x, x_lengths), full_lengths(y, y_lengths)
 

@@ -1,4 +1,4 @@
-"""Ranges of what can be learned: a parameter is free, what it stands for is not."""
+"""Ranges of learned settings: free parameters that are mapped into a range."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from least to most. ``inside`` maps any number into the range, smoothly; ``outside`` leads back.
+    """Numbers from least to most. ``inside`` maps any number smoothly into the range; ``outside`` is its inverse.
 
     Between two finite ends the map is a sigmoid, otherwise a softplus, which is the identity far from its end.
 
@@ -25,13 +25,13 @@ class Range:
     most: float = math.inf
 
     def inside(self, free: Tensor) -> Tensor:
-        """Where in the range each number leads."""
+        """Map each number into the range."""
         if math.isinf(self.most):
             return self.least + torch.nn.functional.softplus(free)
         return self.least + (self.most - self.least) * free.sigmoid()
 
     def outside(self, value: Tensor) -> Tensor:
-        """What leads to each value; from an end of the range, what leads close to it."""
+        """The inverse of ``inside``; an end of the range is replaced by a value close to it."""
         if math.isinf(self.most):
             above = (value - self.least).clamp(min=1e-8)
             return above + (-(-above).expm1()).log()

@@ -1,4 +1,4 @@
-"""The siamese GRU: the coupled GRU without its coupling, so that every sequence has an embedding of its own."""
+"""The siamese GRU: the coupled GRU without its coupling, so that every sequence has an embedding."""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -18,18 +18,18 @@ from likewise.distances.euclidean import Euclidean
 from likewise.distances.training_defaults import TrainingDefaults
 from likewise.ops.ground import at_least_float32, zero_padding
 
-CHUNK = 1024  # sequences that are embedded at once, without gradients
+CHUNK = 1024  # sequences embedded at once, without gradients
 
 
 class SiameseGRU(Distance):
     """The Euclidean distance between the last states of a ``torch.nn.GRU``: the uncoupled twin of ``CoupledGRU``.
 
-    channels: of the sequences. hidden: states of each layer, one number a layer.
-    standardize: let ``fit`` take each channel's mean and deviation from the training items; see ``Standardization``.
+    channels: of the sequences. hidden: number of states of each layer.
+    standardize: scale channels by their mean and deviation, which ``fit`` computes; see ``Standardization``.
 
-    Each sequence is embedded once, whatever it is compared with: ``matrix`` needs N + M passes rather than N M, and
-    ``evaluate`` embeds queries and references once and compares vectors. A ``CoupledGRU`` with the same weights and a
-    coupling of zero gives the same distances.
+    Each sequence is embedded once: ``matrix`` needs N + M passes rather than N M, and ``evaluate`` embeds queries and
+    references once and compares vectors. A ``CoupledGRU`` with the same weights and a coupling of zero gives the same
+    distances.
 
     Reference: the SGRU of Compagnon et al. (2020).
 
@@ -55,7 +55,7 @@ class SiameseGRU(Distance):
 
     @classmethod
     def of(cls, coupled: CoupledGRU) -> Self:
-        """The twin of a coupled network: a copy of its weights, without the coupling."""
+        """A siamese GRU with a copy of a coupled network's weights, without the coupling."""
         first = next(coupled.parameters())
         twin = cls(coupled.channels, coupled.hidden, standardize=coupled.standardize).to(first.device, first.dtype)
         if twin.scaling is not None and coupled.scaling is not None:
@@ -72,9 +72,9 @@ class SiameseGRU(Distance):
         return self
 
     def embed(self, x: Sequences, *, workers: int = 0) -> Tensor:
-        """Embed sequences without gradients, some at a time: vectors (N, H), whose distances these are.
+        """Embed sequences without gradients, in chunks, as vectors (N, H), which the distance compares.
 
-        workers: processes that read a map-style dataset, whose items are never held all at once.
+        workers: processes that read a map-style dataset, whose items are never all in memory.
         """
         if is_map_style(x):
             return torch.cat([self.embed(piece) for piece in Loader(x, workers).pieces()])
@@ -120,7 +120,7 @@ class SiameseGRU(Distance):
 
 
 def _run(layer: nn.Module, x: Tensor) -> Tensor:
-    """The states of one layer, in the precision of x: its weights may be of another."""
+    """The states of one layer, in the precision of x, which may differ from that of the weights."""
     if isinstance(layer, nn.GRU) and layer.weight_ih_l0.dtype == x.dtype:
         return layer(x)[0]
     weights = [getattr(layer, f"{name}_l0").to(x.dtype) for name in GRU_WEIGHTS]

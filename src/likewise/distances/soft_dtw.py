@@ -43,7 +43,7 @@ class SoftDTW(Distance):
         self.rules = Rules.of(
             self.name, band=band, itakura=itakura, open_begin=open_begin, open_end=open_end, subsequence=subsequence
         )
-        self.symmetric = self.rules.symmetric and is_fused(self.ground)  # a callable need not be
+        self.symmetric = self.rules.symmetric and is_fused(self.ground)  # a callable need not be symmetric
         self._settings = describe(
             gamma=gamma,
             ground=self.ground,
@@ -76,7 +76,7 @@ class SoftDTW(Distance):
         x, y, x_lengths, y_lengths = self._pair(x, y, paired=True)
 
         def plan() -> Tensor:
-            # Half precision goes to a callable as it is; PyTorch cannot evaluate the named costs in it.
+            # Half precision is passed unchanged to a callable; PyTorch cannot evaluate the named costs in it.
             frames = (at_least_float32(x), at_least_float32(y)) if is_fused(self.ground) else (x, y)
             cost = evaluate(self.name, self.ground, *frames, x_lengths, y_lengths)
             return soft_dtw_plan(cost, x_lengths, y_lengths, gamma=self.gamma, rules=self.rules).to(x.dtype)
@@ -102,9 +102,8 @@ class SoftDTWDivergence(SoftDTW):
     """Soft-DTW made zero for equal sequences: s(x, y) - (s(x, x) + s(y, y)) / 2.
 
     Takes the arguments of ``SoftDTW`` except open ends, with which a sequence would not be nearest to itself. With a
-    window and
-    unequal lengths it can be negative: the window of (x, y) then holds more paths than those of (x, x) and (y, y).
-    ``align`` gives soft-DTW's plan of (x, y), which is the derivative with respect to their cost here too.
+    window and unequal lengths it can be negative: the window of (x, y) then holds more paths than those of (x, x) and
+    (y, y). ``align`` returns soft-DTW's plan of (x, y), which is the derivative with respect to their cost here too.
     Reference: Blondel, Mensch & Vert (2021), arXiv:2010.08354.
 
     Example:
@@ -131,12 +130,12 @@ class SoftDTWDivergence(SoftDTW):
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Divergences (N, M) of padded sequences."""
         if not is_fused(self.ground):
-            return Distance.all_pairs(self, x, y, x_lengths, y_lengths)  # from pairs, which are divergences already
+            return Distance.all_pairs(self, x, y, x_lengths, y_lengths)  # pair by pair: these are divergences already
         value, own_x = super().all_pairs(x, y, x_lengths, y_lengths), self._own(x, x_lengths)
         return value - (own_x[:, None] + (own_x if y is None else self._own(y, y_lengths))) / 2
 
     def config(self) -> dict[str, object]:
-        """The constructor's arguments, which lack the open ends."""
+        """The constructor's arguments, without the open ends."""
         return {name: value for name, value in super().config().items() if not name.startswith("open")}
 
     def _own(self, x: Tensor, lengths: Tensor | None) -> Tensor:

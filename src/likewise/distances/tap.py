@@ -15,8 +15,8 @@ from likewise.ops.tap import Convolutions, attend, correction, frame_distances, 
 class PairNetwork(Distance):
     """A distance <T, D> between x (Lx frames) and y (Ly frames), D(i, j) = ||x_i - y_j||, whose T a network predicts.
 
-    T = A / Lx, and A is the softmax over j of a score (Lx, Ly) of the two: how much of frame i is matched with frame j.
-    Subclasses write ``scores``.
+    T = A / Lx, and A is the softmax over j of a score (Lx, Ly) of the two: the share of frame i that is matched with
+    frame j. Subclasses write ``scores``.
     """
 
     def __init__(self, *, symmetric: bool = False) -> None:
@@ -24,14 +24,14 @@ class PairNetwork(Distance):
         self.symmetric = symmetric
 
     def scores(self, x: Tensor, y: Tensor, D: Tensor, time: Tensor, inside: Tensor | None) -> Tensor:
-        """Scores (B, Tx, Ty), from frames (B, Tx, C) and (B, Ty, C), their distances, and times apart in 0..1.
+        """Scores (B, Tx, Ty), from frames (B, Tx, C) and (B, Ty, C), their distances, and time differences in 0..1.
 
-        D and time are zero in the padding; ``inside`` is False there, or None where nothing is padding.
+        D and time are zero in the padding; ``inside`` is False there, or None if there is no padding.
         """
         raise NotImplementedError
 
     def _fused_weights(self) -> Convolutions | None:
-        """TAP's weights and biases where its kernels can compute the distances: they know no other scores."""
+        """TAP's weights and biases if its kernels can compute the distances; None for other scores."""
         return None
 
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
@@ -44,9 +44,10 @@ class PairNetwork(Distance):
         return distances.to(x.dtype)
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
-        """Distances (N, M), in tiles of sequences of like length.
+        """Distances (N, M), in tiles of sequences of similar length.
 
-        Training keeps what the backward pass needs, or computes it again where that is more than a few gigabytes.
+        Training stores the intermediate results for the backward pass, or recomputes them if they take more than a few
+        gigabytes.
         """
         own = y is None
         if y is None:
@@ -60,9 +61,9 @@ class PairNetwork(Distance):
         return distances.to(x.dtype)
 
     def attention(self, x: Sequences, y: Sequences) -> tuple[Tensor, Tensor]:
-        """A (B, Tx, Ty) and the distances (B,) that it gives from x to y.
+        """A (B, Tx, Ty) and the resulting distances (B,) from x to y.
 
-        Rows of A sum to 1: how much of frame i of x[b] is matched with frame j of y[b]. Zero in the padding.
+        Rows of A sum to 1: the share of frame i of x[b] that is matched with frame j of y[b]. Zero in the padding.
         """
         x, y, x_lengths, y_lengths = self._pair(x, y, paired=True)
         self._require_finite(x, y, x_lengths, y_lengths)
@@ -70,7 +71,7 @@ class PairNetwork(Distance):
         return A, (A * D).sum((1, 2)) / full_lengths(x, x_lengths)
 
     def align(self, x: Sequences, y: Sequences) -> PlanAlignment:
-        """The predicted alignment T of every pair, whose rows sum to 1 / Lx; of a symmetric one, from x to y."""
+        """The predicted alignment T of every pair, whose rows sum to 1 / Lx; with symmetric=True, that from x to y."""
         x, y, x_lengths, y_lengths = self._pair(x, y, paired=True)
         n = full_lengths(x, x_lengths)
 
@@ -96,12 +97,12 @@ class TAP(PairNetwork):
     width: channels between the convolutions.
     kernels: side of each convolution's kernel, odd. The paper's TAP is (5, 5, 3), its large kernels (7, 7, 5), its
         deeper network (5, 5, 5, 3).
-    symmetric: (d(x, y) + d(y, x)) / 2. Without it, d(x, y) says how well every frame of x is found in y.
+    symmetric: (d(x, y) + d(y, x)) / 2. Otherwise d(x, y) measures how well every frame of x is matched in y.
 
-    No result depends on padding: what lies outside a pair is zero before every convolution, as at its border. On a GPU,
-    without gradients, g runs in half precision, and again in float32 should that overflow; D, the softmax and the sum
-    are float32 or better. Weights are used in the precision of the frames. Frames of unit length, as ``FrameMLP``
-    gives them, suit the losses' constants.
+    No result depends on padding, which is set to zero before every convolution. On a GPU, without gradients, g runs in
+    half precision, and again in float32 if that overflows; D, the softmax and the sum are float32 or better. Weights
+    are used in the precision of the frames. The losses' constants suit frames of unit length, such as those of
+    ``FrameMLP``.
 
     Reference: Su & Wen, Temporal alignment prediction for supervised representation learning and few-shot sequence
     classification (ICLR 2022). As in its published code, no ReLU follows the last convolution.
@@ -136,11 +137,11 @@ class TAP(PairNetwork):
         return -(D + self.correction(D, time, inside))
 
     def correction(self, D: Tensor, time: Tensor, inside: Tensor | None = None) -> Tensor:
-        """g(D, time), (B, Tx, Ty), of distances and times apart that are zero where ``inside`` is False."""
+        """g(D, time), (B, Tx, Ty), from distances and time differences that are zero where ``inside`` is False."""
         return correction(D, time, inside, *self._weights())
 
     def _fused_weights(self) -> Convolutions | None:
-        """Weights and biases, unless a subclass has other scores, or gradients are wanted."""
+        """Weights and biases, unless a subclass has other scores or gradients are needed."""
         own = type(self).scores is TAP.scores and type(self).correction is TAP.correction
         return self._weights() if own and not torch.is_grad_enabled() else None
 
@@ -159,7 +160,7 @@ class TransformerTAP(PairNetwork):
 
     channels: of the frames.
     projected: d, 30 in the paper.
-    weight: of the times apart. The paper has 50; its code divides it by sqrt(30) as well, which is 9.1 here.
+    weight: of the time differences. The paper has 50; its code divides it by sqrt(30) as well, which is 9.1 here.
     symmetric: (d(x, y) + d(y, x)) / 2.
 
     Reference: as for ``TAP``, where it is called TAP-trans.
@@ -196,10 +197,10 @@ class TransformerTAP(PairNetwork):
 
 
 class RowAlignment(PlanAlignment):
-    """A soft alignment in which every frame of x shares out the same, 1 / Lx, among the frames of y."""
+    """A soft alignment in which every frame of x distributes the mass 1 / Lx among the frames of y."""
 
     def path(self, b: int) -> Tensor:
-        """(K, 2) int64, the monotone path of item b whose cells fall least short of the largest of their row."""
+        """(K, 2) int64, the monotone path of item b whose cells are closest to their row's maxima."""
         b = self._item(b)
         n, m = int(self.x_lengths[b]), int(self.y_lengths[b])
         rows = self.plan[b, :n, :m].detach().float() * n

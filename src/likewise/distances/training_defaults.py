@@ -8,16 +8,16 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class TrainingDefaults:
-    """What ``fit`` uses for the arguments that it is not given.
+    """The default arguments of ``fit``.
 
-    lr, weight_decay, clip: of Adam, and the largest norm of the gradient; a clip of None leaves gradients alone.
-    batch_size: items in a batch. per_class: items of each class in it; None draws items whatever their class.
-    steps: steps of training in all; ``fit`` turns them into whole epochs.
-    average: the share that a moving average of the weights keeps at each step; None takes the weights themselves.
-    decay: the share of the steps, the last ones, over which the learning rate falls to zero in a line.
+    lr, weight_decay, clip: of Adam, and the largest norm of the gradient; clip=None does not clip.
+    batch_size: items in a batch. per_class: items of each class in it; None draws items regardless of class.
+    steps: total training steps; ``fit`` converts them to whole epochs.
+    average: the decay of a moving average of the weights per step; None for no average.
+    decay: the share of the steps at the end over which the learning rate falls linearly to zero.
     loss: a function without arguments that makes the loss; None leaves it to ``fit``.
 
-    A distance or an encoder states its own as an attribute or a property, ``training_defaults``.
+    A distance or an encoder has them as the attribute or property ``training_defaults``.
 
     Example:
         >>> TrainingDefaults(lr=1e-2).combined(TrainingDefaults(batch_size=16)).batch_size
@@ -35,10 +35,10 @@ class TrainingDefaults:
     loss: Callable[[], Callable[..., Tensor]] | None = None
 
     def combined(self, other: "TrainingDefaults") -> "TrainingDefaults":
-        """The more careful of two: of a distance, and of the encoder before it.
+        """Combine the defaults of a distance with those of its encoder, taking the more careful ones.
 
-        The smaller rate, batch and clip, and the larger number of steps. Where one of them says None, and in what else
-        there is, the other's word counts; the loss is this one's if it has one.
+        These are the smaller rate, batch and clip, and the larger number of steps. Where one is None, and for all other
+        settings, the other's value is used; the loss is that of self if it has one.
         """
         choose = {"lr": min, "batch_size": min, "clip": min, "steps": max, "decay": max, "weight_decay": min}
         found = {}

@@ -1,4 +1,4 @@
-"""What the transport distances share: their alignment, and most of the regularised ones."""
+"""Shared parts of the transport distances: their alignment, and the base class of the regularised ones."""
 
 from torch import Tensor, is_grad_enabled
 
@@ -10,9 +10,9 @@ from likewise.ops.transport import Settings, transport, transport_matrix, transp
 
 
 class MassAlignment(PlanAlignment):
-    """A soft alignment that shares out a mass of 1: rows of the plan sum to 1/Tx, columns to 1/Ty.
+    """A soft alignment with total mass 1: rows of the plan sum to 1/Tx, columns to 1/Ty.
 
-    A plan need not be monotone; ``path`` is, and follows the plan as closely as that allows.
+    A plan need not be monotone; ``path`` is the monotone path that follows it most closely.
 
     Example:
         >>> from likewise.distances.emd import EMD
@@ -25,22 +25,22 @@ class MassAlignment(PlanAlignment):
     """
 
     def path(self, b: int) -> Tensor:
-        """(K, 2) int64, the monotone path of item b that gathers the most mass, less half a whole match a cell."""
+        """(K, 2) int64, the monotone path of item b with the most mass, less half a full match per cell."""
         b = self._item(b)
         n, m = int(self.x_lengths[b]), int(self.y_lengths[b])
-        whole = self.plan[b, :n, :m].detach().float() * max(n, m)  # 1 where nothing more can be matched
+        whole = self.plan[b, :n, :m].detach().float() * max(n, m)  # 1 for a full match
         path, steps = dtw_cost_path(0.5 - whole[None])
         return path[0, : int(steps[0])]
 
 
 class TransportDistance(Distance):
-    """<T, D>, T the plan of a transport problem with uniform masses. Subclasses say which, in ``settings``."""
+    """<T, D>, where T is the plan of a transport problem with uniform masses, which ``settings`` defines."""
 
     def __init__(self, settings: Settings, ground: str | GroundCost) -> None:
         super().__init__()
         self.settings = settings
         self.ground = resolve(self.name, ground)
-        # Iterations that stop early fit the rows better than the columns; converged plans are symmetric.
+        # If the iterations stop early, rows fit better than columns; converged plans are symmetric.
         self.symmetric = settings.n_iter is None and is_fused(self.ground)
 
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
@@ -48,7 +48,7 @@ class TransportDistance(Distance):
         return transport(x, y, x_lengths, y_lengths, settings=self.settings, ground=self.ground)
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
-        """Distances (N, M) of padded sequences; pair by pair where a derivative or a callable is asked for."""
+        """Distances (N, M) of padded sequences; pair by pair with gradients or a callable ground cost."""
         differentiable = is_grad_enabled() and (x.requires_grad or (y is not None and y.requires_grad))
         if differentiable or not is_fused(self.ground):
             return super().all_pairs(x, y, x_lengths, y_lengths)

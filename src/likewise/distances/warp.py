@@ -1,4 +1,4 @@
-"""Warp: a differentiable function of time, and the alignment that it gives."""
+"""Warp: a differentiable function of time, and its alignment."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -13,8 +13,8 @@ from likewise.distances.alignment import Alignment
 class Warp:
     """Functions of time, linear between knots: phi_b(times[b, i]) = values[b, i], with x(t) ~ y(phi(t)).
 
-    times, values: (B, M), both non-decreasing. lengths: (B,), how many knots are real; what lies beyond is padding, and
-    NaN in what ``GDTW.warp`` returns. Derivatives flow through the values and through the times.
+    times, values: (B, M), both non-decreasing. lengths: (B,), the number of real knots; the rest is padding, NaN in the
+    result of ``GDTW.warp``. Derivatives flow through the values and through the times.
 
     Example:
         >>> warp = Warp(torch.tensor([[0.0, 1.0, 2.0]]), torch.tensor([[0.0, 4.0, 6.0]]))
@@ -47,7 +47,7 @@ class Warp:
         return interpolate(self.times, self.values, times, self.lengths)
 
     def inverse(self) -> "Warp":
-        """The function that leads back, from y's time to x's. Where the warp is flat, the later time."""
+        """The inverse function, from y's time to x's. Where the warp is flat, the later time."""
         return Warp(self.values, self.times, self.lengths)
 
     def apply(self, y: Tensor, times: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
@@ -80,7 +80,7 @@ def even_times(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def fill_padding(values: Tensor, lengths: Tensor | None) -> Tensor:
-    """values (B, T) or (B, T, C) in which the padding repeats the last real step, so that it cannot harm."""
+    """values (B, T) or (B, T, C) in which the padding repeats the last real step."""
     if lengths is None:
         return values
     steps = torch.arange(values.shape[1], device=values.device)
@@ -122,9 +122,9 @@ def segments(times: Tensor, at: Tensor, lengths: Tensor | None) -> tuple[Tensor,
 
 
 class WarpAlignment(Alignment):
-    """The alignment that a warp gives: frame i of x is matched with y at phi(t_i), between two frames of y.
+    """The alignment of a warp: frame i of x is matched with y at phi(t_i), between two frames of y.
 
-    curve: the ``Warp``. plan: each row has the shares of those two frames, which sum to 1. path: the frames of y
+    curve: the ``Warp``. plan: each row holds the weights of those two frames, which sum to 1. path: the frames of y
     nearest to phi, joined to a monotone path. warp: phi at the frames of x, counted in frames of y.
 
     Example:
@@ -171,7 +171,7 @@ class WarpAlignment(Alignment):
 
     @cached_property
     def plan(self) -> Tensor:
-        """(B, Tx, Ty), the shares of y's frames in what each frame of x is matched with."""
+        """(B, Tx, Ty), the weights of y's frames in the match of each frame of x."""
         right, share = self._matched
         real = self._real()
         plan = share.new_zeros(len(self), right.shape[1], self._times_y.shape[1])
@@ -186,7 +186,7 @@ class WarpAlignment(Alignment):
         return torch.where(self._real(), right - 1 + share, torch.nan).to(self._dtype)
 
     def path(self, b: int) -> Tensor:
-        """(K, 2) int64, from x's first frame to its last; each step goes on by one in x, in y or in both."""
+        """(K, 2) int64, from x's first frame to its last; each step advances by one in x, in y or in both."""
         b = self._item(b)
         right, share = (each[b, : int(self.x_lengths[b])].detach() for each in self._matched)
         frames = (right - 1 + (share > 0.5)).cummax(0).values.tolist()

@@ -1,4 +1,4 @@
-"""From what GDTW is given to what its operator takes: times, the corridor of a band in steps, the absolute cost."""
+"""Convert GDTW's arguments to those of its operator: times, bands in steps, the absolute cost."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -16,12 +16,12 @@ from likewise.ops.gdtw import reference
 
 Times = Tensor | np.ndarray | Sequence[object]
 
-SHARPNESS = 1e-4  # residuals below this share of the signals' size make the absolute cost round
+SHARPNESS = 1e-4  # the absolute cost is smoothed for residuals below this share of the signals' size
 
 
 @dataclass(frozen=True)
 class Frames:
-    """When the frames of x (B, Tx) and of y (B, Ty) are; lengths are None where every step is real."""
+    """The times of the frames of x (B, Tx) and of y (B, Ty); lengths are None if every step is real."""
 
     x: Tensor
     y: Tensor
@@ -49,7 +49,7 @@ def _numbers(times: Tensor) -> Tensor:
 
 
 def read_times(op: str, name: str, times: Times, x: Tensor, lengths: Tensor | None) -> Tensor:
-    """Times (B, T) of x in float64, in any form that ``GDTW.warp`` takes."""
+    """Times (B, T) of x in float64, from any form that ``GDTW.warp`` takes."""
     if isinstance(times, (list, tuple)) and len(times) and not isinstance(times[0], (int, float)):
         times = _pad_times(op, name, times, x, lengths)
     found = torch.as_tensor(times).to(x.device, torch.float64)
@@ -61,7 +61,7 @@ def read_times(op: str, name: str, times: Times, x: Tensor, lengths: Tensor | No
 
 
 def _pad_times(op: str, name: str, times: Sequence[object], x: Tensor, lengths: Tensor | None) -> Tensor:
-    """Times (B, T) of sequences that have their own."""
+    """Times (B, T) from a list with one row per sequence."""
     rows = [torch.as_tensor(row, dtype=torch.float64) for row in times]
     for b, (row, steps) in enumerate(zip(rows, full_lengths(x, lengths).tolist(), strict=False)):
         if row.shape != (steps,):
@@ -71,7 +71,7 @@ def _pad_times(op: str, name: str, times: Sequence[object], x: Tensor, lengths: 
 
 
 def check_times(name: str, x: Tensor, lengths: Tensor | None, times: Tensor) -> None:
-    """Refuse what the kernel, which sees x at the knots only, could not."""
+    """Check what the kernel, which sees x only at the knots, cannot check."""
     if torch.compiler.is_compiling():
         return
     _check.finite("gdtw", name, x, lengths)
@@ -87,9 +87,9 @@ def check_times(name: str, x: Tensor, lengths: Tensor | None, times: Tensor) -> 
 
 
 def size_of(given: dict[str, Any]) -> Tensor:
-    """How large the signals of each pair are, (B,): their distance from y's mean, as a power of two.
+    """The size of the signals of each pair, (B,): their distance from y's mean, as a power of two.
 
-    Of a power of two no digit depends on the padding, and dividing by it costs none.
+    A power of two does not depend on the padding in any digit, and dividing by it is exact.
     """
     x, y = given["x"].detach().double(), given["y"].detach().double()
     center = _mean(y, given["y_lengths"])
@@ -108,9 +108,9 @@ def _mean(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def absolute_problem(given: dict[str, Any]) -> dict[str, Any]:
-    """The problem with the absolute cost as one with Huber's, of signals of size 1.
+    """The problem with the absolute cost as one with Huber's loss, for signals of size 1.
 
-    Huber's loss is 2 huber |u| - huber^2 beyond huber, so that a small huber makes 2 huber times the absolute cost.
+    Huber's loss is 2 huber |u| - huber^2 beyond huber, so a small huber gives 2 huber times the absolute cost.
     """
     size = size_of(given)
     scaled = {name: (given[name] / size[:, None, None]).to(given[name].dtype) for name in ("x", "y")}
@@ -143,7 +143,7 @@ def _stretch(given: dict[str, Any]) -> Tensor:
 
 
 def solver_passes(item: int, given: dict[str, Any]) -> Iterator[reference.Pass]:
-    """The passes of the plain solver for one pair of the operator's arguments."""
+    """The passes of the plain solver for one pair."""
     m, n = (int(full_lengths(given[name], given[f"{name}_lengths"])[item]) for name in ("x", "y"))
     sizes = {"x": m, "y": n, "times_x": m, "times_y": n, "lower": m, "upper": m, "slope_min": m - 1, "slope_max": m - 1}
     absent = {"lower": -math.inf, "upper": math.inf, "slope_min": 0.0, "slope_max": math.inf}

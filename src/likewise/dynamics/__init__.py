@@ -1,7 +1,6 @@
-"""Recurrent networks as dynamical systems: Lyapunov exponents, and whether two coupled systems synchronise.
+"""Recurrent networks as dynamical systems: Lyapunov exponents and synchronisation of coupled systems.
 
-Everything here takes a step, a function of states (N, S) whose rows do not see each other, or a recurrent module of
-PyTorch.
+All functions take a step (a function of states (N, S) that treats rows independently) or a recurrent module of PyTorch.
 
 Example:
     >>> import torch

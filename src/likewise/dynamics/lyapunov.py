@@ -22,23 +22,24 @@ def lyapunov(
     count: int | None = None,
     seed: int = 0,
 ) -> Tensor:
-    """Lyapunov exponents of a recurrent system, largest first: how fast close states part, in nats a step.
+    """Lyapunov exponents of a recurrent system, largest first: how fast close states diverge, in nats per step.
 
     lambda_i = 1/T sum over t of log |R_t,ii| with Q_t R_t = QR(J_t Q_{t-1}) and J_t = d h_t / d h_{t-1}. A positive
-    largest exponent is chaos; a negative one means that the initial state is forgotten.
+    largest exponent means chaos; a negative one means that the initial state is forgotten.
 
-    system: a torch.nn.RNN, GRU or LSTM, a cell of theirs, or a differentiable function of states (N, S) that gives
-        states (N, S) and treats rows alike and apart. A module without inputs is its induced system, with zero input.
-    state: where to start, (S,) or, for several trajectories, (N, S); without it, drawn at random in [-1, 1].
-    inputs: (T, C), the same for all, or (N, T, C): the exponents of the driven system, over these T steps, of which the
+    system: a torch.nn.RNN, GRU or LSTM, one of their cells, or a differentiable function from states (N, S) to states
+        (N, S) that treats rows independently. A module without inputs is run with zero input (its induced system).
+    state: the initial state, (S,) or, for several trajectories, (N, S); by default random in [-1, 1].
+    inputs: (T, C), the same for all, or (N, T, C): gives the exponents of the driven system over these T steps. The
         first ``burn_in`` do not count; ``steps`` is ignored. A function is then called with (states, inputs (N, C)).
-    steps, burn_in: steps that count, and steps before them in which states and directions settle.
-    count: how many exponents; all S by default. seed: of the start and of the first directions.
+    steps, burn_in: the steps that count, and the steps before them that let states and directions settle.
+    count: the number of exponents; all S by default. seed: for the initial state and the first directions.
 
-    Returns (count,), or (N, count) for states (N, S). Each step costs one forward and one backward pass over N S states
-    and holds N S^2 numbers. Exponents are finite-time estimates: repeat with other seeds to see their spread.
+    Returns (count,), or (N, count) for states (N, S). Each step takes one forward and one backward pass over N S
+    states, and memory for N S^2 numbers. Exponents are finite-time estimates: repeat with other seeds to see their
+    spread.
 
-    Reference: Benettin et al. (1980), Meccanica 15, 9-20; of GRUs, Laurent & von Brecht (2016), arXiv:1612.06212.
+    Reference: Benettin et al. (1980), Meccanica 15, 9-20; for GRUs, Laurent & von Brecht (2016), arXiv:1612.06212.
 
     Example:
         >>> logistic = lambda h: 4 * h * (1 - h)
@@ -68,18 +69,18 @@ def transverse_lyapunov(
     count: int | None = None,
     seed: int = 0,
 ) -> Tensor:
-    """Exponents of the difference of two coupled systems, where they agree: both synchronise if all are negative.
+    """Lyapunov exponents transverse to synchrony of two coupled systems: they synchronise if all are negative.
 
-    For a pair step (a, b) -> (a', b') that treats both sides alike, a difference obeys, near a = b, d' = (A - B) d with
-    A = d a' / d a and B = d a' / d b. Its exponents are found as in ``lyapunov``, along the common trajectory.
+    For a symmetric pair step (a, b) -> (a', b'), a small difference near a = b follows d' = (A - B) d with A = d a' / d
+    a and B = d a' / d b. Its exponents are computed as in ``lyapunov``, along the common trajectory.
 
-    pair_step: differentiable function of two states (N, S), and of inputs (N, C) for both where ``inputs`` are given;
-        ``couple`` makes one of any system and a constant coupling.
+    pair_step: a differentiable function of two states (N, S) and, if ``inputs`` are given, of inputs (N, C) for both;
+        ``couple`` makes one from any system and a constant coupling.
     Other arguments and the result as in ``lyapunov``.
 
-    For maps coupled as a' = (1 - c) F(a) + c F(b) the result is the exponents of F plus log |1 - 2c|: they synchronise
-    if c > (1 - exp(-lambda_L)) / 2. This is the discrete counterpart of the condition c > lambda_L / 2 of flows, which
-    Fujisaka & Yamada (1983) give and the coupled-GRU paper quotes as its equation 7; for small lambda_L they agree.
+    For maps coupled as a' = (1 - c) F(a) + c F(b) the results are the exponents of F plus log |1 - 2c|: they
+    synchronise if c > (1 - exp(-lambda_L)) / 2. This is the discrete counterpart of the condition c > lambda_L / 2 for
+    flows (Fujisaka & Yamada, 1983; equation 7 of the coupled-GRU paper); for small lambda_L they agree.
 
     Example:
         >>> from likewise.dynamics.synchronization import couple
@@ -128,8 +129,8 @@ def _exponents(
     for t in range(total):
         states, jacobian = linearised(states, None if inputs is None else inputs[:, t])
         stretched = jacobian @ directions
-        if not stretched.isfinite().all():  # LAPACK may never come back from these
-            _check.refuse(op, "the states grew beyond all bounds; start elsewhere, or take fewer steps")
+        if not stretched.isfinite().all():  # LAPACK may hang on these
+            _check.refuse(op, "the states diverged; start elsewhere, or take fewer steps")
         directions, triangle = torch.linalg.qr(stretched)
         if t >= burn_in:
             sums += triangle.diagonal(dim1=1, dim2=2).abs().double().log()
@@ -140,7 +141,7 @@ def _exponents(
 def _start(op: str, state: Tensor | None, size: int | None, like: Tensor, generator: torch.Generator) -> Tensor:
     if state is None:
         if size is None:
-            _check.refuse(op, "a function does not say how large its states are; give a state (S,) to start from")
+            _check.refuse(op, "the size of a function's states is unknown; give a state (S,) to start from")
         return (2 * torch.rand(1, size, generator=generator, dtype=torch.float64) - 1).to(like)
     state = _check.is_tensor(op, "state", state).detach()
     if state.ndim not in (1, 2) or 0 in state.shape:
@@ -162,12 +163,12 @@ def _read_inputs(op: str, inputs: Tensor | None, states: Tensor, burn_in: int) -
     if inputs.ndim != 3 or len(inputs) != len(states):
         _check.refuse(op, f"expected inputs of shape (T, C) or ({len(states)}, T, C), got {tuple(inputs.shape)}")
     if inputs.shape[1] <= burn_in:
-        _check.refuse(op, f"inputs have {inputs.shape[1]} steps, and the first {burn_in} do not count; lower burn_in")
+        _check.refuse(op, f"inputs have {inputs.shape[1]} steps, but the first {burn_in} do not count; lower burn_in")
     return inputs
 
 
 def _copies(states: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Each state S times, (N S, S), to be differentiated: one backward pass then gives all rows of all Jacobians."""
+    """Repeat each state S times, (N S, S), so that one backward pass computes all rows of all Jacobians."""
     size = states.shape[1]
     copies = states.detach().repeat_interleave(size, dim=0).requires_grad_()
     return copies, None if given is None else given.repeat_interleave(size, dim=0)
@@ -189,8 +190,6 @@ def _own_rows(after: Tensor, states: Tensor) -> Tensor:
 def _check_step(op: str, after: object, before: Tensor) -> None:
     if not isinstance(after, Tensor) or after.shape != before.shape:
         got = tuple(after.shape) if isinstance(after, Tensor) else type(after).__name__
-        _check.refuse(
-            op, f"expected the step to give states of shape {tuple(before.shape)}, as it was given, got {got}"
-        )
+        _check.refuse(op, f"expected the step to return states of the same shape, {tuple(before.shape)}, got {got}")
     if not after.requires_grad:
         _check.refuse(op, "the step cannot be differentiated: it detaches its result, or does not use the state")

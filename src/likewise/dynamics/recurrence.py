@@ -1,4 +1,4 @@
-"""Recurrence: one step of a recurrent system, whatever it was made from."""
+"""Recurrence: one step of a recurrent system, made from a module or a function."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ Step = Callable[..., Any]
 class Recurrence:
     """h_t = step(h_{t-1}, x_t) on states (N, S), row by row.
 
-    step: a function of states (N, S) and, where ``channels`` is known, of inputs (N, C), that gives states (N, S).
-    size: S, or None where the function does not say. channels: C; None for a function of states alone.
-    like: a tensor of the type and on the device that the step computes in.
+    step: a function of states (N, S) and, if ``channels`` is not None, inputs (N, C), that returns states (N, S).
+    size: S, or None if unknown. channels: C; None for a function of states alone.
+    like: a tensor with the type and device of the step's computation.
 
     Example:
         >>> recurrence(torch.nn.LSTM(3, 5, num_layers=2)).size  # hidden and cell states of both layers
@@ -31,7 +31,7 @@ class Recurrence:
     like: Tensor
 
     def __call__(self, state: Tensor, inputs: Tensor | None = None) -> Tensor:
-        """The next states; without inputs, those of the induced system, whose input is zero."""
+        """The next states; without inputs, those of the induced system, with zero input."""
         if self.channels is None:
             return self.step(state) if inputs is None else self.step(state, inputs)
         return self.step(state, state.new_zeros(len(state), self.channels) if inputs is None else inputs)
@@ -40,8 +40,8 @@ class Recurrence:
 def recurrence(system: Any) -> Recurrence:
     """The step of a torch.nn.RNN, GRU or LSTM of any number of layers, of one of their cells, or of a function.
 
-    A module may also bring its own: attributes ``state_size`` and ``channels`` and a method ``step(state, inputs)``.
-    The state of several layers, and of an LSTM its cell state, stand side by side in S.
+    A module may also define its step: attributes ``state_size`` and ``channels`` and a method ``step(state, inputs)``.
+    The states of several layers, and the cell states of an LSTM, are concatenated in S.
 
     Example:
         >>> gru = torch.nn.GRU(2, 4, batch_first=True)
@@ -71,11 +71,11 @@ def recurrence(system: Any) -> Recurrence:
 
 def _of_layers(module: nn.RNNBase) -> Recurrence:
     if module.bidirectional:
-        _check.refuse("dynamics", "a bidirectional network is no dynamical system: its states depend on the future")
+        _check.refuse("dynamics", "a bidirectional network is not a dynamical system: its states depend on the future")
     if module.proj_size:
         _check.refuse("dynamics", "an LSTM with proj_size is not supported")
     if module.training and module.dropout:
-        _check.refuse("dynamics", "the network drops states at random; call .eval() first")
+        _check.refuse("dynamics", "the network has active dropout; call .eval() first")
     parts = 2 if isinstance(module, nn.LSTM) else 1
 
     def step(state: Tensor, inputs: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Two copies of a system, coupled, and whether they come to agree."""
+"""Two coupled copies of a system, and whether they synchronise."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,10 +17,10 @@ WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 def couple(system: object, coupling: float | Tensor) -> PairStep:
     """Couple two copies of a system: a' = (1 - c) F(a) + c F(b), b' = (1 - c) F(b) + c F(a).
 
-    This is diffusive coupling of maps, a' = F(a) + c (F(b) - F(a)): none for c = 0, and for c = 1/2 both sides get the
-    same state at once.
+    This is diffusive coupling of maps, a' = F(a) + c (F(b) - F(a)): none for c = 0; for c = 1/2 both sides get the same
+    state in one step.
 
-    system: what ``lyapunov`` takes. coupling: c, a number or, for each unit of the state, (S,).
+    system: as in ``lyapunov``. coupling: c, a number or, for each unit of the state, (S,).
 
     Example:
         >>> pair = couple(lambda h: 3 * h, 0.25)
@@ -40,8 +40,8 @@ def couple(system: object, coupling: float | Tensor) -> PairStep:
 def couple_gru(gru: nn.Module, coupling: float | Tensor | None = None) -> PairStep:
     """Couple two copies of a GRU as the coupled GRU does: by their new states, m = (1 - c) n + c n'.
 
-    The update gates z stay each side's own, so that h' - h shrinks less than by ``couple``: with c = 1/2 both sides
-    have the same m, but agree only once z has let go of what they held before.
+    Each side keeps its own update gate z, so h' - h shrinks less than with ``couple``: with c = 1/2 both sides have the
+    same m, but agree only after z has replaced their previous states.
 
     gru: a torch.nn.GRUCell, a torch.nn.GRU of one layer, or a CoupledGRU of one layer.
     coupling: c, a number or (H,), for all times; None takes the learned gate of a CoupledGRU.
@@ -83,7 +83,7 @@ def _gru_weights(gru: nn.Module, coupling: float | Tensor | None) -> tuple[list[
         _check.refuse("couple_gru", "expected a GRU of one layer and one direction")
     if coupling is None:
         if not hasattr(layer, "weight_hc"):
-            _check.refuse("couple_gru", f"a {type(gru).__name__} has no coupling of its own; give coupling")
+            _check.refuse("couple_gru", f"a {type(gru).__name__} has no coupling; pass coupling=")
         return found, lambda both: nn.functional.linear(both, layer.weight_hc, layer.bias_hc).sigmoid()
     c = coupling if isinstance(coupling, Tensor) else _check.number("couple_gru", "coupling", coupling)
     return found, lambda both: c
@@ -118,10 +118,10 @@ def follow(
 
 
 def synchronization_error(x: Tensor, y: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """How far two trajectories are apart at each step: e_t = ||x_t - y_t||, (N, T).
+    """The distance between two trajectories at each step: e_t = ||x_t - y_t||, (N, T).
 
-    x, y: states (N, T, S) over time. lengths (N,): real steps of each; the error is 0 beyond them, and what the
-    padding holds does not matter. At the last step, this is the distance of the coupled-GRU paper (its equation 5).
+    x, y: states (N, T, S) over time. lengths (N,): real steps of each; the error is 0 beyond them, regardless of the
+    padding. At the last step, this is the distance of the coupled-GRU paper (its equation 5).
 
     Example:
         >>> x, y = torch.zeros(1, 2, 2), torch.tensor([[[3.0, 4.0], [0.0, 1.0]]])

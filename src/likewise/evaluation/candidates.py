@@ -11,11 +11,11 @@ from likewise._labels import is_map_style
 from likewise.evaluation import ranking
 from likewise.evaluation.labels import ready_strip
 
-PAIRED_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 27}  # numbers of the sequences of pairs that are compared at once
+PAIRED_NUMBERS = {"cpu": 1 << 22, "cuda": 1 << 27}  # size limit for pairs that are compared at once
 
 
 class HasMatrix(Protocol):
-    """A distance, as ``likewise.Distance`` is one; it may also have ``embed`` and ``distance``, as a Metric has."""
+    """A distance, such as ``likewise.Distance``; it may also have ``embed`` and ``distance``, like a Metric."""
 
     def matrix(self, x: Any, y: Any, /) -> Tensor:
         """Distances (N, M)."""
@@ -27,7 +27,7 @@ class Candidates:
 
     metric: the cheap distance, between the same items; one with ``embed`` and ``distance`` (a Metric, a SiameseGRU)
         embeds every item once.
-    keep: how many references each query keeps: a whole number, or a share between 0 and 1, rounded up.
+    keep: the number of references that each query keeps: a whole number, or a share between 0 and 1, rounded up.
 
     Pass it to ``evaluate`` or ``NearestNeighbors`` as ``candidates=``. References that were not kept rank after all
     others, in the order of the cheap distance; keeping all of them gives the expensive distance exactly. The cost is N
@@ -51,7 +51,7 @@ class Candidates:
             _check.refuse("Candidates", f"keep must be a whole number, or a share above 0 and up to 1, got {keep}")
 
     def count(self, references: int) -> int:
-        """How many of so many references each query keeps.
+        """The number of references that each query keeps.
 
         Example:
             >>> from likewise import Euclidean
@@ -67,7 +67,7 @@ class Candidates:
 
 
 def embedded(metric: Any, items: Any, others: Any, workers: int = 0) -> tuple[Any, Any, Any]:
-    """What is compared, and by what: embeddings, computed once, or the items themselves."""
+    """The operands and the distance between them: embeddings, computed once, or the items."""
     if not callable(getattr(metric, "embed", None)):
         return items, others, metric
 
@@ -81,8 +81,8 @@ def embedded(metric: Any, items: Any, others: Any, workers: int = 0) -> tuple[An
 def rerank(op: str, cheap: Tensor, distance: Any, x: Any, y: Any, keep: int) -> tuple[Tensor, Tensor]:
     """The ``keep`` nearest references of each row of ``cheap``, by position, and their expensive distances: (n, keep).
 
-    cheap: (n, M), as ``ready_strip`` gives it. x: the n items; y: all M references. A distance that has ``between``, as
-    CoupledGRU has, gets the pairs by their places; another, the sequences of each pair.
+    cheap: (n, M), from ``ready_strip``. x: the n items; y: all M references. A distance with ``between``, such as
+    CoupledGRU, gets the pairs as positions; others get the sequences of each pair.
     """
     chosen = ranking.nearest(cheap, keep).sort(1).values.cpu()
     rows = torch.arange(len(chosen)).repeat_interleave(keep)
@@ -94,7 +94,7 @@ def rerank(op: str, cheap: Tensor, distance: Any, x: Any, y: Any, keep: int) -> 
         else:
             D = distance(_gathered(x, rows[part]), _gathered(y, columns[part]))
         if D.isnan().any():
-            _check.refuse(op, "the metric gives NaN for a candidate")
+            _check.refuse(op, "the metric returned NaN for a candidate")
         parts.append(D.float() if D.dtype in (torch.float16, torch.bfloat16) else D)
     return chosen.to(parts[0].device), torch.cat(parts).reshape(chosen.shape)
 
@@ -106,7 +106,7 @@ def ranked_strip(op: str, cheap: Tensor, distance: Any, x: Any, y: Any, keep: in
     """
     cheap = ready_strip(op, cheap, first, own)
     chosen, dear = rerank(op, cheap, distance, x, y, keep)
-    dtype = torch.float32 if cheap.shape[1] < 1 << 24 else torch.float64  # which holds whole numbers so far
+    dtype = torch.float32 if cheap.shape[1] < 1 << 24 else torch.float64  # ranks are whole numbers so far
     nearer = torch.searchsorted(cheap.sort(1).values.contiguous(), cheap.contiguous())
     ranks = nearer.clamp(min=keep).to(dtype)
     among = torch.searchsorted(dear.sort(1).values.contiguous(), dear.contiguous())
@@ -117,11 +117,11 @@ def ranked_strip(op: str, cheap: Tensor, distance: Any, x: Any, y: Any, keep: in
 
 
 def _pairs_at_once(x: Any, y: Any) -> int:
-    """So many pairs that their frames do not take much memory."""
+    """The number of pairs to compare at once, so that their frames fit in memory."""
     values = [items if isinstance(items, Tensor) else getattr(items, "values", None) for items in (x, y)]
     values = [items for items in values if isinstance(items, Tensor)]
     if len(values) < 2:
-        return 1024  # lists and arrays: no telling how long their items are
+        return 1024  # the items of lists and arrays have unknown lengths
     each = sum(math.prod(items.shape[1:]) for items in values)
     return max(1, PAIRED_NUMBERS["cuda" if values[0].is_cuda else "cpu"] // max(each, 1))
 

@@ -1,4 +1,4 @@
-"""How well clusters of vectors agree with their classes, by scikit-learn."""
+"""Agreement between clusters of vectors and their classes, with scikit-learn."""
 
 import warnings
 from typing import Any
@@ -14,7 +14,7 @@ def clustering_agreement(x: Tensor, labels: object, *, starts: int = 10, seed: i
     """Normalised mutual information between the labels and a k-means clustering, with as many clusters as classes.
 
     x: (N, C) vectors, compared by Euclidean distance; pass unit vectors to cluster by angle.
-    labels: (N,). starts: how often k-means runs; the clustering with the smallest inertia counts.
+    labels: (N,). starts: the number of k-means runs, of which the one with the smallest inertia counts.
 
     Example:
         >>> x = torch.tensor([[0.0], [0.1], [5.0], [5.1]])
@@ -60,5 +60,5 @@ def _k_means(x: Tensor, clusters: int, starts: int, seed: int) -> Tensor:
 
     values = x.detach().cpu().to(torch.promote_types(x.dtype, torch.float32)).numpy()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct vectors than clusters are no mistake
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct vectors than clusters are allowed
         return torch.from_numpy(KMeans(clusters, n_init=starts, random_state=seed).fit_predict(values))

@@ -32,7 +32,7 @@ class PrecisionRecall:
 def precision_recall_curve(
     D: Tensor, row_labels: object, col_labels: object | None = None, *, points: int = 200
 ) -> PrecisionRecall:
-    """Mean, over the rows, of the precision at which each recall is reached.
+    """The mean, over rows, of the precision at each recall.
 
     Recalls are the middles of ``points`` equal steps from 0 to 1. A row's precision at recall r is that at its
     ceil(r R)-th relevant column of R; equal distances count together, and nothing is interpolated, so that the area is

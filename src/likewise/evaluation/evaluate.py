@@ -1,4 +1,4 @@
-"""evaluate: all scores of a distance, without ever holding all pairs."""
+"""evaluate: all scores of a distance, without storing all pairs."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
@@ -17,15 +17,15 @@ from likewise.evaluation.clustering import clustering_agreement
 from likewise.evaluation.labels import Labels, read_k, read_matrix, ready_strip, row_slices
 from likewise.evaluation.scores import Scores
 
-VOTERS, VOTES = 5, 3  # of the vote: 3 of the 5 nearest
-QUERIES_A_READING = 1024  # that are compared with references on disk each time these are read
+VOTERS, VOTES = 5, 3  # the vote: 3 of the 5 nearest
+QUERIES_A_READING = 1024  # queries compared with references on disk in one pass over these
 
 # A Dataset, an ImageSet, a map-style dataset with labels, or a pair (items, labels).
 Labelled = Any
 
 
 class Items(Protocol):
-    """Sequences or vectors: a Batch, a tensor, an array or a list; whatever the distance takes and slices."""
+    """Sequences or vectors that can be sliced: a Batch, a tensor, an array or a list."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: slice, /) -> Any: ...
@@ -47,16 +47,17 @@ def evaluate(
 
     metric: a Distance, or a Metric, whose encoder then runs once for each item.
     queries, references: a Dataset each, or a pair (items, labels); labels are numbers or names, and a class is its
-        name. Without references, queries against themselves, none finding itself; the same items given twice, too.
+        name. Without references, or if both are the same items, queries are compared with each other and none finds
+        itself.
     ks: the k of k-NN accuracy and of Recall@k. nmi: cluster the queries too, where they are vectors.
     candidates: Candidates(cheap distance, keep): only the pairs that it keeps are passed through the metric; the other
         references rank after them, by the cheap distance.
     chunk: queries at once; by default as many as make about a million distances. progress draws a bar on stderr.
-    workers: processes that read items of a map-style dataset, one that does not fit in memory. A Metric encodes them
-        as they come. Another distance reads all references again for each chunk, a thousand queries, in this process.
+    workers: processes that read items of a map-style dataset that does not fit in memory. A Metric encodes them as they
+        are read. Other distances read all references again for each chunk of a thousand queries, in this process.
 
-    Distances are computed for a chunk of queries at a time and reduced at once: memory grows with the number of
-    references, not with that of pairs. The metric is put in evaluation mode for the time, and no gradients are kept.
+    Distances are computed for a chunk of queries at a time and reduced immediately: memory grows with the number of
+    references, not of pairs. The metric runs in evaluation mode, without gradients.
 
     Example:
         >>> from likewise import Euclidean
@@ -67,11 +68,11 @@ def evaluate(
     """
     op = "evaluate"
     if not callable(getattr(metric, "matrix", None)):
-        mend = "; for a ready matrix, use evaluate_matrix" if isinstance(metric, Tensor) else ""
-        raise TypeError(f"{op}: expected metric to be a Distance or a Metric, got {type(metric).__name__}{mend}")
+        hint = "; for a ready matrix, use evaluate_matrix" if isinstance(metric, Tensor) else ""
+        raise TypeError(f"{op}: expected metric to be a Distance or a Metric, got {type(metric).__name__}{hint}")
     items, row_labels = _pair(op, "queries", queries)
     others, col_labels = (items, None) if references is None else _pair(op, "references", references)
-    own = same_items(items, others)  # nothing may be found at distance 0 from itself
+    own = same_items(items, others)  # no item may find itself at distance 0
     others = items if own else others
     for name, part in (("queries", items), ("references", others)):
         if len(part) == 0:
@@ -175,7 +176,7 @@ def _chosen_pairs(
     labels: Labels,
     workers: int,
 ) -> Callable[[slice], Tensor]:
-    """As ``_all_pairs``, but ranks in place of distances: only what the candidates keep is compared by ``distance``."""
+    """Like ``_all_pairs``, with ranks in place of distances: only the candidates are compared by ``distance``."""
     first, second, cheap = embedded(candidates.metric, items, others, workers)
     if any(map(is_map_style, (first, second, x, y))):
         _check.refuse(op, "candidates of a map-style dataset need a metric that embeds, and a cheap one that does too")
@@ -191,7 +192,7 @@ def _chosen_pairs(
 def _vectors(op: str, x: Items) -> Tensor:
     tensor = torch.as_tensor(x) if hasattr(x, "ndim") else None
     if tensor is None or tensor.ndim != 2:
-        _check.refuse(op, "nmi clusters vectors, and these are sequences; leave nmi out, or give vectors (N, C)")
+        _check.refuse(op, "nmi clusters vectors, but these are sequences; leave nmi out, or give vectors (N, C)")
     return tensor if tensor.is_floating_point() else tensor.float()
 
 

@@ -14,7 +14,7 @@ from likewise.evaluation.candidates import HasMatrix, embedded
 # A Dataset, an ImageSet, a map-style dataset with labels, or a pair (items, labels).
 Labelled = Any
 
-NUMBERS_AT_ONCE = 1 << 23  # distances that are looked up at once
+NUMBERS_AT_ONCE = 1 << 23  # distances looked up at once
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ def few_shot_accuracy(
 
     metric: a Distance, or a Metric, whose encoder then runs once for each item.
     data: a Dataset, or a pair (items, labels).
-    episodes: ``Episodes`` of these labels, of which ``count`` are taken, the same for every distance; or such tasks,
-        (support, query), as ``Episodes.take`` gives them.
+    episodes: ``Episodes`` of these labels, of which ``count`` are taken, the same for every distance; or tasks
+        (support, query), as returned by ``Episodes.take``.
     prototypes: compare with the mean of a class's examples, as in ``class_distances``.
     workers: processes that read a map-style dataset. Memory: the matrix (N, N) of all items.
 
@@ -65,8 +65,8 @@ def few_shot_accuracy(
     """
     op = "few_shot_accuracy"
     if not callable(getattr(metric, "matrix", None)):
-        mend = "; for a ready matrix, use few_shot_accuracy_matrix" if isinstance(metric, Tensor) else ""
-        raise TypeError(f"{op}: expected metric to be a Distance or a Metric, got {type(metric).__name__}{mend}")
+        hint = "; for a ready matrix, use few_shot_accuracy_matrix" if isinstance(metric, Tensor) else ""
+        raise TypeError(f"{op}: expected metric to be a Distance or a Metric, got {type(metric).__name__}{hint}")
     items, given = labelled(op, "data", data)
     classes, (codes,) = number_labels(read_labels(op, "the labels of data", given, len(items)))
     support, query = episodes.take(count) if hasattr(episodes, "take") else episodes
@@ -81,8 +81,8 @@ def few_shot_accuracy(
 def few_shot_accuracy_matrix(D: Tensor, support: Tensor, query: Tensor, *, prototypes: bool = False) -> FewShotScore:
     """Accuracy of episodes drawn from the items of a ready matrix of distances D (N, N).
 
-    support (E, ways, shots) and query (E, ways, queries) say which items each episode has, as ``Episodes.take`` gives
-    them; classes are told apart by their place. A query goes to the class that ``class_distances`` puts nearest, the
+    support (E, ways, shots) and query (E, ways, queries) are the items of each episode, as returned by
+    ``Episodes.take``; a class is its position. A query goes to the class that ``class_distances`` puts nearest, the
     first of equals. At least two episodes.
 
     Example:
@@ -109,7 +109,7 @@ def few_shot_accuracy_matrix(D: Tensor, support: Tensor, query: Tensor, *, proto
 
 
 def class_distances(D: Tensor, support: Tensor, query: Tensor, *, prototypes: bool = False) -> Tensor:
-    """How far each query is from each class, (E, ways, queries, ways), from distances D (N, N) between items.
+    """Distances between each query and each class, (E, ways, queries, ways), from distances D (N, N) between items.
 
     The mean over the class's shots s of d(q, s) + d(s, q). With prototypes, less half the mean of d(s, s') over all
     pairs of its shots, in both directions: where d is a squared Euclidean distance that is twice the squared distance
@@ -147,7 +147,7 @@ def _check_episodes(op: str, D: Tensor, support: Tensor, query: Tensor) -> None:
 
 
 def _check_tasks(op: str, codes: Tensor, support: Tensor, query: Tensor, names: Any) -> None:
-    """Refuse tasks that were drawn from other labels: the items of a way must be of one class, and ways of several."""
+    """Check that tasks match the labels: the items of a way have one class, and ways differ in class."""
     found = codes[torch.cat([support, query], 2)]  # (E, ways, items)
     first = found[..., :1]
     if (found != first).any():
@@ -166,7 +166,7 @@ def _check_places(op: str, support: Tensor, query: Tensor, size: int) -> None:
         if places.ndim != 3 or 0 in places.shape[1:]:
             _check.refuse(op, f"expected {name} of shape (episodes, ways, items), got {tuple(places.shape)}")
         if len(places) and not 0 <= int(places.min()) <= int(places.max()) < size:
-            _check.refuse(op, f"{name} names an item that is none of the {size} items")
+            _check.refuse(op, f"{name} holds an index outside of the {size} items")
     if support.shape[:2] != query.shape[:2]:
         shapes = f"{tuple(support.shape)} and {tuple(query.shape)}"
         _check.refuse(op, f"support and query must agree in episodes and ways, got {shapes}")

@@ -10,8 +10,8 @@ from torch import Tensor
 from likewise import _check
 from likewise._labels import class_names, number_labels, read_labels
 
-NUMBERS_A_STRIP = 1 << 20  # distances that are computed and ranked at once: 4 MB of float32
-NUMBERS_OF_A_MATRIX = 1 << 24  # of a ready matrix: longer strips are faster, and may be copied
+NUMBERS_A_STRIP = 1 << 20  # distances computed and ranked at once: 4 MB of float32
+NUMBERS_OF_A_MATRIX = 1 << 24  # for a ready matrix: longer strips are faster, and may be copied
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Labels:
         own = own or columns is None
         if own and (codes[0] != codes[-1]).any():
             place = int((codes[0] != codes[-1]).argmax())
-            _check.refuse(op, f"item {place} is the same in both, and its labels differ")
+            _check.refuse(op, f"item {place} is the same in both, but its labels differ")
         return cls(torch.from_numpy(codes[0]), torch.from_numpy(codes[-1]), classes, own)
 
     @property
@@ -55,12 +55,12 @@ class Labels:
 
     @property
     def candidates(self) -> int:
-        """How many columns each row may find."""
+        """The number of columns that each row may find."""
         return len(self.columns) - self.own
 
     @property
     def relevant(self) -> Tensor:
-        """How many of them have the row's label, (N,)."""
+        """The number of these with the row's label, (N,)."""
         return self.columns.bincount(minlength=len(self.classes))[self.rows] - int(self.own)
 
 
@@ -91,7 +91,7 @@ def ready_strip(op: str, D: Tensor, first: int, own: bool) -> Tensor:
 
     Sorting puts NaN last, after infinity: a row never finds itself among the M - 1 others.
     """
-    wrong = D.amax(1).isnan()  # NaN wins, and nothing of D's size is made
+    wrong = D.amax(1).isnan()  # NaN propagates, and no copy of D is made
     if wrong.any():
         _check.refuse(op, f"D holds NaN in row {first + int(wrong.nonzero()[0])}")
     if D.dtype not in (torch.float32, torch.float64):

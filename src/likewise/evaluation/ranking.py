@@ -1,7 +1,7 @@
 """Rankings of rows of distances: the nearest columns, and the precision with which a row's class is found.
 
-A strip (n, M) holds some rows of a matrix, as ``labels.ready_strip`` gives them: NaN marks a column that a row may not
-find: one in each row, or none in any.
+A strip (n, M) holds some rows of a matrix, from ``labels.ready_strip``. NaN marks a column that a row may not find: one
+in each row, or none in any.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-VOTES_AT_ONCE = 1 << 22  # pairs of votes that are compared at once
+VOTES_AT_ONCE = 1 << 22  # pairs of votes compared at once
 
 
 def nearest(strip: Tensor, k: int) -> Tensor:
@@ -20,7 +20,7 @@ def nearest(strip: Tensor, k: int) -> Tensor:
     values, columns = strip.topk(min(k + 1, strip.shape[1]), largest=False)
     columns = columns[:, :k].sort(1).values
     columns = columns.gather(1, strip.gather(1, columns).sort(dim=1, stable=True).indices)
-    # topk takes any of the columns that are as far as the k-th: where it had a choice, sort the whole row.
+    # topk takes any of the columns tied with the k-th: in case of ties, sort the whole row.
     tied = (values[:, k - 1] == values[:, -1]).nonzero()[:, 0] if values.shape[1] > k else columns.new_empty(0)
     for some in tied.split(max(1, len(strip) // 8)):
         columns[some] = strip[some].sort(dim=1, stable=True).indices[:, :k]
@@ -59,7 +59,7 @@ def _by_binary_search(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Te
                 results[1, i] = precision[: rank.searchsorted(hits[i], "right")].sum() / hits[i]
 
     threads = torch.get_num_threads()
-    if threads == 1 or strip.numel() < 1 << 16:  # too little to share
+    if threads == 1 or strip.numel() < 1 << 16:  # too little work to share
         work(range(len(strip)))
     else:
         with ThreadPoolExecutor(threads) as pool:  # sorting releases the interpreter's lock
@@ -71,7 +71,8 @@ def _by_binary_search(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Te
 def hit_precision(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Tensor) -> Callable[[int], tuple[Any, Any]]:
     """A function of a row's index: the precision at each of its R relevant columns, nearest first, and their ranks.
 
-    Both are NumPy arrays (R,). A rank is how many columns are not further: equal distances have the last one's.
+    Both are NumPy arrays (R,). A rank is the number of columns that are not farther: equal distances share the last
+    rank.
     """
     distances = strip.numpy()
     by_label = columns.argsort(stable=True).numpy()
@@ -98,7 +99,7 @@ def _by_sorting(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Tensor) 
     if values[0, -1].isnan():  # each row's own column came last
         values, order = values[:, :-1].contiguous(), order[:, :-1]
     hit = columns[order] == rows[:, None]
-    rank = torch.searchsorted(values, values, right=True)  # how many columns are not further
+    rank = torch.searchsorted(values, values, right=True)  # the number of columns that are not farther
     precision = hit.cumsum(1).gather(1, rank - 1).double() / rank * hit
     most = relevant.clamp(min=1)
     return Precision(precision.sum(1) / most, (precision * (rank <= relevant[:, None])).sum(1) / most)

@@ -1,7 +1,7 @@
-"""How well distances retrieve items of the same class: functions of (D, row_labels, col_labels).
+"""Retrieval of items of the same class: functions of (D, row_labels, col_labels).
 
 D (N, M) holds distances: smaller is closer. Without col_labels, rows and columns are the same items, and none finds
-itself, whatever stands on the diagonal. Labels are numbers or names.
+itself, regardless of the diagonal. Labels are numbers or names.
 """
 
 import torch
@@ -30,9 +30,9 @@ def nearest_neighbor_accuracy(D: Tensor, row_labels: object, col_labels: object 
 def nearest_neighbor_vote(
     D: Tensor, row_labels: object, col_labels: object | None = None, *, k: int = 5, least: int = 3
 ) -> float:
-    """Share of rows of which at least ``least`` of the k nearest columns have the label.
+    """Share of rows for which at least ``least`` of the k nearest columns have the row's label.
 
-    Stricter than ``nearest_neighbor_accuracy``: two of five are never enough here, though they may be the most.
+    Stricter than ``nearest_neighbor_accuracy``: two of five are never enough here, even if they are the most frequent.
 
     Example:
         >>> D = torch.tensor([[0.1, 0.2, 0.3, 0.4, 0.5]])
@@ -50,8 +50,8 @@ def mean_average_precision(D: Tensor, row_labels: object, col_labels: object | N
     """Mean, over the rows, of the average precision at which a row's class is retrieved from all columns.
 
     Average precision is the mean, over the relevant columns, of the share of relevant ones among all that are at most
-    as far: equal distances count together, as in scikit-learn. Rows whose label no column has are left out; without
-    any other, the result is 0. Without col_labels, rows and columns are the same items, and no row finds itself.
+    as far: equal distances count together, as in scikit-learn. Rows whose label no column has are left out; if there
+    are no others, the result is 0. Without col_labels, rows and columns are the same items, and no row finds itself.
 
     Exact, and without sorting positions: values are sorted, and the ranks of the relevant ones looked up.
 
@@ -64,14 +64,14 @@ def mean_average_precision(D: Tensor, row_labels: object, col_labels: object | N
 
 
 def mean_average_precision_at_r(D: Tensor, row_labels: object, col_labels: object | None = None) -> float:
-    """Mean average precision over the R nearest columns only, where R is how many columns have the row's label.
+    """Mean average precision over the R nearest columns only, where R is the number of columns with the row's label.
 
     MAP@R = mean over rows of (1 / R) * sum, over the relevant columns of rank at most R, of the precision at that rank.
-    A column's rank is how many are at most as far: equal distances count together, so that the order of the columns
-    makes no difference, and a group of equals that reaches beyond R counts nothing. Rows whose label no column has are
-    left out; without any other, the result is 0.
+    A column's rank is the number of columns that are not farther: equal distances count together, so the order of the
+    columns does not matter, and a group of ties that extends beyond R counts nothing. Rows whose label no column has
+    are left out; if there are no others, the result is 0.
 
-    Reference: Musgrave, Belongie & Lim (2020), arXiv:2003.08505, who leave ties open.
+    Reference: Musgrave, Belongie & Lim (2020), arXiv:2003.08505, who do not specify ties.
 
     Example:
         >>> D = torch.tensor([[0.1, 0.2, 0.3]])

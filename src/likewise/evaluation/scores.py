@@ -1,4 +1,4 @@
-"""Scores: what an evaluation found."""
+"""Scores: the result of an evaluation."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,17 +11,18 @@ from likewise.evaluation.classification import count_pairs
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Scores:
-    """What an evaluation found; ``print`` it for a table.
+    """The result of an evaluation; ``print`` it for a table.
 
     accuracy: share of queries whose nearest reference has their label.
     f1: macro-F1 of that prediction.
-    map: mean average precision over all references; map_at_r: over the R nearest, R being a query's relevant ones.
+    map: mean average precision over all references; map_at_r: over the R nearest, where R is the number of a query's
+        relevant references.
     knn: for each k, the accuracy of the most frequent label among the k nearest.
     recall: for each k, the share of queries with a reference of their label among the k nearest.
-    vote: share of queries of which at least 3 of the 5 nearest have the label; None with fewer than 5 references.
-    nmi: agreement of k-means clusters of the queries with their labels; None where it was not asked for.
-    queries, references: how many there were; unmatched: queries whose label no reference has. These count as misses,
-    and are left out of both means of average precision.
+    vote: share of queries for which at least 3 of the 5 nearest have their label; None with fewer than 5 references.
+    nmi: agreement of k-means clusters of the queries with their labels; None if not requested.
+    queries, references: their numbers; unmatched: the number of queries whose label no reference has. These count as
+    misses, and are left out of map and map_at_r.
     classes: the names of all K classes, sorted.
     actual, predicted: (N,), the class of each query and of its nearest reference, as indices into classes.
 
@@ -58,7 +59,7 @@ class Scores:
         return count_pairs(self.actual, self.predicted, len(self.classes))
 
     def as_dict(self) -> dict[str, Any]:
-        """The numbers without the tensors, for JSON; the k of knn and recall are text there, as JSON has it.
+        """The numbers without the tensors, for JSON; the k of knn and recall become text, as JSON requires.
 
         Example:
             >>> import json, torch

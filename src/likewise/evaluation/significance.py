@@ -1,4 +1,4 @@
-"""Whether one method is better than another, over the same folds and seeds, by SciPy."""
+"""Significance tests for two methods on the same folds and seeds, with SciPy."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from likewise import _check
 
-DRAWS = 1 << 16  # random sign flips beyond 16 pairs; up to there, all of them
+DRAWS = 1 << 16  # random sign flips for more than 16 pairs; otherwise all of them
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def paired_test(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> Pai
 
     op = "paired_test"
     if len(a) != len(b) or not len(a):
-        _check.refuse(op, f"expected as many scores of both, at least one, got {len(a)} and {len(b)}")
+        _check.refuse(op, f"expected equally many scores of both, at least one, got {len(a)} and {len(b)}")
     first, second = (torch.tensor(list(scores), dtype=torch.float64) for scores in (a, b))
     if not (first - second).isfinite().all():
         _check.refuse(op, "scores must be finite")

@@ -1,8 +1,8 @@
-"""How far a warp is from the true one, from times; differentiable.
+"""Errors of warps against the true ones; differentiable.
 
-found and true are (B, K), times of y: where each warp, and the truth, puts the change points, which lie at ``times`` of
-x, (B, K) or (K,), increasing. Between change points the error is linear, and is integrated exactly. ``lengths`` (B,)
-says how many change points of each item are real; padding may hold anything.
+found and true (B, K) are the times of y to which each warp, and the true one, maps the change points. These are at
+``times`` of x, (B, K) or (K,), increasing. Between change points the error is linear, and is integrated exactly.
+``lengths`` (B,) is the number of real change points of each item; padding may hold anything.
 
 Reference: Thickstun et al., Rethinking evaluation methodology for audio-to-score alignment (2020), arXiv:2009.14374;
 Xu et al., Deep declarative dynamic time warping (2023), arXiv:2303.10778.
@@ -15,10 +15,9 @@ from likewise import _check
 
 
 def time_error(found: Tensor, true: Tensor, times: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """Mean absolute error over time, (B,): the integral of |e(s)| ds by the duration. TimeErr of the papers.
+    """Mean absolute error over time, (B,): the integral of |e(s)| ds divided by the duration. TimeErr of the papers.
 
-    Where the error changes its sign between two change points, the two triangles are added. Its derivative is zero
-    where the error is.
+    Sign changes between two change points are integrated exactly. The derivative is zero where the error is zero.
 
     Example:
         >>> times = torch.tensor([0.0, 1.0, 2.0])
@@ -33,7 +32,7 @@ def time_error(found: Tensor, true: Tensor, times: Tensor, lengths: Tensor | Non
 
 
 def time_deviation(found: Tensor, true: Tensor, times: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """Root of the mean squared error over time, (B,). TimeDev of the papers; its derivative is zero where it is.
+    """Root of the mean squared error over time, (B,). TimeDev of the papers; its derivative is zero where it is zero.
 
     Example:
         >>> times = torch.tensor([0.0, 1.0])
@@ -99,7 +98,7 @@ def _pieces(
 
 
 def _distances(op: str, found: Tensor, true: Tensor, lengths: Tensor | None) -> Tensor:
-    """Distances (B, K) between positions, zero in the padding; where they are equal, so is the derivative."""
+    """Distances (B, K) between positions, zero in the padding; where these are equal, the derivative is zero too."""
     _alike(op, found, true)
     if found.ndim not in (2, 3) or found.shape[1] < 1:
         _check.refuse(op, f"expected found of shape (B, K) or (B, K, C), got {tuple(found.shape)}")

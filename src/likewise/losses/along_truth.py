@@ -1,4 +1,4 @@
-"""What features cost along the true path: learning that looks at the truth alone, never at what is predicted."""
+"""The cost of features along the true path, without any predicted alignment."""
 
 import torch
 from torch import Tensor
@@ -11,10 +11,10 @@ class AlongPath(PathLoss):
     """Cost along the true path of frames: the mean, over the path's cells (i, j), of cost[i, j].
 
     cost: (B, Tx, Ty), between the frames of x and of y, such as their squared distances.
-    path: (B, K, 2) int64, the matched frames. lengths: (B,), how many of the K cells are real.
+    path: (B, K, 2) int64, the matched frames. lengths: (B,), the number of real cells.
 
-    Features that are all alike have no cost: it takes a bounded or normalised encoder, or a loss beside it, to learn
-    anything. It is the baseline "Along GT" of the paper, which says so too.
+    Constant features have no cost, so use it with a bounded or normalised encoder, or together with another loss. It is
+    the baseline "Along GT" of the paper.
     Reference: Xu et al. (2023), arXiv:2303.10778, section 7.1.
 
     Example:
@@ -45,12 +45,12 @@ class AlongPath(PathLoss):
 class AlongWarp(PathLoss):
     """Cost along the true warp: the integral of |x(t) - y(phi(t))|^2 dt by the trapezoid rule.
 
-    warped: (B, K, C), y where the true warp puts the times of x: ``warp.apply(y, times_y)``. x: (B, K, C).
-    times: (B, K) or (K,), x's, increasing; by default evenly from 0 to 1. lengths: (B,), how many of the K times are
-        real, two or more.
+    warped: (B, K, C), y at the true warp of the times of x: ``warp.apply(y, times_y)``. x: (B, K, C).
+    times: (B, K) or (K,), x's, increasing; by default evenly from 0 to 1. lengths: (B,), the number of real times, two
+        or more.
 
-    It is GDTW's objective at the truth, less its regularisation, which no feature changes; as ``AlongPath``, it is
-    least where all features are alike.
+    It is GDTW's objective at the true warp, without its regularisation, which does not depend on the features. Like
+    ``AlongPath``, it is smallest for constant features.
     Reference: Xu et al. (2023), arXiv:2303.10778, section 7.2.
 
     Example:

@@ -18,7 +18,7 @@ class AMSoftmax(VectorLoss):
     classes, channels: the number of centres, for labels 0 to classes - 1, and the number of features.
     margin: how much larger the cosine to the own centre must be; 0 is the normalised softmax.
 
-    ``centers`` (channels, classes) may have any length. ``cosines`` gives the scores before margin and scale, which
+    ``centers`` (channels, classes) may have any length. ``cosines`` returns the scores before margin and scale, which
     JointRepresentationSimilarity takes as the last layer.
     Reference: Wang et al. (2018), arXiv:1801.05599 and arXiv:1801.09414; constants and initialisation of Chu et al.
     (2020), Distance Metric Learning with Joint Representation Diversification.

@@ -20,7 +20,7 @@ class Angular(VectorLoss):
     scale_free: scale all vectors to unit length first, as the formula expects.
 
     Meant for batches of two items of a class, N-pair sampling: ``sampler=MPerClass(labels, batch_size, per_class=2)``.
-    Larger classes give all their pairs. Memory is O(pairs * N). On unit vectors it equals pytorch-metric-learning's
+    In larger classes all pairs are used. Memory is O(pairs * N). On unit vectors it equals pytorch-metric-learning's
     AngularLoss, which does not normalise negatives.
     Reference: Wang et al. (2017), arXiv:1708.01682, equation 8.
 

@@ -14,7 +14,7 @@ class Contrastive(Loss):
     class is still pulled together.
 
     Reference: Hadsell, Chopra & LeCun (2006), Dimensionality Reduction by Learning an Invariant Mapping.
-    Departs from it in giving an anchor's positives and negatives equal weight, however many there are of each.
+    Departs from it in giving an anchor's positives and negatives equal weight, regardless of their numbers.
 
     Example:
         >>> import torch

@@ -11,14 +11,14 @@ class Dilate(PathLoss):
     """Shape and timing of a soft alignment: alpha value + (1 - alpha) <plan, penalty> / (Tx Ty).
 
     value: (B,), soft-DTW's values, the shape. plan: (B, Tx, Ty), its expected alignment, d value / d cost.
-    penalty: (B, Tx, Ty) or (Tx, Ty), what it costs that frame i of x is matched with frame j of y; by default
+    penalty: (B, Tx, Ty) or (Tx, Ty), the cost of matching frame i of x with frame j of y; by default
         (i - j)^2, as in the paper. x_lengths, y_lengths: (B,), the real frames of each pair.
-    alpha: how much the shape counts, 0 to 1.
+    alpha: weight of the shape, 0 to 1.
 
     Both come from ``alignment = SoftDTW(gamma).align(x, y)``; the plan can be differentiated, through soft-DTW's
     second derivative. With alpha 1 the plan may be None, with alpha 0 the value.
     Reference: Le Guen & Thome (2019), arXiv:1909.09020. Their code averages the plan over the batch before the product
-    with the penalty, which pairs of one batch should not do to each other: here every pair has its own.
+    with the penalty; here every pair has its own plan.
 
     Example:
         >>> from likewise import SoftDTW
@@ -47,7 +47,7 @@ class Dilate(PathLoss):
         """The loss, a scalar."""
         if (value is None and self.alpha > 0) or (plan is None and self.alpha < 1):
             missing = "value" if value is None else "plan"
-            _check.refuse(self.name, f"alpha {self.alpha:g} needs the {missing}, and it is None")
+            _check.refuse(self.name, f"alpha {self.alpha:g} needs the {missing}, but it is None")
         parts = []
         if value is not None and self.alpha > 0:
             parts.append(self.alpha * self._numbers("value", value, "B"))

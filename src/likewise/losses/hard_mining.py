@@ -1,4 +1,4 @@
-"""The triplet loss with hard mining of TAP, as its paper prints it and as its code computes it."""
+"""TAP's triplet loss with hard mining, in the versions of its paper and of its code."""
 
 from torch import Tensor
 

@@ -11,14 +11,14 @@ class Loss(nn.Module):
 
     D is (N, M): rows are anchors, columns are the items, proxies or prototypes that they are compared with. Without
     col_labels, D is square, and the diagonal is left out. With col_labels, every cell is a pair. D need not be
-    symmetric. Labels are integers; a sequence or an array will do.
+    symmetric. Labels are integers: a tensor, a sequence or an array.
 
-    reduction: "sum" adds the losses of the anchors, "mean" divides that by N, the number of rows, whether or not a row
-        had anything to learn from.
+    reduction: "sum" adds the losses of the anchors, "mean" divides that by N, the number of rows, including rows
+        without pairs.
 
-    Half precision is computed and returned in float32. Where there is nothing to learn from (a batch of one class, no
-    two items of a class, an empty matrix), the loss is 0 and can be differentiated, unless stated otherwise. Subclasses
-    write ``per_anchor``; ``repr`` shows their public attributes.
+    Half precision is computed and returned in float32. Without useful pairs (a batch of one class, no two items of a
+    class, an empty matrix), the loss is 0 and can be differentiated, unless stated otherwise. Subclasses write
+    ``per_anchor``; ``repr`` shows their public attributes.
 
     Example:
         >>> import torch

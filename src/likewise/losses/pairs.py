@@ -13,7 +13,7 @@ from likewise._labels import read_codes
 class Pairs:
     """Distances (N, M) of anchors (rows) to items (columns), and which of them are positive and negative pairs.
 
-    distances: (N, M), float32 or better; 0 where a cell is no pair.
+    distances: (N, M), float32 or better; 0 where a cell is not a pair.
     positives, negatives: (N, M) bool, pairs of the same class and of different classes.
     row_labels, col_labels: (N,) and (M,) int64, the classes of anchors and of items.
 
@@ -111,9 +111,9 @@ def sum_of(values: Tensor, keep: Tensor) -> Tensor:
 
 
 def log_sum_exp(values: Tensor, keep: Tensor, dim: int | tuple[int, ...] = 1) -> Tensor:
-    """log of the sum of exp(values) over the kept cells; without any, a finite number so low that its exp is 0.
+    """log of the sum of exp(values) over the kept cells; without any, a finite number whose exp is 0.
 
-    Finite with finite gradients everywhere, where torch.logsumexp of -inf alone gives NaN backwards.
+    Finite with finite gradients everywhere, whereas the gradient of torch.logsumexp is NaN if all values are -inf.
     """
     some = keep.any(dim, keepdim=True)
     summed = values.masked_fill(~keep, -torch.inf).masked_fill(~some, 0).logsumexp(dim)
@@ -121,7 +121,7 @@ def log_sum_exp(values: Tensor, keep: Tensor, dim: int | tuple[int, ...] = 1) ->
 
 
 def _check_finite(op: str, distances: Tensor) -> None:
-    """Refuse NaN and infinities. Reads the numbers: skipped where they are hidden."""
+    """Raise an error for NaN and infinities; skipped where values cannot be read, as in tracing."""
     if _check.numbers_hidden() or distances.isfinite().all():
         return
     row, column = (~distances.isfinite()).nonzero()[0].tolist()

@@ -1,4 +1,4 @@
-"""PathLoss: what every loss of alignments can do, and the checks that they share."""
+"""PathLoss: the base class of losses of alignments, and their checks."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from likewise import _check
 class PathLoss(nn.Module):
     """A loss of alignments: one number for each pair, then their mean or sum over the batch.
 
-    Path losses take tensors only: where a warp puts points in time (``WarpError``, ``TimeError``,
+    Path losses take tensors only: the times to which a warp maps points (``WarpError``, ``TimeError``,
     ``MaxPositionError``), the expected alignment of soft-DTW (``Dilate``), features along the true path (``AlongPath``,
     ``AlongWarp``), or costs between the frames of matching sequences (``SoftSubsequenceDTW``). Padding may hold
     anything. Half precision is computed in float32. An empty batch has loss 0, and can be differentiated.
@@ -62,7 +62,7 @@ class PathLoss(nn.Module):
         return tensor.to(like)
 
     def _real(self, name: str, lengths: Tensor | None, like: Tensor, steps: int, least: int = 1) -> Tensor:
-        """Which of so many steps of each pair are real, (B, steps)."""
+        """The mask (B, steps) of the real steps of each pair."""
         if lengths is None:
             return torch.ones(len(like), steps, dtype=torch.bool, device=like.device)
         _check.lengths_shape(self.name, name, lengths, len(like))

@@ -14,7 +14,7 @@ from likewise.losses.vector_loss import VectorLoss
 _COSINE = "needs cosine similarities of vectors"
 _VECTORS = "needs the vectors themselves"
 _SPHERE = "needs Euclidean distances of vectors of length 1"
-# What cannot work from any matrix of distances, by the name of its class, and why. Subclasses are refused too.
+# Classes that cannot work with a matrix of distances, and the reasons. Their subclasses raise an error too.
 _REFUSED = {
     "AngularLoss": _VECTORS,
     "CircleLoss": _COSINE,
@@ -30,7 +30,7 @@ _REFUSED = {
     "ThresholdConsistentMarginLoss": _COSINE,
     "TupletMarginLoss": _COSINE,
     "VICRegLoss": _VECTORS,
-    "WeightRegularizerMixin": "compares vectors with class weights of its own",
+    "WeightRegularizerMixin": "compares vectors with its class weights",
     "AngularMiner": _VECTORS,
     "DistanceWeightedMiner": _SPHERE,
     "BaseLossWrapper": "wraps a loss around vectors that it keeps or pairs itself; pass the loss inside",
@@ -39,14 +39,14 @@ _REFUSED = {
 
 
 def from_pml(loss: nn.Module, miner: nn.Module | None = None) -> "FromPML":
-    """A loss of pytorch-metric-learning, and a miner if wanted, as ``loss(D, row_labels, col_labels=None)``.
+    """A loss of pytorch-metric-learning, with an optional miner, as ``loss(D, row_labels, col_labels=None)``.
 
     D replaces the distance of the loss and of the miner: their own ``distance``, with its power and normalisation, has
     no effect. Their reducer applies. Without col_labels the diagonal is left out. With col_labels every cell is a pair;
     losses that take no references (NPairsLoss, RankedListLoss) then raise an error.
 
     The loss and the miner are copied: pass ``parameters()`` of the result to the optimizer. Losses that need vectors or
-    cosine similarities (CircleLoss, AngularLoss, proxy and classification losses, ...) are refused by name; use
+    cosine similarities (CircleLoss, AngularLoss, proxy and classification losses, ...) raise an error; use
     ``from_pml_vectors`` for these.
 
     Example:
@@ -105,12 +105,12 @@ class FromPML(nn.Module):
         if not isinstance(found, Tensor) or found.numel() != 1:
             _check.refuse(self.name, "its reducer must give one number")
         found = found.reshape(())
-        # Some reducers take the mean of no losses at all.
+        # Some reducers return the mean of an empty set.
         empty = found.isnan() & ~(pairs.positives.any() & pairs.negatives.any())
         return torch.where(empty, nothing, found + nothing)
 
     def _explain(self, error: ValueError) -> None:
-        """Say in our words what pytorch-metric-learning refused."""
+        """Replace errors of pytorch-metric-learning by clearer ones."""
         if "ref_emb is not supported" in str(error):
             _check.refuse(self.name, "this loss takes no col_labels: pass a square D of items against themselves")
         if "indices_tuple is not supported" in str(error):
@@ -118,9 +118,9 @@ class FromPML(nn.Module):
 
 
 def from_pml_vectors(loss: nn.Module, miner: nn.Module | None = None) -> VectorLoss:
-    """A loss of pytorch-metric-learning, and a miner if wanted, as ``loss(x, labels)`` of vectors x (N, C).
+    """A loss of pytorch-metric-learning, with an optional miner, as ``loss(x, labels)`` of vectors x (N, C).
 
-    For losses that ``from_pml`` refuses: proxy and classification losses, losses of cosines. Their own distance
+    For losses that ``from_pml`` does not take: proxy and classification losses, losses of cosines. Their own distance
     applies. Both are copied: pass ``parameters()`` of the result to the optimizer, as ``fit`` does.
 
     Example:
@@ -140,7 +140,7 @@ def from_pml_vectors(loss: nn.Module, miner: nn.Module | None = None) -> VectorL
 
 
 class FromPMLVectors(VectorLoss):
-    """What ``from_pml_vectors`` returns."""
+    """The result of ``from_pml_vectors``."""
 
     def __init__(self, loss: nn.Module, miner: nn.Module | None) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class FromPMLVectors(VectorLoss):
 
 @functools.cache
 def _precomputed() -> Any:
-    """The class of distances that look numbers up in a matrix."""
+    """The class of distances that look up values in a matrix."""
     from pytorch_metric_learning.distances import BaseDistance
 
     class Precomputed(BaseDistance):

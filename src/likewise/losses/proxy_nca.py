@@ -7,7 +7,7 @@ from torch.nn.functional import normalize
 from likewise import _check
 from likewise.losses.vector_loss import VectorLoss, full_precision
 
-START = 1 / 8  # standard deviation of the proxies at the start, as in the published code
+START = 1 / 8  # initial standard deviation of the proxies, as in the published code
 
 
 class ProxyNCA(VectorLoss):
@@ -19,8 +19,9 @@ class ProxyNCA(VectorLoss):
     classes, channels: the number of proxies, for labels 0 to classes - 1, and the number of features.
     smoothing: label smoothing, the share of an item's label that is spread over the other classes.
 
-    ``distances`` gives D: proxies are columns, and any loss of a matrix takes them with labels 0 to classes - 1.
-    Without smoothing this is pytorch-metric-learning's ProxyNCALoss with softmax_scale = scale * proxy_scale.
+    ``distances`` returns D, whose columns are the proxies; any loss of a matrix takes it, with column labels 0 to
+    classes - 1. Without smoothing this is pytorch-metric-learning's ProxyNCALoss with softmax_scale = scale *
+    proxy_scale.
     Reference: Movshovitz-Attias et al. (2017), arXiv:1703.07464. Departs from it, as common implementations do, in the
     sum over all proxies, the scales and the smoothing.
 

@@ -6,16 +6,16 @@ from torch import Tensor, nn
 from likewise.losses.loss import Loss
 from likewise.losses.pairs import Pairs
 
-LEAST = 1e-6  # distances of a smaller mean are left as they are
+LEAST = 1e-6  # distances with a smaller mean are unchanged
 
 
 class Relative(Loss):
-    """loss(D / mean |D|), so that margins and temperatures mean the same whatever the scale of the distances.
+    """loss(D / mean |D|), so that margins and temperatures do not depend on the scale of the distances.
 
-    loss: another loss of distances. The mean is over the cells of D that are pairs, and carries gradients.
+    loss: another loss of distances. The mean is over the cells of D that are pairs, and has gradients.
 
-    Distances of untrained networks are of any size: a margin of 0.1 is nothing to those in the hundreds, and all there
-    is to those of 0.01. ``Relative(HardMiningMeans())`` is what ``fit`` uses by default.
+    Distances of untrained networks can have any size: a margin of 0.1 is negligible for distances in the hundreds, and
+    dominates distances of 0.01. ``Relative(HardMiningMeans())`` is the default of ``fit``.
 
     Example:
         >>> from likewise.losses.hard_mining import HardMiningMeans
@@ -34,9 +34,9 @@ class Relative(Loss):
         """The loss, a scalar, of distances D (N, M) between items with row_labels (N,) and col_labels (M,)."""
         pairs = Pairs.of(self.name, D, row_labels, col_labels)
         D, count = pairs.distances, (pairs.positives | pairs.negatives).sum()
-        mean = (D.abs() / count.clamp(min=1)).sum()  # divided first: the sum of huge numbers is infinite
+        mean = (D.abs() / count.clamp(min=1)).sum()  # divide first: the sum of huge numbers would overflow
         return self.loss(D / torch.where(mean > LEAST, mean, 1), row_labels, col_labels)
 
     def extra_repr(self) -> str:
-        """Nothing: the loss is shown as a part."""
+        """Empty: the loss is shown as a submodule."""
         return ""

@@ -41,7 +41,7 @@ class SoftSubsequenceDTW(PathLoss):
         """The loss, a scalar."""
         cost = self._numbers("cost", cost, ("B", "Tx", "Ty"))
         if 0 in cost.shape[1:]:
-            _check.refuse(self.name, f"expected cost with a frame of either sequence or more, got {tuple(cost.shape)}")
+            _check.refuse(self.name, f"expected cost with at least one frame of each sequence, got {tuple(cost.shape)}")
         rows = self._real("x_lengths", x_lengths, cost, cost.shape[1])
         columns = self._real("y_lengths", y_lengths, cost, cost.shape[2])
         real = rows[:, :, None] & columns[:, None]

@@ -1,4 +1,4 @@
-"""VectorLoss: a loss of vectors, for losses with proxies or class centres of their own."""
+"""VectorLoss: the base class of losses of vectors, such as those with proxies or class centres."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -13,8 +13,8 @@ class VectorLoss(nn.Module):
     """A loss of vectors: ``loss(x, labels)`` is a scalar, for x (N, C) and labels (N,).
 
     Other losses take a matrix D. These hold proxies or class centres as parameters, which ``fit`` trains and saves with
-    the metric (``lr={"encoder": 1e-4, "loss": 1e-2}``). ``fit(metric, train, loss)`` passes them what the encoder
-    gives. Subclasses write ``value``.
+    the metric (``lr={"encoder": 1e-4, "loss": 1e-2}``). ``fit(metric, train, loss)`` passes them the encoder's output.
+    Subclasses write ``value``.
 
     Half precision is computed in float32, under autocast too. An empty batch has loss 0.
 
@@ -43,7 +43,7 @@ class VectorLoss(nn.Module):
             return self.value(x, codes) if len(x) else x.sum()
 
     def sharing(self) -> AbstractContextManager[None]:
-        """A block in which the loss and the terms beside it share what they compute from the same vectors.
+        """A block in which the loss and other terms share computations on the same vectors.
 
         ``fit`` opens one for each step; weights must not change inside. By default nothing is shared.
         """
@@ -54,7 +54,7 @@ class VectorLoss(nn.Module):
         if not isinstance(x, Tensor):
             kind = type(x).__name__
             raise TypeError(
-                f"{self.name}: expected vectors (N, C), got a {kind}; an encoder must sum its sequences up, as "
+                f"{self.name}: expected vectors (N, C), got a {kind}; an encoder must reduce sequences to vectors, as "
                 "GRUEncoder and TCN(steps=False) do"
             )
         _check.is_tensor(self.name, "x", x)
@@ -66,15 +66,17 @@ class VectorLoss(nn.Module):
         return x.to(torch.promote_types(x.dtype, torch.float32))
 
     def check_classes(self, labels: Tensor, classes: int) -> None:
-        """Refuse labels that are not in 0..classes - 1."""
+        """Raise an error for labels outside of 0..classes - 1."""
         if torch.compiler.is_compiling():
             return
         wrong = labels[(labels < 0) | (labels >= classes)]
         if len(wrong):
-            mend = "number them from 0, with torch.unique(labels, return_inverse=True)"
-            _check.refuse(self.name, f"labels hold {int(wrong[0])}, but there are {classes} classes, from 0 on; {mend}")
+            hint = "number them from 0, with torch.unique(labels, return_inverse=True)"
+            _check.refuse(
+                self.name, f"labels hold {int(wrong[0])}, but there are {classes} classes, counted from 0; {hint}"
+            )
 
 
 def full_precision(x: Tensor) -> AbstractContextManager[object]:
-    """A context in which autocast leaves products of x as precise as x is."""
+    """A context in which autocast does not lower the precision of products of x."""
     return torch.autocast(x.device.type, enabled=False) if _check.mixed_precision(x) else nullcontext()

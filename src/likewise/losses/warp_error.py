@@ -1,4 +1,4 @@
-"""How far warps are from the truth, as losses."""
+"""Errors of warps against the true ones, as losses."""
 
 import torch
 from torch import Tensor
@@ -8,10 +8,10 @@ from likewise.losses.path_loss import PathLoss
 
 
 class WarpError(PathLoss):
-    """How far a warp puts points from where they belong: the mean over a pair's points of |found - true|^power.
+    """The error of a warp at known points: the mean over a pair's points of |found - true|^power.
 
-    found, true: (B, K), times or positions of K points. lengths: (B,), how many points of each pair are real.
-    power: 1 or 2, the absolute or the squared error. The derivative of |e| is 0 where e is.
+    found, true: (B, K), times or positions of K points. lengths: (B,), the number of real points of each pair.
+    power: 1 or 2, the absolute or the squared error. The derivative of |e| is 0 at e = 0.
 
     Example:
         >>> found, true = torch.tensor([[0.5, 1.0, 2.0]]), torch.tensor([[0.0, 1.0, 3.0]])
@@ -35,13 +35,13 @@ class WarpError(PathLoss):
 class TimeError(PathLoss):
     """TimeErr of audio-to-score alignment: (1 / S) integral |found(s) - true(s)| ds, exact between change points.
 
-    found, true: (B, K), times of y: where the warp and the truth put the change points, such as ``warp(times)``.
-    times: (B, K) or (K,), the change points in x's time, increasing; S is their span. lengths: (B,), how many are
-        real, two or more.
+    found, true: (B, K), times of y to which the warp and the true warp map the change points, such as ``warp(times)``.
+    times: (B, K) or (K,), the change points in x's time, increasing; S is their span. lengths: (B,), the number of real
+        ones, two or more.
 
     Between two change points with errors e1 and e2 the error is linear, and its integral is, by the span,
     (|e1| + |e2|) / 2 if they have one sign, else (e1^2 + e2^2) / (2 (|e1| + |e2|)): two triangles. Its derivative is
-    finite everywhere and zero where the error is; in the published code it is NaN there.
+    finite everywhere and zero where the error is zero; in the published code it is NaN there.
     ``likewise.evaluation.time_error`` gives the numbers (B,) for evaluation.
     Reference: Thickstun et al. (2020), arXiv:2009.14374; Xu et al. (2023), arXiv:2303.10778.
 
@@ -75,8 +75,8 @@ class TimeError(PathLoss):
 class MaxPositionError(PathLoss):
     """The largest error of a pair's points: max_i |found_i - true_i|^power.
 
-    found, true: (B, K, C), positions of K points in C dimensions, or (B, K). lengths: (B,), how many are real.
-    power: 1 or 2; 2 is what place recognition is trained with.
+    found, true: (B, K, C), positions of K points in C dimensions, or (B, K). lengths: (B,), the number of real points.
+    power: 1 or 2; place recognition uses 2.
     temperature: None for the maximum itself, whose gradient reaches the worst point only (shared among ties); otherwise
         temperature * log mean exp(error / temperature), a lower bound with a gradient for every point. It has the unit
         of the errors, to that power.
@@ -108,6 +108,6 @@ class MaxPositionError(PathLoss):
         if self.power == 1:
             errors = torch.where(errors > 0, torch.where(errors > 0, errors, 1).sqrt(), 0 * errors)
         if self.temperature is None:
-            return self.reduced(errors.amax(1))  # never negative, so that the padding's zeros do no harm
+            return self.reduced(errors.amax(1))  # never negative, so zeros in the padding do not change the maximum
         logits = (errors / self.temperature).masked_fill(~real, -torch.inf)
         return self.reduced(self.temperature * (logits.logsumexp(1) - real.sum(1).log()))

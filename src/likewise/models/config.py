@@ -134,8 +134,8 @@ def _plain(where: str, value: object, held: list[Tensor]) -> object:
         return {key: _plain(f"{where}[{key!r}]", item, held) for key, item in value.items()}
     if isinstance(value, Tensor):
         if not value.is_floating_point() or not any(value is tensor for tensor in held):
-            mend = "register it as a parameter or a buffer, in floating point"
-            raise TypeError(f"{where}: a file cannot hold a tensor that is not part of the module's state; {mend}")
+            hint = "register it as a parameter or a buffer, in floating point"
+            raise TypeError(f"{where}: a file cannot hold a tensor that is not part of the module's state; {hint}")
         return {"tensor": list(value.shape), "learned": isinstance(value, nn.Parameter)}
     if callable(value):
         if value in NAMED.values():
@@ -188,8 +188,8 @@ def _module(where: str, description: object, classes: dict[str, type[nn.Module]]
         _check.refuse(where, f"expected a mapping of class and settings, got {_short(description)}")
     name, settings = description["class"], description["settings"]
     if not isinstance(name, str) or name not in classes:
-        mend = "; pass your own with classes=[...]"
-        _check.refuse(where, f"unknown class {_short(name)}; known classes are {', '.join(sorted(classes))}{mend}")
+        hint = "; pass your own with classes=[...]"
+        _check.refuse(where, f"unknown class {_short(name)}; known classes are {', '.join(sorted(classes))}{hint}")
     if not isinstance(settings, dict):
         _check.refuse(where, f"expected the settings of {name} to be a mapping, got {_short(settings)}")
     kind = classes[name]

@@ -24,7 +24,7 @@ class FrameMLP(nn.Module):
     depth: the number of hidden layers; 0 makes a linear map.
     batch_norm: batch normalisation, over real frames, before each linear layer.
     dropout: share of the hidden activations that is dropped in training.
-    standardize: let ``fit`` take each channel's mean and deviation from the training items; see ``Standardization``.
+    standardize: scale channels by their mean and deviation, which ``fit`` computes; see ``Standardization``.
 
     Only real frames are computed. Reference: Su & Wen (2022), temporal alignment prediction.
 

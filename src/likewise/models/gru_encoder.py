@@ -21,7 +21,7 @@ class GRUEncoder(nn.Module):
     layers, dropout: as in ``torch.nn.GRU``; dropout acts between layers.
     steps: return the states of all steps, as a Batch.
     normalize: scale each output vector to unit length.
-    standardize: let ``fit`` take each channel's mean and deviation from the training items; see ``Standardization``.
+    standardize: scale channels by their mean and deviation, which ``fit`` computes; see ``Standardization``.
 
     Example:
         >>> GRUEncoder(3, hidden=8)(torch.randn(4, 10, 3)).shape

@@ -96,8 +96,8 @@ def find_layers(op: str, module: nn.Module, names: Iterable[str]) -> dict[str, n
         except AttributeError:
             inside = [known for known, _ in module.named_modules() if known]
             near = difflib.get_close_matches(name, inside, NAMED, 0.5) or inside[:NAMED]
-            mend = f"; near it are {', '.join(near)}" if near else "; there are none"
-            _check.refuse(op, f"{type(module).__name__} has no layer {name!r}{mend}")
+            hint = f"; similar names are {', '.join(near)}" if near else "; there are none"
+            _check.refuse(op, f"{type(module).__name__} has no layer {name!r}{hint}")
     return found
 
 

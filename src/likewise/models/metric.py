@@ -37,7 +37,7 @@ class Metric(Distance):
     """The distance between encoded items: d(encoder(x), encoder(y)). A Metric is itself a distance.
 
     encoder: a module that maps items (a Batch, or images (B, C, H, W)) to a Batch or to vectors (B, D); None leaves
-        items as they are.
+        items unchanged.
     distance: a Distance between the encoder's outputs.
 
     Items are moved to the encoder's device and type. ``matrix``, ``()`` and ``align`` carry gradients, so that
@@ -72,7 +72,7 @@ class Metric(Distance):
         If the distance has no parameters, all but its loss come from the encoder.
         """
         own = self.distance.training_defaults
-        parts = () if self.encoder is None else self.encoder.modules()  # those inside an Embedder, say, too
+        parts = () if self.encoder is None else self.encoder.modules()  # including those inside an Embedder
         encoder = next((part.training_defaults for part in parts if hasattr(part, "training_defaults")), None)
         if encoder is None:
             return own

@@ -20,7 +20,7 @@ class TCN(nn.Module):
     causal: a step sees only itself and the past; otherwise its window is centred on it, and kernel must be odd.
     steps: return all steps, as a Batch; otherwise the mean of the real ones.
     normalize: scale each output vector to unit length. dropout: share of the activations that is dropped in each layer.
-    standardize: let ``fit`` take each channel's mean and deviation from the training items; see ``Standardization``.
+    standardize: scale channels by their mean and deviation, which ``fit`` computes; see ``Standardization``.
 
     Padding is zeroed before every convolution, so a padded sequence has the same result as alone. Reference: Bai,
     Kolter & Koltun (2018), arXiv:1803.01271; here each block has one convolution instead of two, and no weight norm.

@@ -1,7 +1,7 @@
-"""How the C++ kernels are called: tensors become a Problem, and Python threads share its pairs out.
+"""Calls of the C++ kernels: tensors become a Problem, and Python threads divide its pairs.
 
 A kernel is a plain function on addresses that releases the GIL and works on a range of pairs; ``share_out`` runs it on
-``torch.get_num_threads()`` threads. This module checks what the kernels rely on and keeps the tensors alive.
+``torch.get_num_threads()`` threads. This module checks the inputs and keeps the tensors alive.
 """
 
 import math
@@ -32,7 +32,7 @@ SQUARED, EUCLIDEAN, GIVEN = range(3)  # Ground in problem.h
 
 @dataclass(frozen=True)
 class Problem:
-    """What a kernel is to compute, with the tensors that its addresses point into."""
+    """A problem for a kernel, with the tensors that its addresses point into."""
 
     native: object
     x: Tensor
@@ -44,7 +44,7 @@ class Problem:
 
     @property
     def pairs(self) -> int:
-        """How many alignments there are."""
+        """The number of alignments."""
         return len(self.x_lengths) * len(self.y_lengths) if self.all_pairs else len(self.x_lengths)
 
     @property
@@ -59,16 +59,16 @@ class Problem:
 
     @property
     def lanes(self) -> int:
-        """Pairs that a kernel for many pairs holds at once."""
+        """Pairs that a kernel for many pairs processes at once."""
         return native.lanes(INSTRUCTION_SET, self.x.dtype == torch.float64)
 
     @property
     def fills_lanes(self) -> bool:
-        """Whether there are enough pairs of sequences for such a kernel to pay on every thread."""
+        """Whether there are enough pairs for such a kernel to pay off on every thread."""
         return self.y is not None and self.pairs >= self.lanes * torch.get_num_threads() // 2
 
     def by_length(self, pairs: Tensor) -> Tensor:
-        """The pairs in an order in which those of like lengths are neighbours: lanes then end together."""
+        """The order of pairs in which similar lengths are neighbours, so that lanes end together."""
         if self.full:
             return pairs
         rows = pairs // len(self.y_lengths) if self.all_pairs else pairs
@@ -181,12 +181,12 @@ def problem(
 
 
 def share_out(count: int, cells: int, work: Callable[[int, int], None]) -> None:
-    """Call work(begin, end) on ranges that cover 0..count, on several threads if that pays.
+    """Call work(begin, end) on ranges that cover 0..count, on several threads if that pays off.
 
     ``cells`` is the work of one item. The ranges do not depend on the number of threads.
     """
-    # Some 64 ranges, of at least 50 microseconds of work. Large ones are cut to about a second, so that Ctrl-C is
-    # heard, but keep enough items for every lane.
+    # Some 64 ranges, of at least 50 microseconds of work. Large ones are cut to about a second, so that Ctrl-C works,
+    # but keep enough items for every lane.
     least, most = 250_000 // max(cells, 1), max(16, (1 << 28) // max(cells, 1))
     chunk = max(1, least, min(most, -(-count // 64)))
     if chunk >= count:
@@ -218,7 +218,7 @@ def share_out(count: int, cells: int, work: Callable[[int, int], None]) -> None:
 
 
 def zeros_like(x: Tensor) -> Tensor:
-    """Return zeros by NumPy: PyTorch would wake its own threads, which then spin for a while on the cores we need."""
+    """Return zeros made by NumPy: PyTorch would wake its threads, which then spin on the cores we need."""
     return torch.from_numpy(np.zeros(x.shape, np.float64 if x.dtype == torch.float64 else np.float32))
 
 
@@ -237,7 +237,7 @@ def _forget_pool() -> None:
     _executor = None
 
 
-# A forked child (a DataLoader's worker, say) inherits the pool without its threads.
+# A forked child, such as a DataLoader's worker, inherits the pool without its threads.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_pool)
 

@@ -1,8 +1,8 @@
-"""How an operator is registered: C++ for CPU tensors, Triton for CUDA tensors, a clear error for anything else.
+"""Registration of operators: C++ for CPU tensors, Triton for CUDA tensors, a clear error for anything else.
 
 Operators take tensors and plain numbers, so that ``torch.compile`` can carry them through a graph. They are registered
 with ``torch.library.define`` rather than ``custom_op``, which does the same but costs 20 microseconds more a call.
-Calls that the dispatcher would only pass on skip it, if that was tried with the installed PyTorch (``private.py``).
+Calls skip the dispatcher where it would do nothing, if this was tested with the installed PyTorch (``private.py``).
 """
 
 import functools
@@ -30,7 +30,7 @@ def operator(
     save: Callable[..., None] | None = None,
     backward: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
-    """Register likewise::<schema> and return what calls it.
+    """Register likewise::<schema> and return a function that calls it.
 
     ``triton`` names the CUDA kernel, "op.function" for likewise.ops.op.gpu.function: imported when first called, since
     it needs Triton. ``fake`` gives the shapes. Without ``backward``, differentiating raises.
@@ -69,22 +69,22 @@ def operator(
 
 
 def are_plain(arguments: tuple[Any, ...]) -> bool:
-    """Whether these are CUDA tensors that nobody traces, transforms or overrides."""
+    """Whether these are plain CUDA tensors, without tracing, transforms or overrides."""
     return arguments[0].is_cuda and _nobody_watches(arguments)
 
 
 def _nobody_watches(arguments: tuple[Any, ...]) -> bool:
-    """Whether nobody traces, transforms or overrides these tensors.
+    """Whether these are plain tensors, without tracing, transforms or overrides.
 
-    The operator would then do nothing but call our own kernel, through four layers between C++ and Python that take
-    longer than a short kernel: the kernel is called directly.
+    The operator would then only call our kernel, through four layers between C++ and Python that take longer than a
+    short kernel. So the kernel is called directly.
     """
     if not private.torch_is_tried or torch.compiler.is_compiling() or private.dispatch_modes():
         return False
     if private.tracing_state() is not None or private.interpreters() is not None:
         return False
     for a in arguments:  # written out: a generator takes twice as long
-        # A tensor may be kept negated (the imaginary part of a conjugate is): the dispatcher would undo that.
+        # A tensor may be stored negated, like the imaginary part of a conjugate: the dispatcher would resolve that.
         if isinstance(a, Tensor) and (type(a) not in _PLAIN or a.layout is not torch.strided or a.is_neg()):
             return False
     return True
@@ -161,7 +161,7 @@ def run_triton(kernel: str, device: torch.device, *arguments: Any) -> Any:
 
 @functools.cache
 def triton_function(kernel: str) -> Callable[..., Any]:
-    """likewise.ops.op.gpu.function of "op.function", imported when first asked for."""
+    """likewise.ops.op.gpu.function of "op.function", imported on first use."""
     folder, function = kernel.split(".")
     return getattr(importlib.import_module(f"likewise.ops.{folder}.gpu"), function)
 

@@ -1,6 +1,6 @@
-"""Ground costs: how far one frame is from another.
+"""Ground costs: distances between frames.
 
-A ground cost is a function of x (B, Tx, C) and y (B, Ty, C) that gives (B, Tx, Ty). The three named here are fused
+A ground cost is a function of x (B, Tx, C) and y (B, Ty, C) that returns (B, Tx, Ty). The three named here are fused
 into the kernels, which never store that array; any other callable works too.
 """
 
@@ -27,7 +27,7 @@ def sqeuclidean(x: Tensor, y: Tensor) -> Tensor:
 
 
 def euclidean(x: Tensor, y: Tensor) -> Tensor:
-    """Euclidean cost, ||x_i - y_j||; where it is zero, so is its derivative.
+    """Euclidean cost, ||x_i - y_j||; where it is zero, its derivative is zero too.
 
     Example:
         >>> euclidean(torch.tensor([[[0.0, 0.0]]]), torch.tensor([[[3.0, 4.0]]]))
@@ -53,7 +53,7 @@ NAMED: dict[str, GroundCost] = {"sqeuclidean": sqeuclidean, "euclidean": euclide
 
 
 def resolve(op: str, ground: str | GroundCost) -> GroundCost:
-    """Return the ground cost that a name or a callable stands for."""
+    """Return the ground cost for a name or a callable."""
     if isinstance(ground, str):
         if ground not in NAMED:
             _check.refuse(op, f"unknown ground cost {ground!r}; expected one of {', '.join(NAMED)}, or a callable")
@@ -71,7 +71,7 @@ def is_fused(ground: GroundCost) -> bool:
 def frames(
     ground: GroundCost, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None
 ) -> tuple[Tensor, Tensor, bool, float]:
-    """What the kernels take for a named ground cost: frames of x and y, whether to take the root, and a factor.
+    """The kernels' inputs for a named ground cost: frames of x and y, whether to take the root, and a factor.
 
     The kernels' costs must still be multiplied by that factor.
     """
@@ -125,7 +125,7 @@ class _SquaredDistance(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         x, y = ctx.saved_tensors
-        # d/dx_i = 2 sum_j grad_ij (x_i - y_j); relative to a common centre, so that an offset costs no digits.
+        # d/dx_i = 2 sum_j grad_ij (x_i - y_j); relative to a common centre, so that an offset does not lose precision.
         centre = y.detach().mean(-2, keepdim=True)
         x, y = x - centre, y - centre
         return (
@@ -143,7 +143,7 @@ def _directions(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
-    largest = x.detach().abs().amax(-1, keepdim=True)  # scale first: squares of tiny or huge values are lost
+    largest = x.detach().abs().amax(-1, keepdim=True)  # scale first: tiny or huge squares are lost
     scaled = x / torch.where(largest > 0, largest, 1)
     norm = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
     return scaled / torch.where(norm > 0, norm, 1), (largest == 0).to(x.dtype)

@@ -1,6 +1,5 @@
 // Many alignments at once: each lane holds one pair, and one sweep over the columns keeps several rows in registers.
-//
-// What is computed at a cell is up to a Step:
+//A Step defines the computation at a cell:
 //     Step::Cell                      what a lane keeps of a cell; Step::unreachable(), step.origin(), step.above()
 //     Step::pend(diagonal, left)      what the next cell of a row needs of two of its neighbours, a Step::Pending
 //     step(pending, up, cost, i, j)   the next cell
@@ -126,7 +125,7 @@ template <class T, int R, bool kShared, bool kEuclidean> struct ChannelCosts {
         for (int r = 0; r < N * R; ++r) cost[r / R][r % R] = (*this)(r % R, j + r / R);
     }
 };
-// ...and of several, whose sums run side by side and share what is read of x and y.
+// ...and of several, whose sums are computed together and share the loads of x and y.
 template <class T, int R, bool kShared, bool kEuclidean> struct BlockCosts {
     const T *x, *y;
     int64_t channels;

@@ -60,7 +60,7 @@ def is_among(found: str, tried: tuple[str, ...]) -> bool:
 
 
 def untried() -> list[str]:
-    """What the quick launcher has not been tried with.
+    """The installed versions that the quick launcher was not tested with.
 
     Example:
         >>> all(name.split()[0] in ("torch", "triton") for name in untried())

@@ -1,4 +1,4 @@
-// What a kernel is asked: which sequences or costs, paired how, under which rules. Filled in by ops/cpu.py.
+// The problem for a kernel: the sequences or costs, how they are paired, and the rules. Filled in by ops/cpu.py.
 #pragma once
 #include <cstdint>
 

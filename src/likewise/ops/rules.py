@@ -1,4 +1,4 @@
-"""Rules: which paths an alignment may take."""
+"""Rules: the paths that an alignment may take."""
 
 import functools
 import math
@@ -19,7 +19,7 @@ class Window:
 
     An Itakura parallelogram of slope s keeps the cells that a path from corner to corner reaches with slopes between
     1/s and s, measured in units of the straight line's slope (m - 1) / (n - 1). Where rounding to whole cells would
-    cut it, it is widened by what joins it again.
+    disconnect it, it is widened.
     """
 
     kind: int = NONE
@@ -103,7 +103,7 @@ class Rules:
     @classmethod
     @functools.lru_cache(typed=True)
     def from_plain(cls, kind: int, size: float, open_begin: bool, open_end: bool) -> "Rules":
-        """Rules from the numbers that ``plain`` gave."""
+        """Rules from the result of ``plain``."""
         return cls(Window(kind, size), open_begin, open_end)
 
 

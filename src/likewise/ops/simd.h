@@ -49,8 +49,8 @@ template <class T> INLINE V<T> load(const T* from) { return *reinterpret_cast<co
 template <class T> INLINE void store(T* to, V<T> value) { *reinterpret_cast<typename Lanes<T>::Unaligned*>(to) = value; }
 // x - 0 is x for every x, so this is one broadcast; 0 + x is not (for -0), and would be an addition.
 template <class T> INLINE V<T> splat(T value) { return value - V<T>{}; }
-// While one lives, what is too small for a normal number becomes 0. An Intel processor takes a hundred times as long
-// for such a result, and products of probabilities are full of them; what they would add is far below rounding.
+// While one exists, subnormal results become 0. An Intel processor takes a hundred times as long for such a result, and
+// products of probabilities are full of them; their contribution is far below rounding.
 class FlushTiny {
 public:
 #if defined(__x86_64__)
@@ -114,7 +114,7 @@ template <class T> INLINE V<T> shift(V<T> a, V<T> b) {
 #endif
 }
 
-// body(0), ..., body(N - 1), each a constant: what it indexes can stay in registers.
+// body(0), ..., body(N - 1), with constant arguments, so that indexed values can stay in registers.
 template <int N> using Constant = std::integral_constant<int, N>;
 template <int N, class F> INLINE void each(const F& body) {
     if constexpr (N > 0) {

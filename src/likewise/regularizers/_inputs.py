@@ -1,4 +1,4 @@
-"""What regularisers of features take, checked."""
+"""Check the inputs of regularisers of features."""
 
 import functools
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from likewise import _check
 
 
 def read_features(op: str, features: object) -> list[Tensor]:
-    """Features (B, C_l) of several layers, all in float32, or in float64; one tensor is one layer."""
+    """Features (B, C_l) of several layers, all in float32 or all in float64; one tensor is one layer."""
     layers = [features] if isinstance(features, Tensor) else features
     if not isinstance(layers, Sequence) or not layers:
         raise TypeError(f"{op}: expected features of shape (B, C), or a list of them, got {type(features).__name__}")
@@ -19,8 +19,8 @@ def read_features(op: str, features: object) -> list[Tensor]:
     for i, given in enumerate(layers):
         layer = _check.is_tensor(op, f"features[{i}]", given)
         if layer.ndim != 2:
-            mend = "; average over its positions first" if layer.ndim > 2 else ""
-            _check.refuse(op, f"expected features[{i}] of shape (B, C), got {tuple(layer.shape)}{mend}")
+            hint = "; average over its positions first" if layer.ndim > 2 else ""
+            _check.refuse(op, f"expected features[{i}] of shape (B, C), got {tuple(layer.shape)}{hint}")
         found.append(layer)
         if layer.shape[0] != found[0].shape[0]:
             _check.refuse(op, f"features[{i}] has {len(layer)} rows, features[0] has {len(found[0])}")
@@ -42,7 +42,7 @@ def mean_of_pairs(values: Tensor, keep: Tensor) -> Tensor:
 
 def squared_distances(x: Tensor) -> Tensor:
     """Squared Euclidean distances (B, B) between rows of x (B, C): 0 on the diagonal, never negative."""
-    x = x - x.mean(0)  # for the digits of the squares
+    x = x - x.mean(0)  # for the precision of the squares
     sizes = x.square().sum(1)
     apart = (sizes[:, None] + sizes - 2 * x @ x.T).clamp(min=0)
     return apart.masked_fill(torch.eye(len(x), dtype=torch.bool, device=x.device), 0)

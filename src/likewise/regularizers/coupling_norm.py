@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from likewise import _check
 
-NAME = "weight_hc"  # of coupling weights, wherever they are in a module
+NAME = "weight_hc"  # names of coupling weights inside a module
 
 
 def coupling_norm(module: nn.Module) -> Tensor:

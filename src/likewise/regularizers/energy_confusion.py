@@ -12,8 +12,8 @@ from likewise.regularizers._inputs import full_precision, mean_of_pairs, read_fe
 class EnergyConfusion(nn.Module):
     """The mean over pairs of items of different classes of ||x - x'||^2.
 
-    Minimised together with a loss that increases it, it keeps the metric from overfitting to the training classes. A
-    batch of one class gives 0. Memory is O(B^2).
+    Minimised together with a loss that increases it, it keeps the metric from overfitting to the training classes. For
+    a batch of one class it is 0. Memory is O(B^2).
 
     Reference: Chen & Deng (2019), Energy Confused Adversarial Metric Learning, arXiv:1901.07169, as equation 7 of
     Al-Kaabi, Monsefi & Zabihzadeh has it. The authors' code takes the logarithm, and lets the gradient reach the

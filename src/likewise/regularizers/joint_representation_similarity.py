@@ -1,4 +1,4 @@
-"""How alike the classes of a batch are, in the features of several layers at once."""
+"""Similarity of the classes of a batch in the features of several layers."""
 
 from collections.abc import Callable, Sequence
 
@@ -22,14 +22,14 @@ class JointRepresentationSimilarity(nn.Module):
     ``jrs([x_minus, x, x_plus], labels)`` is a scalar: the similarity of the classes' joint distributions over these
     layers, to be minimised together with a loss. The paper's layers are the pooled features of the backbone, the
     embedding at unit length, and its cosines to the class centres (``AMSoftmax.cosines``); any number of layers (B,
-    C_l) will do.
+    C_l) works.
 
     kernels: one for each layer, or one for all: ``GaussianMixture``, ``Laplace``, ``Polynomial``,
         ``MomentGenerating``, or a function (B, C) -> (B, B). By default mixtures of three Gaussians, and a single one
         for the last of three layers, as in the paper.
 
-    A batch of one class gives 0. Memory is O(B^2); half precision is computed in float32, under autocast too. With one
-    layer it is the marginal similarity, ``MarginalSimilarity``.
+    For a batch of one class it is 0. Memory is O(B^2); half precision is computed in float32, under autocast too. With
+    one layer it is the marginal similarity, ``MarginalSimilarity``.
     Reference: Chu et al. (2020), Distance Metric Learning with Joint Representation Diversification, equations 3 and 4.
 
     Example:
@@ -47,7 +47,7 @@ class JointRepresentationSimilarity(nn.Module):
 
     @property
     def name(self) -> str:
-        """What errors call this regulariser."""
+        """The name of this regulariser in errors."""
         return type(self).__name__
 
     def forward(self, features: Tensor | Sequence[Tensor], labels: object) -> Tensor:
@@ -67,7 +67,7 @@ class JointRepresentationSimilarity(nn.Module):
         return read_features(self.name, features)
 
     def weights(self, labels: Tensor, dtype: torch.dtype) -> Tensor:
-        """What each cell (B, B) of the joint kernel counts: the same for all ordered pairs of different classes."""
+        """The weight of each cell (B, B) of the joint kernel: the same for all ordered pairs of different classes."""
         return between_classes(labels, dtype)
 
     def joint(self, layers: Sequence[Tensor]) -> Tensor:
@@ -76,7 +76,7 @@ class JointRepresentationSimilarity(nn.Module):
         for layer, kernel in zip(layers, self._for(len(layers)), strict=True):
             cells = kernel(layer)
             if cells.shape != (len(layer), len(layer)):
-                _check.refuse(self.name, f"expected a kernel to give {(len(layer),) * 2}, got {tuple(cells.shape)}")
+                _check.refuse(self.name, f"expected a kernel of shape {(len(layer),) * 2}, got {tuple(cells.shape)}")
             found = cells if found is None else found * cells
         assert found is not None
         return found
@@ -104,7 +104,7 @@ class JointRepresentationSimilarity(nn.Module):
 class MarginalSimilarity(JointRepresentationSimilarity):
     """MRD: the similarity of classes in one layer, the embedding. ``similarity(x, labels)``.
 
-    The paper compares with it and does not define it: this is our reading.
+    The paper compares with it but does not define it: this is our reading.
 
     Example:
         >>> MarginalSimilarity(GaussianMixture(1, bandwidth=1.0))(torch.tensor([[0.0], [1.0]]), [0, 1])
@@ -122,7 +122,7 @@ class MarginalSimilarity(JointRepresentationSimilarity):
 class ConcatenatedSimilarity(JointRepresentationSimilarity):
     """JRD-C: the similarity of classes by one kernel on the layers' features, side by side.
 
-    The paper compares with it and does not define it: this is our reading.
+    The paper compares with it but does not define it: this is our reading.
 
     Example:
         >>> x = torch.tensor([[0.0], [1.0]])
@@ -140,7 +140,7 @@ class JointMeanDiscrepancy(JointRepresentationSimilarity):
 
     MMD^2(P, Q) = E K(p, p') + E K(q, q') - 2 E K(p, q) over all items of the two classes, an item with itself
     included. Classes should be far apart, so its negative is minimised. JRS has the last term only; the first two pull
-    the items of a class together. A batch of one class gives 0.
+    the items of a class together. For a batch of one class it is 0.
 
     Reference: Chu et al. (2020), equation 7: a comparison, at a weight of 0.1.
 
@@ -151,7 +151,7 @@ class JointMeanDiscrepancy(JointRepresentationSimilarity):
     """
 
     def weights(self, labels: Tensor, dtype: torch.dtype) -> Tensor:
-        """What each cell (B, B) of the joint kernel counts in minus the mean discrepancy, which is linear in it."""
+        """The weight of each cell (B, B) of the joint kernel in minus the mean discrepancy, which is linear in it."""
         same = (labels[:, None] == labels).to(dtype)
         count = same.sum(1)  # n_i, items of the class of i
         classes = (1 / count).sum().round()
@@ -186,7 +186,7 @@ class IntraClassPenalty(nn.Module):
 
 
 def _mixtures(kernels: Sequence[Kernel]) -> list[Mixture] | None:
-    """The mixtures, if all kernels are such, and of one count or of one Gaussian: what ``joint_gaussians`` takes."""
+    """The mixtures, if ``joint_gaussians`` can take them: all of one count, or of one Gaussian."""
     found = [kernel.mixture for kernel in kernels if type(kernel) is GaussianMixture]  # type: ignore[attr-defined]
     counts = {len(mixture.factors) for mixture in found} - {1}
     return found if len(found) == len(kernels) and len(counts) <= 1 else None

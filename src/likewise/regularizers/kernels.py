@@ -12,10 +12,10 @@ from likewise.regularizers._inputs import squared_distances
 class GaussianMixture(nn.Module):
     """k(x, x') = mean over the bandwidths s of exp(-||x - x'||^2 / s).
 
-    count: how many bandwidths: b 2^(i - count // 2) for i = 0 ... count - 1, that is b / 2, b and 2 b for three. b is
-        the mean squared distance of two different items of the batch, whatever their classes, without a gradient. It
-        is at least (64 eps)^2 times the mean ||x||^2, with eps = 1.2e-7 in float32: otherwise gradients would explode
-        where items differ by rounding only, as when a network maps everything to one point.
+    count: the number of bandwidths: b 2^(i - count // 2) for i = 0 ... count - 1, that is b / 2, b and 2 b for three. b
+        is the mean squared distance of two different items of the batch, regardless of class, without a gradient. It is
+        at least (64 eps)^2 times the mean ||x||^2, with eps = 1.2e-7 in float32: otherwise gradients would explode
+        where items differ only by rounding, for example if a network maps everything to one point.
     bandwidth: a number to use for b instead.
 
     Reference: Chu et al. (2020), Distance Metric Learning with Joint Representation Diversification, and its code.

@@ -1,7 +1,7 @@
 """Estimators for scikit-learn's pipelines, searches and cross-validation.
 
-All are classifiers by nearest neighbours. ``NearestNeighbors`` uses a distance as it is; ``MetricLearner``, ``RVSML``
-and ``DeepRVSML`` learn one first. ``fit`` takes items and labels, or a Dataset in place of both.
+All are classifiers by nearest neighbours. ``NearestNeighbors`` uses a distance without training; ``MetricLearner``,
+``RVSML`` and ``DeepRVSML`` learn one first. ``fit`` takes items and labels, or a Dataset in place of both.
 
 Example:
     >>> from likewise import DTW

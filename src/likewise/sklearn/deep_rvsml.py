@@ -1,4 +1,4 @@
-"""DeepRVSML: a network that brings the frames of a class to its virtual sequence."""
+"""DeepRVSML: a network that maps the frames of a class to its virtual sequence."""
 
 from typing import Any, Self
 
@@ -24,7 +24,7 @@ from likewise.sklearn.rvsml import (
     virtual_sequences,
 )
 
-FRAMES_OF_A_CLASS = 8  # in a batch, at least
+FRAMES_OF_A_CLASS = 8  # at least, in a batch
 
 
 class DeepRVSML(TransformerMixin, NeighborClassifier):
@@ -36,19 +36,21 @@ class DeepRVSML(TransformerMixin, NeighborClassifier):
 
         sum_j T[i, j] ||f(x[i]) - v[j]||^2
 
-    for some epochs; then the plans are those of ``aligner.align(f(x), v)``, and training goes on with these, in turn.
+    for some epochs; then the plans are updated by ``aligner.align(f(x), v)``, and so on in turn.
 
     aligner, steps (r), k: as in ``RVSML``. hidden, depth: width and number of the hidden layers.
-    rounds, epochs: most alternations, and epochs in each. The paper's 50 and 500 are for hundreds of sequences:
-        an epoch takes as many frames as there are, so lower both for large sets.
-    batch_size: frames of a batch, of 16 classes in equal numbers where there are as many, drawn with replacement.
+    rounds, epochs: the maximum number of alternations, and the epochs in each. The paper's 50 and 500 are for hundreds
+        of sequences:
+        an epoch uses as many frames as the data have, so lower both for large sets.
+    batch_size: frames per batch, of up to 16 classes in equal numbers, drawn with replacement.
     lr: of Adam. tol: stop when the mean distance to the virtual sequences changes by less between rounds.
-    device: where to train; by default on a GPU if there is one. seed: of weights and batches. verbose: a progress bar.
+    device: where to train; by default a GPU if there is one. seed: for weights and batches. verbose: show a progress
+        bar.
 
     After ``fit``: classes_ (K,), virtual_ (K, r, rK), metric_ (a Metric: it can be saved), references_ (the encoded
     training sequences), n_iter_, converged_, costs_ (n_iter_,), the mean distance after each round, and losses_, the
-    mean loss of each epoch. Our readings, where the paper is silent: the first plan is RVSML's, the optimiser is kept
-    between rounds, and tol is that of its largest data.
+    mean loss of each epoch. Where the paper does not say, the first plan is RVSML's, the optimiser is kept between
+    rounds, and tol is that of its largest data set.
     Reference: Su & Wu (2020), learning meta-distance for sequences via virtual sequence regression, TPAMI.
 
     Example:
@@ -128,7 +130,7 @@ class DeepRVSML(TransformerMixin, NeighborClassifier):
     def _check_settings(self) -> None:
         for name in ("steps", "hidden", "depth", "rounds", "epochs"):
             _check.whole("DeepRVSML", name, getattr(self, name))
-        _check.whole("DeepRVSML", "batch_size", self.batch_size, least=2)  # a batch norm of one frame has no variance
+        _check.whole("DeepRVSML", "batch_size", self.batch_size, least=2)  # batch norm needs more than one frame
         _check.whole("DeepRVSML", "seed", self.seed, least=0)
         for name in ("lr", "tol"):
             _check.positive("DeepRVSML", name, getattr(self, name))
@@ -148,9 +150,9 @@ class DeepRVSML(TransformerMixin, NeighborClassifier):
 
 
 class Frames:
-    """Frames (F, C) with their classes (F,), and balanced batches of them: as many of each class, with replacement.
+    """Frames (F, C) with their classes (F,), and balanced batches of them, drawn with replacement.
 
-    Batches hold 8 frames or more of a class, so that of many classes only some, drawn anew, are in each.
+    A batch holds at least 8 frames of a class, so with many classes each batch has a random subset of them.
     """
 
     def __init__(self, values: Tensor, codes: Tensor, batch_size: int, seed: int) -> None:
@@ -162,7 +164,7 @@ class Frames:
         self.generator = torch.Generator(values.device).manual_seed(seed)
 
     def draw(self) -> Tensor:
-        """The batches of an epoch, (steps, classes * each), as indices of frames: about as many as there are."""
+        """The batches of an epoch, (steps, classes * each), as indices of frames, about as many as the data have."""
         steps, device = -(-len(self.values) // (self.classes * self.each)), self.values.device
         chance = torch.rand(steps, len(self.counts), generator=self.generator, device=device)
         chosen = chance.argsort(1)[:, : self.classes]
@@ -173,7 +175,7 @@ class Frames:
 
 
 def train_epoch(metric: Metric, optimizer: torch.optim.Optimizer, frames: Frames, plan: Tensor) -> float:
-    """Take an epoch's steps towards plans (F, r), and return the mean loss."""
+    """Train for an epoch towards plans (F, r), and return the mean loss."""
     encoder = metric.encoder
     assert isinstance(encoder, FrameMLP)
     total, batches = plan.new_zeros(()), frames.draw()

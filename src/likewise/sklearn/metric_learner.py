@@ -1,4 +1,4 @@
-"""MetricLearner: a scikit-learn estimator that learns a metric and classifies by it."""
+"""MetricLearner: a scikit-learn estimator that learns a metric and classifies with it."""
 
 import copy
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class MetricLearner(TransformerMixin, NeighborClassifier):
     options: further arguments of ``fit``, such as {"val": 0.2}.
 
     After ``fit``: metric_ (trained), history_, classes_ and references_, the training items, encoded where the metric
-    has an encoder. ``transform`` gives vectors where the encoder does.
+    has an encoder. ``transform`` works if the encoder returns vectors.
 
     Example:
         >>> from likewise import Euclidean, GRUEncoder, Metric
@@ -93,12 +93,12 @@ class MetricLearner(TransformerMixin, NeighborClassifier):
         return self
 
     def transform(self, X: Items) -> np.ndarray:
-        """Encoded items as vectors (n, D); refused where the metric does not encode items as vectors."""
+        """Encoded items as vectors (n, D); raises an error if the encoder returns sequences."""
         check_is_fitted(self)
         if isinstance(self.references_, Batch):
             _check.refuse(
                 "MetricLearner",
-                "its encoder gives sequences, which have no table; transform needs one that gives vectors, such as "
+                "its encoder returns sequences; transform needs one that returns vectors, such as "
                 "GRUEncoder(...) or TCN(..., steps=False)",
             )
         vectors = self._queries(self.metric_, self.references_, X)
@@ -106,7 +106,7 @@ class MetricLearner(TransformerMixin, NeighborClassifier):
         return vectors.cpu().numpy()
 
     def _read(self, X: Items) -> Batch | Tensor:
-        """Arrays of objects are lists, tables are vectors, whole numbers become floats."""
+        """Convert arrays of objects to lists, and whole numbers to floats; tables are vectors."""
         if is_map_style(X):
             return X  # read item by item
         if not isinstance(X, (Batch, Tensor, list, tuple)):

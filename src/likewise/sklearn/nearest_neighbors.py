@@ -27,11 +27,11 @@ class NearestNeighbors(NeighborClassifier):
     candidates: Candidates(cheap distance, keep): only the references that it keeps for a query are compared under the
         metric. It must keep k or more.
 
-    X is what the distance takes: a Dataset, a Batch, an array (N, T, C), a list of sequences of unequal length or, for
-    a Metric, what its encoder takes. A table (N, F), as scikit-learn has it, is N series of F steps and one channel,
-    which for Euclidean and Cosine is the same as N vectors. A Metric is given the table itself.
+    X is the input of the distance: a Dataset, a Batch, an array (N, T, C), a list of sequences of unequal length or,
+    for a Metric, the input of its encoder. A table (N, F), as in scikit-learn, is taken as N series of F steps and one
+    channel; for Euclidean and Cosine this is the same as N vectors. A Metric gets the table itself.
 
-    After ``fit``: classes_ (K,), references_ (what queries are compared with) and, for a table, n_features_in_.
+    After ``fit``: classes_ (K,), references_ (the items or their embeddings) and, for a table, n_features_in_.
     Distances are computed and reduced in strips of about a million: memory does not grow with the number of pairs.
 
     Example:
@@ -51,13 +51,13 @@ class NearestNeighbors(NeighborClassifier):
         self.candidates = candidates
 
     def fit(self, X: Items, y: Any = None) -> Self:
-        """Keep references X with their labels y (N,), numbers or names; or a Dataset, or a pair (items, labels)."""
+        """Store references X with their labels y (N,), numbers or names; or a Dataset, or a pair (items, labels)."""
         metric = self._metric()
         X, y = labelled("NearestNeighbors", X, y)
         if _is_table(X):
             X, y = validate_data(self, _array(X), y, dtype=FLOATS)
         else:
-            self.__dict__.pop("n_features_in_", None)  # of an earlier table
+            self.__dict__.pop("n_features_in_", None)  # from an earlier table
             width = _common_width(X)
             if width is not None:
                 self.n_features_in_ = width
@@ -92,7 +92,7 @@ class NearestNeighbors(NeighborClassifier):
 
 
 def _is_table(X: Items) -> bool:
-    """Whether X is for scikit-learn to check: a table (N, F), whatever holds it, and no sequences."""
+    """Whether X is a table (N, F), which scikit-learn checks, and not sequences."""
     if isinstance(X, Batch):
         return False
     if isinstance(X, (np.ndarray, Tensor)):
@@ -101,7 +101,7 @@ def _is_table(X: Items) -> bool:
 
 
 def _common_width(X: Items) -> int | None:
-    """F, where X is a list of N flat lists of F numbers: scikit-learn then holds later tables, not lists, to F."""
+    """F, if X is a list of N flat lists of F numbers; scikit-learn then expects F columns of later tables."""
     shapes = {np.shape(item) for item in X} if isinstance(X, (list, tuple)) else set()
     return shapes.pop()[0] if len(shapes) == 1 and len(next(iter(shapes))) == 1 else None
 
@@ -115,7 +115,7 @@ def _is_sequence(item: object) -> bool:
 
 
 def _items(metric: Distance, X: Items) -> Any:
-    """What the metric takes, as something that slices: a Batch, or for a Metric also a tensor or a list."""
+    """The metric's input in a form that can be sliced: a Batch or, for a Metric, also a tensor or a list."""
     if isinstance(X, np.ndarray) and X.dtype == object:
         X = list(X)
     if isinstance(metric, Metric):

@@ -1,4 +1,4 @@
-"""NeighborClassifier: what all our estimators share."""
+"""NeighborClassifier: the base class of the estimators."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ class NeighborClassifier(ClassifierMixin, BaseEstimator):
     """Classifies items by their k nearest training items.
 
     ``fit``, which subclasses write, sets classes_ and _codes (by ``_number``), metric_ and references_, the encoded
-    training items. Subclasses override ``_read``, which turns X into what the metric takes.
+    training items. Subclasses override ``_read``, which converts X to the metric's input.
     """
 
     k: int
@@ -50,7 +50,7 @@ class NeighborClassifier(ClassifierMixin, BaseEstimator):
         k = read_k(name, self.k if k is None else k, len(references) - own)
         keep = None if self.candidates is None else self.candidates.count(len(references) - own)
         if keep is not None and keep < k:
-            _check.refuse(name, f"k is {k}, but candidates keep {keep}; let them keep more")
+            _check.refuse(name, f"k is {k}, but candidates keep {keep}; raise keep")
         queries = references if own else self._queries(metric, references, X)
         first, kept, chooser = queries, references, metric
         if self.candidates is not None:
@@ -134,7 +134,7 @@ class NeighborClassifier(ClassifierMixin, BaseEstimator):
 
 def labelled(op: str, X: Items, y: Any) -> tuple[Items, Any]:
     """Items and labels, from X and y, or from a Dataset or a pair (items, labels) in place of both."""
-    if y is None and not hasattr(X, "iloc"):  # a data frame may have a column that is called labels
+    if y is None and not hasattr(X, "iloc"):  # a data frame may have a column called labels
         X, y = _labels.labelled(op, "X", X, need_labels=False)
     if y is None:
         _check.refuse(op, "requires y to be passed, but the target y is None; pass labels (N,), or a labelled Dataset")
@@ -150,7 +150,7 @@ def read_sequences(op: str, X: Items) -> Batch:
 
 
 def embedded(metric: Any, items: Any) -> Any:
-    """Items as the metric compares them: encoded once, where it has an encoder."""
+    """Items as the metric compares them: encoded once if it has an encoder."""
     return metric.embed(items) if callable(getattr(metric, "embed", None)) else items
 
 

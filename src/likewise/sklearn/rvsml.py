@@ -18,11 +18,11 @@ from likewise.models.frame_mlp import FrameMLP
 from likewise.models.metric import Metric
 from likewise.sklearn.neighbor_classifier import Items, NeighborClassifier, labelled, read_sequences
 
-NUMBERS_AT_ONCE = 1 << 24  # of the sequences that are encoded, aligned and summed at once
+NUMBERS_AT_ONCE = 1 << 24  # size limit for sequences that are encoded, aligned and summed at once
 
 
 class RVSML(TransformerMixin, NeighborClassifier):
-    """Regressive virtual sequence metric learning: a linear map of frames that brings a class to its virtual sequence.
+    """Regressive virtual sequence metric learning: a linear map of frames from each class to its virtual sequence.
 
     The virtual sequence of class c has r rows, the unit vectors e_{cr}, ..., e_{cr + r - 1} of R^{rK}, K classes. With
     plans T that align each sequence x with that of its class, the map W (C, rK) minimises
@@ -32,11 +32,11 @@ class RVSML(TransformerMixin, NeighborClassifier):
     that is W = (sum T[i, j] x[i] x[i]' + ridge N I)^-1 sum T[i, j] x[i] v[j]'. Then the plans are those of
     ``aligner.align(x W, v)``, and so on in turn; the first plan is 1 / (length r) everywhere.
 
-    aligner: a Distance whose ground cost is the squared Euclidean: DTW (the default), SoftDTW, OPW, ... Plans are used
-        as it gives them: a path's ones for DTW, shares that sum to one for OPW.
+    aligner: a Distance whose ground cost is the squared Euclidean: DTW (the default), SoftDTW, OPW, ... Its plans are
+        used unchanged: ones on the path for DTW, weights that sum to one for OPW.
     ridge: lambda of the paper, which has 0.1 for DTW and 0.01 for OPW on MSR Action3D.
-    steps: r. k: how many neighbours vote; of equally frequent labels, the smallest counts.
-    max_iter, tol: stop after so many rounds, or when the mean distance to the virtual sequences plus tr(W'W), without
+    steps: r. k: the number of neighbours that vote; of equally frequent labels, the smallest wins.
+    max_iter, tol: stop after max_iter rounds, or when the mean distance to the virtual sequences plus tr(W'W), without
         the ridge as in the published code, changes by less than tol.
     verbose: draw a progress bar on stderr.
 
@@ -44,9 +44,9 @@ class RVSML(TransformerMixin, NeighborClassifier):
     (the mapped training sequences), n_iter_, converged_, costs_ and norms_ (n_iter_,): the mean distance and tr(W'W)
     after each round. costs_ + ridge norms_ never rises with DTW and SoftDTW; with others it may.
 
-    There is no intercept: standardise, or centre, the channels first. The equations are solved in float64. The first
-    plan gives all rows of a class the same image, so that many paths of DTW cost the same and rounding chooses among
-    them: another machine may find another local optimum. ``viz.plot_virtual_alignment`` draws what was learned.
+    There is no intercept: standardise, or centre, the channels first. The equations are solved in float64. After the
+    first plan all rows of a class have the same image, so many DTW paths have the same cost and rounding chooses among
+    them: another machine may find another local optimum. ``viz.plot_virtual_alignment`` draws the result.
     Reference: Su & Wu (2019), learning distance for sequences by learning a ground metric, ICML.
 
     Example:
@@ -132,7 +132,7 @@ def finite_sequences(op: str, X: Items) -> Batch:
 
 
 def several_classes(op: str, classes: np.ndarray) -> None:
-    """Refuse a single class, from which there is nothing to learn."""
+    """Raise an error if there is only one class."""
     if len(classes) < 2:
         _check.refuse(op, f"expected at least two classes, got one, {classes[0]!r}")
 
@@ -154,7 +154,7 @@ def regress(x: Batch, codes: Tensor, plan: Tensor, classes: int, ridge: float) -
         squares += weighted.flatten(0, 1).T @ frames.flatten(0, 1)
         products.index_add_(0, codes[part], share.mT @ frames)
     squares.diagonal().add_(ridge * len(x))
-    # Positive definite, as the ridge is: Cholesky.
+    # Positive definite because of the ridge: use Cholesky.
     return torch.cholesky_solve(products.flatten(0, 1).T, torch.linalg.cholesky(squares))
 
 
@@ -169,7 +169,7 @@ def align_with(aligner: Distance, encoded: Batch, virtual: Tensor, codes: Tensor
 
 
 def ready_aligner(op: str, aligner: Distance | None) -> Distance:
-    """A copy of the aligner, in eval mode; DTW where there is none."""
+    """A copy of the aligner, in eval mode; DTW by default."""
     if aligner is None:
         return DTW()
     if not isinstance(aligner, Distance):
@@ -180,13 +180,13 @@ def ready_aligner(op: str, aligner: Distance | None) -> Distance:
 def linear_encoder(weight: Tensor) -> FrameMLP:
     """The map x W of frames, as an encoder."""
     channels, out = weight.shape
-    with torch.random.fork_rng(devices=[]):  # the initial weights, overwritten at once, cost the caller no randomness
+    with torch.random.fork_rng(devices=[]):  # drawing the initial weights must not advance the caller's generator
         encoder = FrameMLP(channels, out=out, depth=0, normalize=False, standardize=False).to(weight)
     encoder.layers[0].load_state_dict({"weight": weight.T, "bias": weight.new_zeros(out)})
     return encoder.eval()
 
 
 def parts(count: int, numbers: int) -> list[slice]:
-    """Items by parts of at most NUMBERS_AT_ONCE, where each has so many numbers."""
+    """Split the items into parts of at most NUMBERS_AT_ONCE numbers."""
     step = max(1, NUMBERS_AT_ONCE // numbers)
     return [slice(first, first + step) for first in range(0, count, step)]

@@ -1,4 +1,4 @@
-"""Training: ``fit`` and what it takes.
+"""Training: ``fit`` and its steps, terms and settings.
 
 Example:
     >>> import likewise as lw

@@ -1,4 +1,4 @@
-"""Adversaries: classifiers of the training classes that keep features general, so that they serve unseen ones too."""
+"""Adversaries: classifiers of the training classes that keep features general, so that they suit unseen classes."""
 
 import math
 from collections.abc import Sequence
@@ -21,20 +21,19 @@ from likewise.training.step import Step
 class ClassAdversary(nn.Module):
     """A term of ``fit``: a classifier learns the training classes from features that learn to hide them.
 
-    The term is l_c(R(f)): l_c is the cross entropy of a ClassHead, R leaves features f as they are and multiplies
-    their gradient by -strength. So f sees the metric's loss - strength * l_c, and the classifier plain l_c, whatever
-    the strength.
+    The term is l_c(R(f)): l_c is the cross entropy of a ClassHead, and R leaves features f unchanged and multiplies
+    their gradient by -strength. So f minimises the metric's loss - strength * l_c, and the classifier minimises l_c.
 
-    strength: lambda; 0 leaves the features alone.
+    strength: lambda; 0 does not affect the features.
     smoothing: the share of a label that is spread evenly over all classes, alpha / C each.
     hidden, dropout: of the ClassHead.
-    layer: name of the module inside the encoder whose output f is, averaged over its positions. By default what enters
-        the embedding layer, "backbone" of an Embedder; without an Embedder, what the encoder gives.
+    layer: name of the module inside the encoder whose output f is, averaged over its positions. By default the input of
+        the embedding layer, "backbone" of an Embedder; without an Embedder, the encoder's output.
 
-    Its head is made when ``fit`` begins, and trained with the rest: ``fit(..., terms=[ClassAdversary()])``, with a
-    learning rate of its own by ``lr={"terms.0": ..., "rest": ...}``.
+    Its head is made when ``fit`` begins and is trained with the rest: ``fit(..., terms=[ClassAdversary()])``. Set its
+    learning rate with ``lr={"terms.0": ..., "rest": ...}``.
     Reference: Al-Kaabi, Monsefi & Zabihzadeh, A Framework to Enhance Generalization of Deep Metric Learning methods,
-    equations 22 to 24. Departs from the printed (24), by which a negative lambda would spoil the classifier.
+    equations 22 to 24. Departs from the printed (24), where a negative lambda would harm the classifier.
 
     Example:
         >>> from likewise import Euclidean, GRUEncoder, fit, losses
@@ -72,11 +71,11 @@ class ClassAdversary(nn.Module):
 
     @property
     def name(self) -> str:
-        """What errors call this adversary."""
+        """The name of this adversary in errors."""
         return type(self).__name__
 
     def prepare(self, metric: Metric, items: Batch | Tensor, labels: Tensor) -> None:
-        """Make the classifier, of the size that the metric's features and the labels ask for; one that fits is kept."""
+        """Make the classifier for the metric's features and the labels; one of the right size is kept."""
         if self.layer is None:
             self.layers = ("backbone",) if isinstance(metric.encoder, Embedder) else ()
         with torch.no_grad(), evaluating(metric):
@@ -84,7 +83,7 @@ class ClassAdversary(nn.Module):
             features = self.features(step)
         classes = labels.unique()
         if len(classes) < 2:
-            _check.refuse(self.name, "there is but one class to tell apart")
+            _check.refuse(self.name, "there is only one class")
         size = features.shape[1], len(classes)
         if self.head is None or size != (self.head.channels, self.head.classes):
             self.head = ClassHead(*size, hidden=self.hidden, dropout=self.dropout).to(features)
@@ -92,19 +91,19 @@ class ClassAdversary(nn.Module):
         else:
             self.start(new=False)
         self.classes = classes
-        self.to(features.device)  # what the adaptive one counts in goes with its head
+        self.to(features.device)  # the adaptive adversary's statistics move with its head
 
     def start(self, *, new: bool) -> None:
-        """Called when a run begins, with a new classifier or with the one of an earlier run."""
+        """Called when a run begins, with a new classifier or one from an earlier run."""
 
     def features(self, step: Step) -> Tensor:
-        """The features (B, C) that the classifier sees."""
+        """The features (B, C) for the classifier."""
         if self.layers:
             return step.layer(self.layers[0])
         return as_map(self.name, "the encoder", step.features).mean()
 
     def classification_loss(self, features: Tensor, labels: Tensor) -> Tensor:
-        """The classifier's mean cross entropy on features (B, C) of items of classes labels (B,)."""
+        """The classifier's mean cross entropy on features (B, C) with labels (B,)."""
         if self.head is None or self.classes is None:
             _check.refuse(self.name, "has no classifier yet; fit makes it, or call prepare(metric, items, labels)")
         return cross_entropy(
@@ -125,7 +124,7 @@ class ClassAdversary(nn.Module):
 class SoftAdversary(ClassAdversary):
     """A term of ``fit``: strength * l_c, which features and classifier both lower, on smoothed labels.
 
-    Smoothing keeps the features from being pressed into the training classes; there is no reversal. See
+    Smoothing keeps the features from fitting the training classes too closely; there is no reversal. See
     ``ClassAdversary`` for the other settings. Reference: equations 19 to 21 of the paper named there.
 
     Example:
@@ -152,15 +151,15 @@ class SoftAdversary(ClassAdversary):
 class AdaptiveAdversary(ClassAdversary):
     """A ClassAdversary that helps the classifier while it is bad and works against it once it is good.
 
-    lambda = -tanh(l_c - threshold) * strength, once an epoch, from the epoch's mean l_c. Negative, it makes features
-    better for the classifier. The first epoch goes by l_c = log C, that of a classifier that knows nothing; where an
-    earlier run trained the classifier, by what was last seen of it. Epochs are those of the run.
+    lambda = -tanh(l_c - threshold) * strength, once an epoch, from the epoch's mean l_c. If negative, it makes features
+    better for the classifier. The first epoch uses l_c = log C, that of an untrained classifier or, if an earlier run
+    trained it, its last l_c. Epochs are those of the run.
 
-    ceiling: the largest lambda; training can break down where its sign turns, if it turns to a large one. A slower
-        classifier, by its learning rate, helps there too.
+    ceiling: the largest lambda; training can break down if lambda turns from negative to a large value. A lower
+        learning rate of the classifier also helps.
 
-    See ``ClassAdversary`` for the other settings. Reference: equation 25 of the paper named there. Whether labels are
-    smoothed as well is left open there; here they are not, by default.
+    See ``ClassAdversary`` for the other settings. Reference: equation 25 of the paper named there. The paper does not
+    say whether labels are smoothed; here they are not, by default.
 
     Example:
         >>> adversary = AdaptiveAdversary(0.5)
@@ -187,18 +186,18 @@ class AdaptiveAdversary(ClassAdversary):
         super().__init__(strength, smoothing=smoothing, hidden=hidden, dropout=dropout, layer=layer)
         self.threshold = float(_check.number(self.name, "threshold", threshold))
         self.ceiling = float(_check.number(self.name, "ceiling", ceiling))
-        # Buffers: a checkpoint keeps them, and a resumed run goes on with the same lambda.
+        # Buffers are saved in checkpoints, so a resumed run continues with the same lambda.
         self.register_buffer("scale", torch.zeros(()))
         self.register_buffer("total", torch.zeros(()))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
         self.register_buffer("epoch", torch.zeros((), dtype=torch.int64))
 
     def schedule(self, loss: float) -> float:
-        """Lambda after an epoch with this mean l_c: equation 25, no more than the ceiling."""
+        """Lambda after an epoch with this mean l_c: equation 25, at most the ceiling."""
         return min(math.tanh(self.threshold - loss) * self.strength, self.ceiling)
 
     def start(self, *, new: bool) -> None:
-        """Begin with the lambda of a classifier that knows nothing, or of what the earlier run last saw of it."""
+        """Begin with the lambda of an untrained classifier, or with that of an earlier run."""
         assert self.head is not None
         if new:
             self.scale.fill_(self.schedule(math.log(self.head.classes)))
@@ -211,7 +210,7 @@ class AdaptiveAdversary(ClassAdversary):
         if self.training and step.epoch != int(self.epoch):
             self._set_scale()
             self._begin(step.epoch)
-        # A copy: the buffer may have changed by the time the gradient comes back.
+        # A copy: the buffer may change before the backward pass.
         value = self.classification_loss(reverse_gradient(self.features(step), self.scale.clone()), step.labels)
         if self.training:
             self.total += value.detach()

@@ -1,4 +1,4 @@
-"""Averaging: a moving average of the weights, which is steadier than the weights themselves."""
+"""Averaging: a moving average of the weights."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,9 +10,9 @@ from likewise.models.metric import put_tensors, tensors_of
 
 
 class MovingAverage:
-    """mean = share * mean + (1 - share) * weight after every step, from the weights that the training starts with.
+    """mean = share * mean + (1 - share) * weight after every step, starting from the initial weights.
 
-    Buffers are averaged too where they are floating point (those of a batch normalisation are); others are copied.
+    Floating-point buffers, such as those of a batch normalisation, are averaged too; others are copied.
 
     Example:
         >>> line = nn.Linear(1, 1, bias=False)
@@ -31,7 +31,7 @@ class MovingAverage:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take in the weights after a step."""
+        """Update the average with the weights after a step."""
         for name, tensor in tensors_of(self.module).items():
             mean = self.tensors[name]
             if mean.is_floating_point():
@@ -40,13 +40,13 @@ class MovingAverage:
                 mean.copy_(tensor)
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from the average of an earlier run."""
+        """Resume from the average of an earlier run."""
         for name, mean in self.tensors.items():
             mean.copy_(tensors[name])
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Give the module its average for a while."""
+        """Put the average into the module for the duration of the block."""
         own = {name: tensor.detach().clone() for name, tensor in tensors_of(self.module).items()}
         put_tensors(self.module, self.tensors)
         try:

@@ -1,7 +1,7 @@
-"""Checkpoint: all that a run needs to go on as if it had never stopped, in one safetensors file.
+"""Checkpoint: the full state of a run, for exact resume, in one safetensors file.
 
 Weights, the best weights, and the optimiser's moments are tensors; the rest is a JSON note in the file's header. No
-state of a random generator is kept: every step seeds its own, from the run's seed and the step's place.
+generator state is saved: every step has its own seed, from the run's seed and the step's position.
 """
 
 import json
@@ -22,7 +22,7 @@ MOST_BYTES = 64 << 30
 
 @dataclass
 class Progress:
-    """How far a run has come: epochs done, steps of the current one, steps in all, and the history so far."""
+    """The progress of a run: epochs done, steps of the current epoch, total steps, and the history so far."""
 
     epoch: int = 0
     step: int = 0
@@ -30,19 +30,19 @@ class Progress:
     loss_sum: float = 0.0
     seconds: float = 0.0
     waited: int = 0  # validations since the best one
-    judged: int = -1  # steps in all at the last validation
-    ended: bool = False  # all steps of the current epoch are done, and what comes after them is not
+    judged: int = -1  # total steps at the last validation
+    ended: bool = False  # all steps of the current epoch are done, but not its validation and logging
     history: History = field(default_factory=History)
 
 
 @dataclass
 class Checkpoint:
-    """What is kept of a run.
+    """The saved state of a run.
 
-    average: the moving average of the weights, if there is one.
-    optimizer: state of each parameter, by its position, as PyTorch's optimisers have it.
+    average: the moving average of the weights, or None.
+    optimizer: the state of each parameter, by its position, as in PyTorch's optimisers.
     sampler, precision: plain data; the sampler's may hold tensors by name, too.
-    settings: what must be the same when the run goes on.
+    settings: must be the same when the run is resumed.
     """
 
     progress: Progress
@@ -55,7 +55,7 @@ class Checkpoint:
     settings: dict[str, int] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
-        """Write the file whole, or leave the old one."""
+        """Write the file atomically."""
         tensors = {f"model.{name}": tensor for name, tensor in self.model.items()}
         tensors |= {f"best.{name}": tensor for name, tensor in (self.best or {}).items()}
         tensors |= {f"average.{name}": tensor for name, tensor in (self.average or {}).items()}
@@ -94,7 +94,7 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: Path, model: Mapping[str, Tensor], settings: dict[str, int]) -> "Checkpoint":
-        """Read a checkpoint of a run with these weights and settings; any other is refused."""
+        """Read a checkpoint; raise an error unless it has these weights and settings."""
         where = str(path)
         note = parse_json(where, read_note(path) or "null")
         keys = {"likewise", "progress", "best", "average", "numbers", "sampler", "precision", "settings"}
@@ -139,7 +139,7 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Ten
 def put_optimizer_state(
     where: str, optimizer: torch.optim.Optimizer, state: dict[int, dict[str, Tensor | float | None]]
 ) -> None:
-    """Give an optimiser the state that ``optimizer_state`` took; its settings stay as they are."""
+    """Load a state from ``optimizer_state`` into an optimiser; its settings are unchanged."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for position, values in state.items():
         if not 0 <= position < len(parameters):

@@ -19,13 +19,13 @@ from likewise.training.validation import embed
 class EpisodeLoss(nn.Module):
     """A step of ``fit``: the cross entropy of the queries of episodes, with logits that are distances to the classes.
 
-    The logit of query q and class n is -scale times the mean over the class's shots s of d(q, s) + d(s, q), or of
-    d(q, s) alone where d is symmetric. Only these distances are computed, those of a batch in one call.
+    The logit of query q and class n is -scale times the mean over the class's shots s of d(q, s) + d(s, q), or of d(q,
+    s) alone if d is symmetric. Only these distances are computed, those of a batch in one call.
 
     episodes: the sampler that ``fit`` draws from: ``fit(metric, train, sampler=episodes, step=EpisodeLoss(episodes))``.
-        With fit(augment=...), the augmented items are learned from, in place of the original ones.
+        With fit(augment=...), the augmented items replace the original ones.
     scale: of the logits; learned, if learn_scale.
-    prototypes: less half the mean of d(s, s') over all pairs of shots of the class; see ``class_distances``.
+    prototypes: subtract half the mean of d(s, s') over all pairs of shots of the class; see ``class_distances``.
 
     Reference: Su & Wen, Temporal alignment prediction (ICLR 2022), equations 8 and 9. As in its code, the mean over the
     shots is taken, where equation 8 has the sum; and the mean over the queries.
@@ -65,7 +65,7 @@ class EpisodeLoss(nn.Module):
         return nn.functional.cross_entropy(logits, truth)
 
     def class_distances(self, metric: Metric, features: Encoded) -> Tensor:
-        """How far each query is from each class, (E, ways, queries, ways), from the encoded items of a batch."""
+        """Distances between each query and each class, (E, ways, queries, ways), from the encoded items of a batch."""
         support, query = self.episodes.support, self.episodes.query
         q, s = torch.broadcast_tensors(query[:, :, :, None, None], support[:, None, None])
         directions = [(q, s)] if metric.distance.symmetric else [(q, s), (s, q)]
@@ -78,7 +78,7 @@ class EpisodeLoss(nn.Module):
 
 
 class EpisodeValidation:
-    """What ``fit(val=...)`` takes to judge a metric by episodes of held-out classes, by their mean accuracy.
+    """Validation for ``fit(val=...)`` by the mean accuracy on episodes of held-out classes.
 
     data: a Dataset, or a pair (items, labels), of classes that are not trained on. episodes: an Episodes of their
     labels; ``count`` of them are drawn, the same each time, from one matrix of all distances between the items, whose

@@ -35,9 +35,9 @@ from likewise.training.step import Augment, Loss, StepFunction, Term
 from likewise.training.steps import choose_step, matrix_step
 from likewise.training.validation import examiner
 
-STANDARDIZED = 256  # items that the mean and deviation of channels are taken from
+STANDARDIZED = 256  # items used for the mean and deviation of channels
 
-# Arguments that belong elsewhere, and where.
+# Common wrong arguments, and where they belong.
 ELSEWHERE = {
     "labels": "the data: fit(metric, (items, labels))",
     "clip": "optimizer=Optimization(clip=...)",
@@ -78,45 +78,46 @@ def fit(
 ) -> History:
     """Train a metric in place and return the History.
 
-    A step encodes a batch, builds its matrix of distances D (B, B), and lowers loss(D, labels). In the end the metric
-    has the best weights if there was a validation, the last ones otherwise, and is in eval mode, on its device. What is
-    not given is the metric's own: see ``metric.training_defaults``. Parts that standardise channels take their mean and
-    deviation from the training items, unless they have them already.
+    A step encodes a batch, builds its matrix of distances D (B, B), and lowers loss(D, labels). Afterwards the metric
+    has the best weights if there was a validation, otherwise the last ones. It is in eval mode, on its device. Default
+    arguments come from ``metric.training_defaults``. Modules that standardise channels compute mean and deviation from
+    the training items, unless they already have them.
 
     metric: a Metric, or any Distance that has parameters.
-    train: a Dataset or an ImageSet; a pair (items, labels), labels being numbers or names; a map-style dataset of
-        (item, label) that has ``labels``, for what does not fit in memory; AlignedPairs; or items without labels, which
-        are classes of their own. Items may live on a GPU already.
+    train: a Dataset or an ImageSet; a pair (items, labels), where labels are numbers or names; a map-style dataset of
+        (item, label) that has ``labels``, for data that do not fit in memory; AlignedPairs; or items without labels,
+        where each is its own class. Items may be on a GPU.
     loss: function of (D, labels) or, with augment, of (D, row_labels, col_labels); labels are numbered from 0 in the
-        order of the classes. A VectorLoss sees what the encoder gives, (B, C), instead, and a PathLoss the alignments
-        of AlignedPairs. A module's parameters are trained too.
-    val: a share of the training items, 0.2 say; other items as a Dataset or a pair, of the training classes or of new
-        ones; ``HeldOutClasses(0.2)``; a function of the metric, such as an EpisodeValidation; or a Validation of one of
-        these, which says how often, with what patience, and by which number the best weights are chosen.
-    batch_size, sampler: shuffled batches of batch_size, the last one dropped if it is smaller; or those of a sampler
-        that gives lists of indices when iterated (and has, if it likes, set_epoch, state_dict and load_state_dict); or
-        of a function of the labels that gives such a sampler.
-    lr: the learning rate. Parts learn at rates of their own with lr={"encoder.backbone": 1e-4, "loss": 1e-2,
+        order of the classes. A VectorLoss gets the encoder's output (B, C) instead, and a PathLoss the alignments of
+        AlignedPairs. A module's parameters are trained too.
+    val: a share of the training items, such as 0.2; other items as a Dataset or a pair, of the training classes or of
+        new ones; ``HeldOutClasses(0.2)``; a function of the metric, such as an EpisodeValidation; or a Validation of
+        one of these, which also sets the interval, the patience, and the score that selects the best weights.
+    batch_size, sampler: shuffled batches of batch_size, the last one dropped if it is smaller; or those of a sampler,
+        which yields lists of indices (and may have set_epoch, state_dict and load_state_dict); or of a function of the
+        labels that returns such a sampler.
+    lr: the learning rate, or separate rates for parts, lr={"encoder.backbone": 1e-4, "loss": 1e-2,
         "rest": 1e-3}: names of modules in "encoder", "distance", "loss", "step", "terms.0" and so on.
-    optimizer: an Optimization (optimiser, weight decay, clipping, schedule), or a function of the parameters, or of
-        groups of them where lr has several, that gives an optimiser.
+    optimizer: an Optimization (optimiser, weight decay, clipping, schedule), or a function of the parameters (or of
+        parameter groups, if lr has several rates) that returns an optimiser.
     augment: function of (batch, generator) that returns an object with ``batch`` and ``plans``. The diagonal of D is
         then (d(x, x^) + d(x^, x)) / 2 for original and augmented items.
     step: function of a Step that returns a scalar, in place of the loss's usual step. An EpisodeLoss and a
         SelfSupervised are steps.
-    terms: more such functions, added to the loss: a Regularizer or an adversary, say. Modules among them are trained.
-    average: the share that a moving average of the weights keeps at each step, 0.99 say; it is what is validated and
-        kept. 0 keeps the weights themselves.
+    terms: more such functions, added to the loss, such as a Regularizer or an adversary. Modules among them are
+        trained.
+    average: the decay per step of a moving average of the weights, such as 0.99. The average is validated and kept. 0
+        for no average.
     checkpoints: a folder for the best metric (``Metric.load(folder)``), log.csv, TensorBoard's files if it is
         installed, and a checkpoint after every epoch; or Checkpoints(folder, every=steps, resume=True). Ctrl-C and
-        SIGTERM end the run after the step, with a checkpoint. Nothing is written without it.
-    workers: processes that fetch the items of a map-style dataset, ahead of the training. What a dataset draws at
-        random is seeded for each batch, whatever their number.
-    verbose: a progress bar on a terminal, a line for each validation elsewhere; False for silence.
+        SIGTERM end the run after the current step, with a checkpoint. By default nothing is written.
+    workers: processes that read the items of a map-style dataset ahead of the training. Random datasets are seeded for
+        each batch, so the results do not depend on workers.
+    verbose: show a progress bar on a terminal, or a line for each validation elsewhere.
     fabric: arguments of lightning.Fabric: precision="bf16-mixed", accelerator="gpu", devices=4, strategy, num_nodes,
-        loggers, plugins, callbacks. With several devices each batch is shared out, and its whole matrix gathered: the
-        result is that of one device with the same batches. (Layers that look across a batch, such as batch
-        normalisation, see their device's share only.)
+        loggers, plugins, callbacks. With several devices each batch is divided among them, and its whole matrix is
+        gathered: the result is that of one device with the same batches. (Layers that mix the items of a batch, such as
+        batch normalisation, see only their device's part.)
 
     Example:
         >>> import likewise as lw
@@ -161,7 +162,7 @@ def fit(
             parts |= {f"terms.{i}": term for i, term in enumerate(terms)}
             modules = {name: part for name, part in parts.items() if isinstance(part, nn.Module)}
             groups, rate = partial(parameter_groups, modules, rate), 1.0
-            groups()  # a name that is wrong is refused before anything is written
+            groups()  # check the names before anything is written
         steps = epochs * (batches.count or 1)
         given = _default_optimization(defaults, steps) if optimizer is None else optimizer
         options, make = Optimization.of(given, _check.positive("fit", "lr", rate))  # type: ignore[arg-type]
@@ -203,10 +204,10 @@ def _loss_and_step(
     sampler: Any,
     defaults: TrainingDefaults,
 ) -> tuple[Loss | None, StepFunction | None]:
-    """The loss and the step: those that are given, or what suits the metric and the data."""
+    """The loss and the step: as given, or the defaults for the metric and the data."""
     if loss is not None and not callable(loss):
-        mend = "; labels go with the items: fit(metric, (items, labels), loss)"
-        raise TypeError(f"fit: expected loss to be a function of (D, labels), got {type(loss).__name__}{mend}")
+        hint = "; labels go with the items: fit(metric, (items, labels), loss)"
+        raise TypeError(f"fit: expected loss to be a function of (D, labels), got {type(loss).__name__}{hint}")
     if step is not None or loss is not None:
         return loss, choose_step(source.items, loss) if step is None else step
     if isinstance(sampler, Episodes):
@@ -247,14 +248,14 @@ def _default_optimization(defaults: TrainingDefaults, steps: int) -> Optimizatio
 
 
 def _default_average(defaults: TrainingDefaults, steps: int) -> float | None:
-    """Nothing of the weights at the start may be left at the end: e^-10 at most."""
+    """Limit the decay so that the initial weights have vanished at the end: e^-10 at most."""
     if defaults.average is None or steps <= 10:
         return None
     return min(defaults.average, 1 - 10 / steps)
 
 
 def _some(source: Source, seed: int) -> Any:
-    """Items, drawn by the seed, that stand for all when channels are standardised."""
+    """A random sample of the items, for standardising channels."""
     drawn = torch.randperm(len(source), generator=torch.Generator().manual_seed(seed))[:STANDARDIZED]
     items = source.take(drawn.sort().values)
     return items.x if isinstance(items, AlignedPairs) else items
@@ -282,18 +283,18 @@ def _check_fabric(given: Mapping[str, Any]) -> None:
             raise TypeError(f"fit: got an unexpected argument {name!r}; it belongs to {ELSEWHERE[name]}")
         own = set(inspect.signature(fit).parameters) - {"fabric"}
         near = difflib.get_close_matches(name, own | known, 1)
-        mend = (
+        hint = (
             f"; did you mean {near[0]!r}?"
             if near
             else f"; beside its own, fit takes Fabric's: {', '.join(sorted(known))}"
         )
-        raise TypeError(f"fit: got an unexpected argument {name!r}{mend}")
+        raise TypeError(f"fit: got an unexpected argument {name!r}{hint}")
 
 
 def _prepare(functions: Sequence[object], metric: Metric, source: Source, seed: int) -> None:
     for function in functions:
         if hasattr(function, "prepare"):
-            torch.manual_seed(seed_of(seed))  # the run's seed decides its weights, whatever else there is
+            torch.manual_seed(seed_of(seed))  # the weights depend only on the run's seed
             function.prepare(metric, source.whole(), source.codes)  # type: ignore[attr-defined]
 
 
@@ -307,7 +308,7 @@ def _share(average: float | None) -> float | None:
 
 @contextmanager
 def _own_randomness() -> Iterator[None]:
-    """Leave PyTorch's generators to the caller as they were."""
+    """Restore the state of PyTorch's generators after the block."""
     before = torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     try:
         yield
@@ -319,7 +320,7 @@ def _own_randomness() -> Iterator[None]:
 
 @contextmanager
 def _quiet(quiet: bool) -> Iterator[None]:
-    """Leave out what Fabric logs for information, such as the processes that it starts; its warnings stay."""
+    """Silence Fabric's information messages, such as the processes that it starts, but not its warnings."""
     import lightning.fabric  # noqa: F401, it sets its loggers' levels
 
     loggers = [logging.getLogger(name) for name in ("lightning", "lightning.fabric", "lightning.pytorch")]

@@ -1,4 +1,4 @@
-"""History: what happened during training."""
+"""History: the record of a training run."""
 
 import csv
 import math
@@ -10,9 +10,9 @@ from likewise.models.storage import write_whole
 
 @dataclass(frozen=True)
 class Score:
-    """What a validation measured: numbers by name, which are attributes too where the name allows it.
+    """The scores of a validation: numbers by name, also as attributes.
 
-    epoch: after how many epochs; not a whole number within one. step: after how many steps in all.
+    epoch: the number of epochs before it; a fraction within an epoch. step: the total number of steps before it.
 
     Example:
         >>> score = Score(2, 10, {"accuracy": 0.9, "recall@1": 0.9})
@@ -39,7 +39,7 @@ class Score:
 
 @dataclass
 class History:
-    """What ``fit`` returns: losses and times by epoch, and the scores of the validations.
+    """The result of ``fit``: losses and times by epoch, and the scores of the validations.
 
     losses: mean loss of each epoch. seconds: wall time of each, validation included.
     scores: a Score for each validation. best: the one whose weights were kept; None without validation.
@@ -62,7 +62,7 @@ class History:
 
     @property
     def best(self) -> Score | None:
-        """The best score, whose weights the metric has in the end."""
+        """The best score, whose weights the metric has after training."""
         return next((score for score in self.scores if score.step == self.best_step), None)
 
     @property

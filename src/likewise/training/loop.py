@@ -1,4 +1,4 @@
-"""The loop of ``fit``, written out on Lightning Fabric. Imported when fit is called: it brings Lightning."""
+"""The training loop of ``fit``, on Lightning Fabric. It is imported only when fit is called."""
 
 import importlib.util
 import math
@@ -32,7 +32,7 @@ from likewise.training.validation import Examiner
 
 
 class Trained(nn.Module):
-    """All that is trained, as one module: the metric, and those of loss, terms and step that are modules."""
+    """All trained parts as one module: the metric, and the loss, terms and step if they are modules."""
 
     def __init__(self, metric: Metric, loss: object, functions: Sequence[object]) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Trained(nn.Module):
 
 @dataclass(frozen=True)
 class Plan:
-    """What ``fit`` was asked to do, checked."""
+    """The checked arguments of ``fit``."""
 
     metric: Metric
     source: Source
@@ -55,7 +55,7 @@ class Plan:
     epochs: int
     examiner: Examiner | None
     optimizer: OptimizerFactory
-    groups: Callable[[], list[dict[str, Any]]] | None  # of parameters, with learning rates of their own
+    groups: Callable[[], list[dict[str, Any]]] | None  # parameter groups with their learning rates
     clip: float | None
     schedule: Schedule | None
     schedule_per_step: bool
@@ -64,15 +64,15 @@ class Plan:
     seed: int
     verbose: bool
     fabric: dict[str, Any]
-    settings: dict[str, int] = field(default_factory=dict)  # what must be the same when the run goes on
-    layers: tuple[str, ...] = ()  # of the encoder, that steps and terms look at
+    settings: dict[str, int] = field(default_factory=dict)  # must be the same when the run is resumed
+    layers: tuple[str, ...] = ()  # layers of the encoder that steps and terms use
 
 
 class Together(DDPStrategy):
-    """Several processes that start alike and gather what they compute; see Ranks. Nothing is wrapped."""
+    """Several processes that start with the same weights and gather their results; see Ranks. No module is wrapped."""
 
     def setup_module(self, module: nn.Module) -> nn.Module:  # type: ignore[override]
-        """Give every process the weights of the first."""
+        """Copy the weights of the first process to all."""
         with torch.no_grad():
             for tensor in (*module.parameters(), *module.buffers()):
                 torch.distributed.broadcast(tensor, 0)
@@ -80,7 +80,7 @@ class Together(DDPStrategy):
 
 
 class Loop:
-    """Where a run stands: the weights, the optimiser, and what is done of the plan."""
+    """The state of a run: the weights, the optimiser, and the progress."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -113,7 +113,7 @@ class Loop:
         self.trained.train()
         with listening(self.report.say) as stop:
             self.report.start(done.epoch)
-            self.validate_if_due(stop)  # the run may have been stopped before it
+            self.validate_if_due(stop)  # the run may have been stopped before the validation
             while done.epoch < plan.epochs and not done.history.stopped:
                 for chosen, batch in self.batches():
                     step = self.make_step(chosen, batch)
@@ -142,12 +142,12 @@ class Loop:
 
     def batches(self) -> Iterator[tuple[Chosen, Any]]:
         """The batches that are left of this epoch."""
-        if self.done.ended:  # stopped between the last step and what comes after it
+        if self.done.ended:  # stopped after the last step, but before the end of the epoch
             return iter(())
         return self.plan.source.batches(self.plan.batches, seed_of(self.plan.seed, self.done.epoch), self.done.step)
 
     def make_step(self, chosen: Chosen, batch: Any) -> Step:
-        """The batch as steps and terms see it. Every step has its own randomness: a resumed run needs no other."""
+        """The Step for a batch. Every step has its own seed, so a resumed run needs no generator state."""
         plan, done, device = self.plan, self.done, self.fabric.device
         torch.manual_seed(seed_of(plan.seed, done.epoch, done.step, self.ranks.rank))
         return Step(
@@ -174,19 +174,19 @@ class Loop:
             value = loss.item()
             if not math.isfinite(value):
                 raise ValueError(f"the loss is {value}; lower lr, or clip gradients: optimizer=Optimization(clip=1.0)")
-        if "D" in step.__dict__:  # it was made
+        if "D" in step.__dict__:  # if it was computed
             plan.batches.update(step.D, step.labels)
         done.loss_sum += value
         return loss
 
     def stop_if_asked(self, stop: Stop) -> None:
-        """After a signal, write a checkpoint and leave."""
+        """After a signal, write a checkpoint and stop."""
         if self.ranks.any(stop.signal is not None, self.fabric.device):
             self.write_checkpoint()
             raise stop.exception()
 
     def validate_if_due(self, stop: Stop) -> None:
-        """Measure the metric where the plan says so, note its score, and keep its weights if it is the best."""
+        """Validate the metric if it is time, record its score, and keep its weights if it is the best."""
         examiner, done, plan = self.plan.examiner, self.done, self.plan
         if examiner is None or done.judged == done.total:
             return
@@ -220,10 +220,10 @@ class Loop:
         done.history.stopped = settings.patience is not None and done.waited >= settings.patience
 
     def end_epoch(self) -> None:
-        """Note how the epoch went, log it, and write a checkpoint."""
+        """Record the epoch, log it, and write a checkpoint."""
         done, history = self.done, self.done.history
         if not done.step:
-            _check.refuse("fit", "the sampler gave no batch")
+            _check.refuse("fit", "the sampler yielded no batch")
         history.losses.append(done.loss_sum / done.step)
         now = time.perf_counter()
         history.seconds.append(now - self.clock)
@@ -237,7 +237,7 @@ class Loop:
         self.write_checkpoint()
 
     def log(self) -> None:
-        """Tell the report, the loggers and log.csv about the last epoch."""
+        """Write the last epoch to the report, the loggers and log.csv."""
         if not self.fabric.is_global_zero:
             return
         done, history = self.done, self.done.history
@@ -261,7 +261,7 @@ class Loop:
             self.write_checkpoint()
 
     def write_checkpoint(self) -> None:
-        """Write all that is needed to go on from here."""
+        """Write a checkpoint to resume from here."""
         if self.folder is None or not self.fabric.is_global_zero:
             return
         self.done.seconds = time.perf_counter() - self.clock if self.done.step else 0.0
@@ -277,7 +277,7 @@ class Loop:
         ).write(self.folder / CHECKPOINT)
 
     def finish(self) -> None:
-        """Leave the best weights in the metric, or the last ones, and in the folder."""
+        """Put the best weights, or the last ones, into the metric and the folder."""
         kept = self.best
         if kept is None and not self.finished and self.average is not None:
             kept = self.average.tensors
@@ -286,7 +286,7 @@ class Loop:
         if self.folder is not None and (self.finished or self.fabric.is_global_zero):
             self.plan.metric.save(self.folder)
         if not self.finished:
-            self.fabric.barrier()  # no process goes on, to read the folder say, before it is written
+            self.fabric.barrier()  # no process continues, for example to read the folder, before it is written
 
     @property
     def folder(self) -> Path | None:
@@ -298,24 +298,24 @@ class Loop:
         return 1 if self.plan.examiner is None else max(1, int(self.plan.examiner.settings.every))
 
     def _open_folder(self) -> Checkpoint | None:
-        """Read the checkpoint to go on from, or make the folder."""
+        """Read the checkpoint to resume from, or make the folder."""
         plan = self.plan
         plan.batches.start(0)
         if plan.checkpoints is None or self.folder is None:
             return None
-        describe(plan.metric)  # what cannot be saved is refused before the training, not after it
+        describe(plan.metric)  # fail before training if the metric cannot be saved
         path = self.folder / CHECKPOINT
         own = tensors_of(self.trained)
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             return None
         if not plan.checkpoints.resume:
-            mend = "go on with Checkpoints(folder, resume=True), or give another folder"
-            _check.refuse("fit", f"{self.folder} holds a checkpoint of an earlier run; {mend}")
+            hint = "resume it with Checkpoints(folder, resume=True), or give another folder"
+            _check.refuse("fit", f"{self.folder} holds a checkpoint of an earlier run; {hint}")
         found = Checkpoint.read(path, own, plan.settings)
         if (found.average is None) != (plan.average is None):
             was = "without" if found.average is None else "with"
-            _check.refuse("fit", f"{path} is of a run {was} average=; use that, or another folder")
+            _check.refuse("fit", f"{path} is from a run {was} average=; use that, or another folder")
         self.done, self.best = found.progress, found.best
         put_tensors(self.trained, found.model)
         if self.done.epoch >= plan.epochs and found.average is not None:
@@ -324,9 +324,9 @@ class Loop:
         return found
 
     def _take_up(self, found: Checkpoint) -> None:
-        """Give the schedule, the optimiser, the average and the precision the state that they had."""
+        """Restore the state of the schedule, the optimiser, the average and the precision."""
         if self.schedule is not None:
-            self.optimizer.optimizer.step()  # without gradients it moves nothing; schedules expect one before theirs
+            self.optimizer.optimizer.step()  # changes nothing without gradients; schedules expect it before theirs
             for _ in range(self.done.total if self.plan.schedule_per_step else self.done.epoch):
                 self.schedule.step()
         put_optimizer_state(f"{self.folder}/{CHECKPOINT}", self.optimizer.optimizer, found.optimizer)
@@ -341,14 +341,14 @@ class Loop:
             raise TypeError(f"fit: expected the loss and its terms to be scalar tensors, got {got}")
         if not loss.requires_grad:
             if loss != 0:
-                raise TypeError("fit: the loss does not depend on what is trained: it carries no gradient")
-            # A batch that there is nothing to learn from.
+                raise TypeError("fit: the loss does not depend on any trained parameter: it has no gradient")
+            # The batch has no useful pairs.
             loss = loss + sum(0 * p.sum() for p in self.trained.parameters() if p.requires_grad)
         return loss
 
     @contextmanager
     def _place(self, chosen: Chosen) -> Iterator[None]:
-        """Let errors say in which step they came up: weights that diverge often show in a distance first."""
+        """Add the step to errors: diverging weights often show up in a distance first."""
         try:
             yield
         except ValueError as error:
@@ -357,7 +357,7 @@ class Loop:
 
 
 def make_fabric(plan: Plan) -> Fabric:
-    """Fabric with the user's arguments; one device, and TensorBoard if it is installed, where there are none."""
+    """Fabric with the user's arguments; by default one device, and TensorBoard if it is installed."""
     options: dict[str, Any] = {"devices": 1} | plan.fabric
     devices = options["devices"]
     several = len(devices) > 1 if isinstance(devices, list) else devices not in (1, "1")
@@ -371,7 +371,7 @@ def make_fabric(plan: Plan) -> Fabric:
 
 
 def train(plan: Plan) -> History:
-    """Carry out a plan. In the end the modules are in eval mode, on the device that they came from."""
+    """Run a plan. Afterwards the modules are in eval mode, on their original device."""
     device = next((parameter.device for parameter in plan.metric.parameters()), None)
     loop = Loop(plan)
     try:

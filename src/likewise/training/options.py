@@ -1,4 +1,4 @@
-"""Settings of ``fit`` that belong together: how weights are moved, and what is written to disk."""
+"""Grouped settings of ``fit``: the optimiser, and the files."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ OptimizerFactory = Callable[[Iterable[Any]], torch.optim.Optimizer]
 
 @dataclass(frozen=True)
 class Optimization:
-    """How weights are moved: ``fit(..., optimizer=Optimization(torch.optim.SGD, clip=1.0))``.
+    """Settings of the optimiser: ``fit(..., optimizer=Optimization(torch.optim.SGD, clip=1.0))``.
 
-    make: a function of (parameters, lr=, weight_decay=) that gives an optimiser, such as those of torch.optim.
-    weight_decay: what the optimiser calls so. clip: the largest norm of the gradient; None does not clip.
-    schedule: a function of the optimiser that gives a scheduler of torch.optim.lr_scheduler, whose step() is called
+    make: a function of (parameters, lr=, weight_decay=) that returns an optimiser, such as the classes of torch.optim.
+    weight_decay: passed to the optimiser. clip: the largest norm of the gradient; None does not clip.
+    schedule: a function of the optimiser that returns a scheduler of torch.optim.lr_scheduler, whose step() is called
         after every epoch; with per_step, after every step.
 
     Example:
@@ -56,12 +56,12 @@ class Optimization:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """What ``fit`` writes: the best metric, log.csv, and a checkpoint after every epoch, from which a run goes on.
+    """Files that ``fit`` writes: the best metric, log.csv, and a checkpoint after every epoch.
 
-    folder: where it goes; ``Metric.load(folder)`` reads the best metric. TensorBoard's files, if it is installed, go
-        to a folder in it. every: steps between further checkpoints within an epoch.
-    resume: go on from the folder's checkpoint if there is one. On the CPU the weights end bit for bit as if the run had
-        not been interrupted.
+    folder: ``Metric.load(folder)`` reads the best metric. If TensorBoard is installed, its files go to a subfolder.
+        every: steps between additional checkpoints within an epoch.
+    resume: continue from the folder's checkpoint if there is one. On the CPU the final weights equal those of an
+        uninterrupted run bit for bit.
 
     Example:
         >>> Checkpoints("run", every=100).folder
@@ -81,12 +81,12 @@ class Checkpoints:
 
     @classmethod
     def of(cls, given: "Checkpoints | str | Path | None") -> "Checkpoints | None":
-        """From what ``fit(checkpoints=...)`` takes."""
+        """Make Checkpoints from the argument of ``fit(checkpoints=...)``."""
         return given if given is None or isinstance(given, Checkpoints) else cls(given)
 
 
 def falling(share: float, steps: int) -> Schedule:
-    """A schedule by steps: constant, then falling to zero in a line over a share of the steps, the last ones.
+    """A schedule by steps: constant, then falling linearly to zero over the last share of the steps.
 
     Example:
         >>> optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)

@@ -13,12 +13,12 @@ from likewise.models.metric import Encoded, as_items, take
 
 @dataclass(frozen=True)
 class AlignedPairs:
-    """Pairs x[b], y[b], and where in y each point in x's time belongs; what a path loss learns from.
+    """Pairs x[b], y[b] with their true alignment, for training with a path loss.
 
-    x, y: items (N), sequences or whatever the encoder takes.
-    truth: (N, K), the times of y that belong to the points. points: (N, K) or (K,), times of x; by default x's frames.
-    x_times, y_times: (T,) or (N, T), when each frame is; by default evenly from 0 to 1 over each sequence.
-    lengths: (N,), how many of the K points are real; by default all.
+    x, y: N items each, such as sequences.
+    truth: (N, K), the times of y that match the points. points: (N, K) or (K,), times of x; by default x's frames.
+    x_times, y_times: (T,) or (N, T), the times of the frames; by default evenly from 0 to 1 over each sequence.
+    lengths: (N,), the number of real points; by default all.
 
     Example:
         >>> pairs = AlignedPairs(torch.zeros(5, 4, 2), torch.zeros(5, 6, 2), torch.rand(5, 4).sort().values)

@@ -1,4 +1,4 @@
-"""The step of pairs with a known alignment, and what each path loss looks at."""
+"""The step for pairs with a known alignment, and the input of each path loss."""
 
 from functools import singledispatch
 
@@ -24,9 +24,9 @@ from likewise.training.step import Step
 def path_step(step: Step) -> Tensor:
     """The loss of pairs whose alignment is known, AlignedPairs: of warps, soft alignments, or features along the truth.
 
-    Which one the loss decides: WarpError, TimeError and MaxPositionError see where GDTW's warp puts the points; Dilate
-    sees the expected alignment of a SoftDTW; AlongPath and AlongWarp see the features along the truth; and
-    SoftSubsequenceDTW sees the costs between all frames. For a loss of yours write a step, or register a function of
+    This depends on the loss: WarpError, TimeError and MaxPositionError get the points as mapped by GDTW's warp; Dilate
+    gets the expected alignment of a SoftDTW; AlongPath and AlongWarp get the features along the truth; and
+    SoftSubsequenceDTW gets the costs between all frames. For your own loss write a step, or register a function of
     (loss, distance, pairs) with ``path_value.register(YourLoss)``.
 
     Example:
@@ -48,7 +48,7 @@ def path_step(step: Step) -> Tensor:
 @singledispatch
 def path_value(loss: object, distance: Distance, pairs: AlignedPairs) -> Tensor:
     """The value of a path loss for pairs of features."""
-    _check.refuse("fit", f"no step is known for {type(loss).__name__}; give a step of yours with step=")
+    _check.refuse("fit", f"there is no step for {type(loss).__name__}; pass your own with step=")
 
 
 @path_value.register(WarpError)
@@ -98,16 +98,16 @@ def _(loss: SoftSubsequenceDTW, distance: Distance, pairs: AlignedPairs) -> Tens
 
 
 def warp_of(distance: Distance, pairs: AlignedPairs) -> Warp:
-    """The warps from x's time to y's that GDTW finds."""
+    """GDTW's warps from x's time to y's."""
     if not isinstance(distance, GDTW):
-        _check.refuse("fit", f"this loss needs a warp, which GDTW gives; the distance is {type(distance).__name__}")
+        _check.refuse("fit", f"this loss needs the warp of a GDTW; the distance is {type(distance).__name__}")
     if distance.subsequence and (pairs.x_times is None or pairs.y_times is None):
         _check.refuse("fit", "a subsequence needs AlignedPairs with x_times and y_times, in one unit")
     return distance.warp(pairs.x, pairs.y, pairs.x_times, pairs.y_times)
 
 
 def truth_at(pairs: AlignedPairs) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Points (B, K) in x's time, where they belong in y's (B, K), and how many of each pair are real."""
+    """Points (B, K) in x's time, the matching times of y (B, K), and the number of real ones of each pair."""
     if pairs.points is not None:
         return pairs.points.expand_as(pairs.truth), pairs.truth, pairs.lengths
     points = times_of(pairs)[0]
@@ -119,7 +119,7 @@ def truth_at(pairs: AlignedPairs) -> tuple[Tensor, Tensor, Tensor | None]:
 
 
 def times_of(pairs: AlignedPairs) -> tuple[Tensor, Tensor]:
-    """When the frames of x (B, Tx) and of y (B, Ty) are, as GDTW has it."""
+    """The times of the frames of x (B, Tx) and of y (B, Ty), as in GDTW."""
     found = []
     for side, times in ((pairs.x, pairs.x_times), (pairs.y, pairs.y_times)):
         values = _values(side)
@@ -145,5 +145,5 @@ def _costs(x: Batch | Tensor, y: Batch | Tensor) -> Tensor:
 
 
 def _nearest(times: Tensor, at: Tensor) -> Tensor:
-    """The frame (B, K) whose time is nearest to each point in time."""
+    """The frame (B, K) nearest to each point in time."""
     return (times[:, None] - at[:, :, None]).abs().argmin(2)

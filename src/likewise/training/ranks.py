@@ -1,4 +1,4 @@
-"""Ranks: rows of a batch, and of its distance matrix, shared out over processes and gathered with their gradients."""
+"""Ranks: divide the rows of a batch and of its matrix among processes, and gather them with gradients."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,29 +12,29 @@ from likewise.data.batch import Batch
 
 @dataclass(frozen=True)
 class Ranks:
-    """One process among ``size``: each works on its rows, and all of them see everything that was gathered.
+    """One of ``size`` processes: each computes its rows, and all get the gathered results.
 
-    The loss is then the same number in every process, and so are its derivatives with respect to what was gathered.
-    Going back, these are summed over the processes and handed to the one that computed the rows. ``average`` divides by
-    the number of processes again: the weights move as they would in one process with the whole batch. Gradients are
-    averaged after the backward pass, in one piece: parameters that a step leaves out then need no care.
+    The loss is then the same number in every process, and so are its gradients with respect to the gathered results.
+    The backward pass sums these over the processes and returns them to the one that computed the rows. ``average``
+    divides by the number of processes, so the weights change as in one process with the whole batch. Gradients are
+    averaged after the backward pass, all at once, so parameters that a step does not use need no special care.
     """
 
     rank: int = 0
     size: int = 1
 
     def rows(self, count: int) -> slice:
-        """The rows of this process, of so many in all; the first processes get one more if they do not divide."""
+        """The rows of this process out of ``count``; the first processes get one more if they do not divide evenly."""
         each, more = divmod(count, self.size)
         first = self.rank * each + min(self.rank, more)
         return slice(first, first + each + (self.rank < more))
 
     def gather(self, own: Tensor, count: int) -> Tensor:
-        """All rows (count, ...) from this process's own, with gradients."""
+        """Gather all rows (count, ...) from those of each process, with gradients."""
         return own if self.size == 1 else _Gather.apply(own, self, count)
 
     def gather_encoded(self, own: Batch | Tensor, count: int) -> Batch | Tensor:
-        """All encoded items from this process's own, with gradients."""
+        """Gather all encoded items from those of each process, with gradients."""
         if self.size == 1:
             return own
         if isinstance(own, Tensor):
@@ -46,7 +46,7 @@ class Ranks:
         return Batch(self.gather(values, count), lengths.cpu())
 
     def average(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Give every process the mean of all gradients; parameters without one, the same in all, are left alone."""
+        """Average the gradients over the processes; parameters without one, the same in all, are skipped."""
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         for dtype in {gradient.dtype for gradient in gradients}:
             some = [gradient for gradient in gradients if gradient.dtype == dtype]
@@ -56,7 +56,7 @@ class Ranks:
                 gradient.copy_(mean.reshape(gradient.shape))
 
     def sum(self, values: list[float], device: torch.device) -> list[float]:
-        """Each number summed over the processes."""
+        """Sum each number over the processes."""
         if self.size == 1:
             return values
         dtype = torch.float32 if device.type == "mps" else torch.float64
@@ -65,7 +65,7 @@ class Ranks:
         return total.tolist()
 
     def any(self, value: bool, device: torch.device) -> bool:
-        """Whether it is so in one of the processes."""
+        """Whether it is true in any process."""
         return value if self.size == 1 else self.sum([float(value)], device)[0] > 0
 
 

@@ -1,4 +1,4 @@
-"""Learning rates of their own for parts of what is trained."""
+"""Separate learning rates for the trained parts."""
 
 import difflib
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ REST = "rest"
 
 
 def parameter_groups(parts: Mapping[str, nn.Module], rates: Mapping[str, object]) -> list[dict[str, Any]]:
-    """Groups of parameters, as PyTorch's optimisers take them, each with its learning rate.
+    """Parameter groups for PyTorch's optimisers, each with its learning rate.
 
-    parts: what is trained, by name. rates: learning rates by the name of a part, or of a module or parameter inside it
-        ("encoder.backbone"); the longest name that fits counts, and "rest" is for what none fits.
+    parts: the trained modules by name. rates: learning rates by the name of a part, or of a module or parameter inside
+        it ("encoder.backbone"). The longest matching name counts; "rest" is for all others.
 
     Example:
         >>> parts = {"encoder": nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), "loss": nn.Linear(2, 1)}
@@ -33,13 +33,15 @@ def parameter_groups(parts: Mapping[str, nn.Module], rates: Mapping[str, object]
             seen.add(id(parameter))
             fits = [key for key in rates if name == key or name.startswith(f"{key}.")]
             if not fits and REST not in rates:
-                _check.refuse("fit", f'lr says nothing of {name}; name it or a part of it, or give lr["{REST}"]')
+                _check.refuse("fit", f'lr has no rate for {name}; name it or a part of it, or give lr["{REST}"]')
             found[max(fits, key=len, default=REST)].append(parameter)
     for name, parameters in found.items():
         if not parameters and name != REST:
             known = [inner for part, module in parts.items() for inner in _names(part, module)]
             near = difflib.get_close_matches(name, known, 5, 0.4) or list(parts)
-            _check.refuse("fit", f"lr names {name!r}, of which nothing is trained; near it are {', '.join(near)}")
+            _check.refuse(
+                "fit", f"lr names {name!r}, which has no trained parameters; similar names are {', '.join(near)}"
+            )
     return [{"params": parameters, "lr": values[name]} for name, parameters in found.items() if parameters]
 
 

@@ -8,7 +8,7 @@ from likewise import _check
 from likewise.models.layers import FeatureMap, as_map
 from likewise.training.step import Step
 
-# Where features come from: a layer inside the encoder by name, None for what the encoder gives, or a function of that.
+# The source of features: the name of a layer inside the encoder, None for the encoder's output, or a function of that.
 Source = str | Callable[[Tensor], Tensor] | None
 
 
@@ -17,10 +17,10 @@ class Regularizer(nn.Module):
 
     function: ``EnergyConfusion()``, ``JointRepresentationSimilarity()`` or another function of features (B, C), or a
         list of them, and labels (B,).
-    of: where features come from: the name of a layer inside the encoder, None for what the encoder gives, or a function
-        of that, such as ``loss.cosines`` of an AMSoftmax. A list of these gives the function a list of features.
+    of: the source of the features: the name of a layer inside the encoder, None for the encoder's output, or a function
+        of that, such as ``loss.cosines`` of an AMSoftmax. With a list of these, the function gets a list of features.
     pool: how maps and sequences become vectors: ``FeatureMap.mean`` over positions, or ``FeatureMap.max``, which is
-        JRD-Pooling in our reading, with a layer that gives a map.
+        JRD-Pooling in our reading, for a layer that returns a map.
 
     Joint representation diversification, with an Embedder, is
     ``Regularizer(JointRepresentationSimilarity(), 1.0, of=["backbone", None, loss.cosines])``.

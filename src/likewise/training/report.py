@@ -7,9 +7,9 @@ from likewise.training.history import Score
 
 
 class Report:
-    """Tells how training goes, on stderr.
+    """Reports the progress of training on stderr.
 
-    epochs: how many there will be. every: epochs between two lines.
+    epochs: their total number. every: epochs between two lines.
     """
 
     def __init__(self, epochs: int, *, verbose: bool, every: int = 1) -> None:
@@ -20,7 +20,7 @@ class Report:
         self._task: Any = None
 
     def start(self, epoch: int) -> None:
-        """Begin, with so many epochs done."""
+        """Begin, with ``epoch`` epochs completed."""
         if not (self.verbose and sys.stderr.isatty()):
             return
         from rich.console import Console
@@ -38,7 +38,7 @@ class Report:
         self._bar.start()
 
     def epoch(self, epoch: int, loss: float, seconds: float, score: Score | None) -> None:
-        """Say how epoch number ``epoch``, counted from 1, went."""
+        """Report on an epoch, counted from 1."""
         text = f"loss {loss:.4g}" if score is None else f"loss {loss:.4g}, {score}"
         if self._bar is not None:
             self._bar.update(self._task, completed=epoch, said=text)

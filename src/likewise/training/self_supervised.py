@@ -1,4 +1,4 @@
-"""SelfSupervised: learn from how augmented sequences align with their originals."""
+"""SelfSupervised: learn from the known alignment of augmented sequences with their originals."""
 
 from torch import Tensor
 
@@ -9,15 +9,15 @@ from likewise.training.step import Step
 
 
 class SelfSupervised:
-    """A step or a term of ``fit``: the mean over b of d(x, x^) + d(x^, x) + mse(A, P) + mse(A', P'), weighed.
+    """A step or a term of ``fit``: the mean over b of d(x, x^) + d(x^, x) + mse(A, P) + mse(A', P'), weighted.
 
     x^ is the augmented x, P the plan (Lx, Lx^) that made it, A the attention that the distance (a TAP) predicts from x
     to x^, and A' that from x^ to x. It needs no labels: ``fit(metric, x, augment=..., step=SelfSupervised())``.
 
-    Rows of A and of A' sum to 1, and so do those of P', but not those of P: A' can meet its goal, A cannot quite.
+    Rows of A, A' and P' sum to 1, but those of P do not: A' can reach its target exactly, A cannot.
 
-    Reference: Su & Wen, Temporal alignment prediction (ICLR 2022), equation 10. In its code the weight beside a loss
-    that is summed over the batch is 1 / B.
+    Reference: Su & Wen, Temporal alignment prediction (ICLR 2022), equation 10. In its code, the weight is 1 / B next
+    to a loss that is summed over the batch.
 
     Example:
         >>> import torch
@@ -38,10 +38,12 @@ class SelfSupervised:
         """The term, a scalar."""
         distance, x, other = step.metric.distance, step.features, step.augmented_features
         if step.augmented is None or not isinstance(step.augmented.plans, Tensor):
-            _check.refuse("SelfSupervised", "needs fit(augment=...), an augmentation that gives its plans")
+            _check.refuse("SelfSupervised", "needs fit(augment=...) with an augmentation that returns its plans")
         if not isinstance(distance, PairNetwork) or not isinstance(x, Batch) or not isinstance(other, Batch):
             kind = type(distance).__name__
-            _check.refuse("SelfSupervised", f"needs a distance with an attention between sequences, as TAP; got {kind}")
+            _check.refuse(
+                "SelfSupervised", f"needs a distance with an attention between sequences, such as TAP; got {kind}"
+            )
         plans = step.augmented.plans.to(x.values)
         there, apart = distance.attention(x, other)
         back, apart_back = distance.attention(other, x)

@@ -1,4 +1,4 @@
-"""Signals: Ctrl-C and SIGTERM let the step end first, so that a checkpoint can be written."""
+"""Signals: on Ctrl-C and SIGTERM, finish the step first, so that a checkpoint can be written."""
 
 import signal
 import threading
@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-STOPPED = 128 + signal.SIGTERM  # the exit status of a process that SIGTERM ended
+STOPPED = 128 + signal.SIGTERM  # the exit status of a process ended by SIGTERM
 
 
 class StoppedError(Exception):
-    """A signal came where nothing needs to be finished first."""
+    """A signal came where nothing needs to be finished."""
 
 
 class Stop:
-    """Which signal came, if one did. The second one interrupts at once.
+    """The signal that came, if any. A second one interrupts immediately.
 
-    say: a function that tells the user, of a line of text.
+    say: a function that prints a line of text.
     """
 
     def __init__(self, say: Callable[[str], object]) -> None:
@@ -26,17 +26,17 @@ class Stop:
         self._waiting = False
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Note a signal; the handler that ``listening`` installs."""
+        """Record a signal; the handler that ``listening`` installs."""
         again, self.signal = self.signal is not None, number
         if again:
             raise self.exception()
         if self._waiting:
             raise StoppedError
-        self._say("fit: stopping after this step; a second signal stops at once")
+        self._say("fit: stopping after this step; a second signal stops immediately")
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """A block that a signal ends at once, by a StoppedError: it changes nothing that a checkpoint holds."""
+        """A block that a signal ends immediately with a StoppedError: it changes no state that is in a checkpoint."""
         if self.signal is not None:
             raise StoppedError
         self._waiting = True
@@ -46,15 +46,15 @@ class Stop:
             self._waiting = False
 
     def exception(self) -> BaseException:
-        """What the signal means to Python."""
+        """Raise the exception that Python would raise for the signal."""
         return SystemExit(STOPPED) if self.signal == signal.SIGTERM else KeyboardInterrupt()
 
 
 @contextmanager
 def listening(say: Callable[[str], object] = lambda text: None) -> Iterator[Stop]:
-    """A block in which SIGINT and SIGTERM are noted, and after which the former handlers are back.
+    """A block in which SIGINT and SIGTERM are recorded; afterwards the former handlers are restored.
 
-    Python lets only the main thread install handlers: in others, nothing is noted.
+    Python lets only the main thread install handlers: in others, nothing is recorded.
     """
     stop = Stop(say)
     main = threading.current_thread() is threading.main_thread()
@@ -63,5 +63,5 @@ def listening(say: Callable[[str], object] = lambda text: None) -> Iterator[Stop
         yield stop
     finally:
         for number, handler in before.items():
-            if handler is not None:  # None: not installed from Python, and not to be had back
+            if handler is not None:  # None: not installed from Python, so it cannot be restored
                 signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""A warning before a training whose steps would take longer than a minute."""
+"""A warning before training if steps would take longer than a minute."""
 
 import time
 import warnings
@@ -12,17 +12,17 @@ from likewise.data.batch import Batch
 from likewise.models.metric import Metric, take
 from likewise.training.source import Source
 
-LEAST_CELLS = 1 << 22  # of the cost matrices of a batch: below it no step takes long, and none is tried
+LEAST_CELLS = 1 << 22  # cells of the cost matrices of a batch: with fewer, steps are fast and no trial is needed
 LONGEST = 60.0  # seconds
 TRIED = 4  # items
-SURE = 0.5  # seconds of two items, beside which fixed costs are small
+SURE = 0.5  # seconds for two items, compared to which fixed costs are small
 
 
 def warn_if_slow(metric: Metric, source: Source, batch_size: int, fabric: Mapping[str, Any]) -> None:
-    """Warn where a step of all pairs of a batch would take longer than a minute, and say what helps.
+    """Warn if a step on all pairs of a batch would take longer than a minute, and suggest remedies.
 
-    A few items are compared, forward and backward, and the time of a pair is scaled up; short sequences and small
-    batches are not even tried.
+    A few items are compared, forward and backward, and the time per pair is scaled up. Short sequences and small
+    batches need no trial.
     """
     items = source.items
     if not isinstance(items, Batch) or batch_size <= 2 * TRIED:
@@ -44,14 +44,14 @@ def warn_if_slow(metric: Metric, source: Source, batch_size: int, fabric: Mappin
 
 
 def step_time(metric: Metric, few: Batch, batch_size: int) -> float:
-    """Seconds that a step would take, from those of two items and, unless these take long already, of four.
+    """The estimated seconds of a step, from a trial with two items and, unless that is slow already, with four.
 
-    The time of two items has fixed costs in it, which the difference to four has not. Trying takes about a thousandth
-    of the step, where that is long.
+    The time of two items includes fixed costs, which the difference to four does not. For slow steps, the trial takes
+    about a thousandth of the step.
     """
     pairs = batch_size * batch_size
     with evaluating(metric), torch.enable_grad():
-        if _time(metric, few, 2) * pairs / 4 < LONGEST:  # with what is done once only: it warms up too
+        if _time(metric, few, 2) * pairs / 4 < LONGEST:  # includes one-time costs: a warm-up
             return 0.0
         two = _time(metric, few, 2)
         if two > SURE:
@@ -68,7 +68,7 @@ def _time(metric: Metric, few: Batch, count: int) -> float:
 
 
 def metric_device(fabric: Mapping[str, Any]) -> str:
-    """Where Fabric would train, if it is not told: "cpu", unless there is something better."""
+    """Fabric's default accelerator: "cpu", unless there is something better."""
     if fabric.get("accelerator", "auto") == "cpu":
         return "cpu"
     return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"

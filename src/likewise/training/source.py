@@ -1,4 +1,4 @@
-"""Source: what is trained on, or validated with, as the loop sees it: items by index, and numbered classes."""
+"""Source: training or validation data for the loop: items by index, and numbered classes."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -23,11 +23,11 @@ class Source:
     """Items and their labels.
 
     items: a Batch, a tensor, AlignedPairs, or a map-style dataset whose items are fetched one by one.
-    labels: (N,) what the user gave, as an array of numbers or names; None without labels.
-    codes: (N,) int64, each label's number among ``classes``, or the item's own number without labels.
-    groups: (N,), the subject of each item, where the data say.
-    chosen: positions of the items that this source stands for; None for all.
-    workers: processes that fetch items which are not in memory.
+    labels: (N,), the user's labels as an array of numbers or names; None without labels.
+    codes: (N,) int64, each label's index in ``classes``; without labels, the item's index.
+    groups: (N,), the subject of each item, if the data have it.
+    chosen: positions of the items in this source; None for all.
+    workers: processes that read items that are not in memory.
     """
 
     items: Any
@@ -62,11 +62,11 @@ class Source:
 
     @property
     def in_memory(self) -> bool:
-        """Whether all items are at hand, rather than fetched one by one."""
+        """Whether all items are in memory, rather than read one by one."""
         return isinstance(self.items, (Batch, Tensor, AlignedPairs))
 
     def part(self, positions: np.ndarray | Tensor) -> "Source":
-        """The source of some of the items; they are not copied."""
+        """A source with some of the items; they are not copied."""
         index = torch.as_tensor(positions)
         own = index if self.chosen is None else self.chosen[index]
         labels = None if self.labels is None else self.labels[index.numpy()]
@@ -85,7 +85,7 @@ class Source:
         return collate([self.items[int(i)][0] for i in index])
 
     def whole(self) -> Any:
-        """All items as one batch; of items that are fetched one by one, the first few."""
+        """All items as one batch; for items that are read one by one, the first few."""
         if not self.in_memory:
             return self.take(slice(0, 2))
         return self.items if self.chosen is None else self.take(slice(None))
@@ -93,11 +93,11 @@ class Source:
     def batches(self, order: Iterable[Chosen], seed: int, first: int = 0) -> Iterator[tuple[Chosen, Any]]:
         """The items of each batch of an order, with its indices.
 
-        seed: with a batch's number, counted from ``first``, decides what its fetching draws at random.
+        seed: together with the batch's number, counted from ``first``, seeds random datasets.
         """
         if self.in_memory:
             return ((chosen, self.take(chosen.index)) for chosen in order)
-        waiting: deque[Chosen] = deque()  # batches that are being fetched: workers are ahead of the training
+        waiting: deque[Chosen] = deque()  # batches that are being read: workers are ahead of the training
 
         def places() -> Iterator[list[int]]:
             for chosen in order:
@@ -109,6 +109,6 @@ class Source:
         return ((waiting.popleft(), batch) for batch in fetched)
 
     def pieces(self, size: int) -> Iterator[Any]:
-        """All items in order, so many at a time."""
+        """All items in order, ``size`` at a time."""
         order = (Chosen(torch.arange(i, min(i + size, len(self))), last=False) for i in range(0, len(self), size))
         return (batch for _, batch in self.batches(order, seed=0))

@@ -1,4 +1,4 @@
-"""Step: one batch on its way to a loss; what the functions see that ``fit`` trains with."""
+"""Step: one batch and its features and distances, as passed to the functions of ``fit``."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ HALVES = (torch.float16, torch.bfloat16)
 
 
 class Augmented(Protocol):
-    """What an augmentation returns: changed sequences, and how they align with the original ones, if it knows."""
+    """The result of an augmentation: new sequences, and their alignment with the originals, if known."""
 
     @property
     def batch(self) -> Batch:
@@ -37,20 +37,20 @@ Loss = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class Step:
-    """One step of training. With several processes, everything here is of the whole batch.
+    """One step of training. With several processes, everything here refers to the whole batch.
 
     metric: the Metric that is trained. batch, labels: the items, and the numbers (B,) of their classes.
-    loss: what was given to ``fit``, or None. index: (B,), which of the training items these are.
-    augment: the augmentation, or None. generator: seeded for this step, alike in all processes; draw from it.
-    epoch: which epoch this is, from 0. total: steps before this one, in all epochs.
-    layers: names of modules inside the encoder whose outputs ``layer`` can give.
+    loss: the loss given to ``fit``, or None. index: (B,), the positions of the items in the training set.
+    augment: the augmentation, or None. generator: seeded for this step, the same in all processes.
+    epoch: counted from 0. total: the number of steps before this one, over all epochs.
+    layers: names of modules inside the encoder whose outputs ``layer`` can return.
 
-    The rest is computed when it is first read, and then kept: ``features``, the encoded items, ``D`` (B, B), their
-    distances, ``augmented`` and ``augmented_features``, of the augmentation.
+    The rest is computed on first use and then kept: ``features``, the encoded items; ``D`` (B, B), their distances;
+    ``augmented`` and ``augmented_features``, the augmented items and their features.
 
-    A function of a Step that returns a scalar is a step, ``fit(step=...)``, or a term beside it, ``fit(terms=[...])``.
-    It may say what it needs: ``layers``, names of modules inside the encoder, and ``prepare(metric, items, labels)``,
-    called once before the training, for functions with parameters of a size that the data decide.
+    A function of a Step that returns a scalar is a step, ``fit(step=...)``, or an additional term,
+    ``fit(terms=[...])``. It may have the attribute ``layers``, names of modules inside the encoder, and a method
+    ``prepare(metric, items, labels)``, called once before training, for parameters whose size depends on the data.
 
     Example:
         >>> from likewise import Euclidean
@@ -75,9 +75,9 @@ class Step:
 
     @property
     def rows(self) -> slice:
-        """The rows of the batch that this process encodes and compares; all of them if there is but one."""
+        """The rows of the batch that this process encodes and compares; all of them if there is only one."""
         if len(self.batch) < self.ranks.size:
-            raise ValueError(f"a batch of {len(self.batch)} items cannot be shared by {self.ranks.size} processes")
+            raise ValueError(f"a batch of {len(self.batch)} items cannot be divided among {self.ranks.size} processes")
         return self.ranks.rows(len(self.batch))
 
     @cached_property
@@ -87,7 +87,7 @@ class Step:
 
     @cached_property
     def augmented(self) -> Augmented | None:
-        """What the augmentation makes of the batch; None without one."""
+        """The augmented batch; None without an augmentation."""
         if self.augment is None:
             return None
         generator = torch.Generator() if self.generator is None else self.generator
@@ -120,16 +120,16 @@ class Step:
         return D.float() if D.dtype in HALVES else D
 
     def layer(self, name: str, pool: Callable[[FeatureMap], Tensor] = FeatureMap.mean) -> Tensor:
-        """Features (B, C) that the encoder's layer of this name gave, pooled over their positions, with gradients."""
+        """Features (B, C) of the encoder's layer of this name, pooled over positions, with gradients."""
         maps = self._own[1]
         if name not in maps:
             known = f"it has {', '.join(maps)}" if maps else "it has none"
-            _check.refuse("Step", f"layer {name!r} was not asked for, {known}; name it in the term's layers")
+            _check.refuse("Step", f"layer {name!r} was not requested, {known}; name it in the term's layers")
         return self.ranks.gather(pool(maps[name]), len(self.batch))
 
     @cached_property
     def _own(self) -> tuple[Encoded, Mapping[str, FeatureMap]]:
-        """The rows of this process, encoded, and what the layers gave on the way."""
+        """The encoded rows of this process, and the outputs of the layers."""
         items, inside = take(self.batch, self.rows), _inside(self.metric)
         with captured("fit", inside, self.layers) as outputs:
             encoded = _precise(self.metric.encode(items))
@@ -165,5 +165,5 @@ def _inside(metric: Metric) -> nn.Module:
 
 
 def _precise(encoded: Encoded) -> Encoded:
-    """Encoded items in float32 at least: an encoder in mixed precision gives halves."""
+    """Encoded items in float32 or better: in mixed precision, encoders return half precision."""
     return encoded.to(torch.float32) if encoded.dtype in HALVES else encoded

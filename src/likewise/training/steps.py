@@ -1,7 +1,7 @@
 """The steps of ``fit``: functions of a Step that return its loss, a scalar.
 
 ``matrix_step`` and ``vector_step`` are here, ``path_step`` is in its own file; an ``EpisodeLoss`` and a
-``SelfSupervised`` are steps with settings. ``choose_step`` is what ``fit`` does without ``step=``.
+``SelfSupervised`` are steps with settings. ``choose_step`` is the default of ``fit``.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ def matrix_step(step: Step) -> Tensor:
         tensor(0.3333)
     """
     assert step.loss is not None
-    more = () if step.augment is None else (step.labels,)  # every cell of D is a pair then, the diagonal too
+    more = () if step.augment is None else (step.labels,)  # then every cell of D is a pair, including the diagonal
     return step.loss(step.D, step.labels, *more)
 
 
@@ -53,7 +53,7 @@ def choose_step(items: Any, loss: Any) -> StepFunction | None:
     if aligned != isinstance(loss, PathLoss):
         kind = type(loss).__name__
         need = "AlignedPairs need a PathLoss" if aligned else f"{kind} learns from AlignedPairs(x, y, truth)"
-        _check.refuse("fit", f"{need}, or a step of yours; got {'loss ' + kind if aligned else type(items).__name__}")
+        _check.refuse("fit", f"{need}, or your own step; got {'loss ' + kind if aligned else type(items).__name__}")
     if aligned:
         return path_step
     return vector_step if isinstance(loss, VectorLoss) else matrix_step

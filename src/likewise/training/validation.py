@@ -1,4 +1,4 @@
-"""Validation: what a metric is judged by while it trains, and when."""
+"""Validation: how and when a metric is evaluated during training."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -28,24 +28,25 @@ Measure = Callable[[Metric, Ranks], Numbers]
 
 @dataclass(frozen=True)
 class Validation:
-    """What ``fit(val=...)`` judges by, how often, and what it keeps.
+    """Settings of the validation in ``fit(val=...)``: the data, the interval, and the score.
 
     data: one of
-        a share of the training items, 0.2 say, drawn by class, or by group with ``groups``; they are not trained on,
+        a share of the training items, such as 0.2, drawn by class, or by group with ``groups``, and left out of
+        training,
         a Dataset or a pair (items, labels) of the training classes: queries, whose 1-NN accuracy and mean average
             precision against the training items are measured,
         a Dataset or a pair of classes that training never sees, or ``HeldOutClasses(share)``, which takes such classes
-            out of the training items: Recall@1, MAP@R and MAP, each item being left out of its own references,
+            out of the training items: Recall@1, MAP@R and MAP, where each item is left out of its own references,
         AlignedPairs, or a share of them: the mean of the path loss,
         a function of the metric that returns a number, or numbers by name; an EpisodeValidation is one.
     every: epochs between validations; a fraction, such as 0.2, validates several times an epoch. The end of the last
         epoch is always validated. every_steps: steps between validations, instead.
-    patience: after so many validations without a better one, training ends.
-    monitor: the number by which the best weights are chosen; by default the first one, and the others decide between
-        equals. lowest: the least is the best.
-    groups: (N,) the subject of each training item, for a share: no subject is on both sides. By default the Dataset's
-        own groups are not looked at. seed: decides which items a share takes.
-    before: validate before the first step too, so that a training that only harms leaves the metric as it was.
+    patience: end training after this many validations without improvement.
+    monitor: the score that selects the best weights; by default the first one, and the others break ties. lowest:
+        smaller is better.
+    groups: (N,), the subject of each training item, for a share: no subject is on both sides. The Dataset's groups are
+        not used by default. seed: determines the items of a share.
+    before: validate before the first step too, so that the metric is unchanged if training only makes it worse.
 
     Example:
         >>> Validation(0.2, every=5, patience=3, monitor="map").every
@@ -93,11 +94,11 @@ class Validation:
 
 @dataclass(frozen=True)
 class Examiner:
-    """A validation that is ready: ``measure`` gives the numbers of a metric."""
+    """A prepared validation: ``measure`` returns the scores of a metric."""
 
     settings: Validation
     measure: Measure
-    names: tuple[str, ...] = ()  # of the numbers, where they are known before the first one
+    names: tuple[str, ...] = ()  # names of the scores, if known before the first validation
 
     def __post_init__(self) -> None:
         monitor = self.settings.monitor
@@ -125,7 +126,7 @@ class Examiner:
 def examiner(
     val: Any, train: Source, *, step: StepFunction | None, loss: Loss | None, sampled: bool
 ) -> tuple[Source, Examiner]:
-    """What is left to train on, and the validation, from what ``fit(val=...)`` takes.
+    """The remaining training items and the validation, from the argument of ``fit(val=...)``.
 
     sampled: whether the user's sampler draws from all training items.
     """
@@ -133,7 +134,7 @@ def examiner(
     data = settings.data
     if isinstance(data, (float, int, np.floating)) and not isinstance(data, bool):
         if train.labels is None and not isinstance(train.items, AlignedPairs):
-            _check.refuse("fit", "a share of items without labels cannot be judged; give a function of the metric")
+            _check.refuse("fit", "a share of items without labels cannot be scored; give a function of the metric")
         rest, held = split_items(
             "fit", train.labels, len(train), float(data), seed=settings.seed, groups=settings.groups
         )
@@ -151,7 +152,7 @@ def examiner(
         _check.refuse(
             "fit",
             "val takes a share of the training items, but the sampler draws from all of them; split the data first, "
-            "and give the sampler the labels of what is left",
+            "and give the sampler the labels of the rest",
         )
     left, out = train.part(rest), train.part(held)
     if isinstance(train.items, AlignedPairs):
@@ -162,14 +163,14 @@ def examiner(
 
 
 def _given(settings: Validation, data: Any, train: Source, step: StepFunction | None, loss: Loss | None) -> Examiner:
-    """Of data that are not the training's."""
+    """A validation with data other than the training items."""
     if isinstance(data, AlignedPairs):
         return _of_pairs(settings, Source.of("val", data), step, loss)
     queries = Source.of("val", data, need_labels=True, workers=train.workers)
     if not len(queries):
         _check.refuse("fit", "val is empty")
     if _same(queries.items, train.items):
-        _check.refuse("fit", "val holds the training items; give other ones, or a share of them, val=0.2")
+        _check.refuse("fit", "val holds the training items; give other items, or a share of them, val=0.2")
     assert queries.labels is not None
     if train.labels is None:
         return _held_out(settings, queries)
@@ -182,7 +183,7 @@ def _given(settings: Validation, data: Any, train: Source, step: StepFunction | 
         few = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
         _check.refuse(
             "fit",
-            f"some classes of val are not among the training's: {few}; give items of the training classes, or of new "
+            f"some classes of val are not training classes: {few}; give items of the training classes, or of new "
             "classes alone",
         )
     return _queries(
@@ -196,7 +197,7 @@ def _queries(settings: Validation, queries: Source, references: Source) -> Exami
 
 def _held_out(settings: Validation, items: Source) -> Examiner:
     if len(items) < 2:
-        _check.refuse("fit", "val needs two items or more, of which each is searched for among the others")
+        _check.refuse("fit", "val needs at least two items, since each is compared with the others")
 
     def measure(metric: Metric, ranks: Ranks) -> Numbers:
         scores = evaluate(_Whole(metric), (embed(metric, items), items.codes), ks=(1,))
@@ -207,7 +208,7 @@ def _held_out(settings: Validation, items: Source) -> Examiner:
 
 def _of_pairs(settings: Validation, pairs: Source, step: StepFunction | None, loss: Loss | None) -> Examiner:
     if step is None:
-        _check.refuse("fit", "val has AlignedPairs, and there is neither a path loss nor a step to judge them by")
+        _check.refuse("fit", "val has AlignedPairs, but there is neither a path loss nor a step to score them")
 
     def measure(metric: Metric, ranks: Ranks) -> Numbers:
         total = 0.0
@@ -232,7 +233,7 @@ def _by_function(function: Callable[[Metric], object]) -> Measure:
 
 
 def search(metric: Metric, queries: Source, references: Source, ranks: Ranks = ALONE) -> Numbers:
-    """1-NN accuracy and mean average precision of queries among references; each process ranks its share of them."""
+    """1-NN accuracy and mean average precision of queries among references; each process ranks its part."""
     rows = ranks.rows(len(queries))
     labels, columns = queries.codes[rows], references.codes
     hits = precision = found = 0.0
@@ -243,7 +244,7 @@ def search(metric: Metric, queries: Source, references: Source, ranks: Ranks = A
         for start in range(0, len(labels), chunk):
             part = slice(start, start + chunk)
             D = metric.distance.matrix(take(own, part), others)
-            known = int(torch.isin(labels[part], columns).sum())  # rows of other classes have no precision
+            known = int(torch.isin(labels[part], columns).sum())  # rows without a matching class have no precision
             hits += nearest_neighbor_accuracy(D, labels[part], columns) * len(D)
             precision += mean_average_precision(D, labels[part], columns) * known
             found += known
@@ -252,7 +253,7 @@ def search(metric: Metric, queries: Source, references: Source, ranks: Ranks = A
 
 
 def embed(metric: Metric, source: Source) -> Encoded:
-    """All items of a source, encoded; those that are not in memory are fetched a few at a time."""
+    """All items of a source, encoded; those that are not in memory are read a few at a time."""
     if source.in_memory:
         return metric.embed(source.whole())
     parts = [metric.embed(piece) for piece in source.pieces(CHUNK)]
@@ -260,7 +261,7 @@ def embed(metric: Metric, source: Source) -> Encoded:
 
 
 class _Whole:
-    """A metric's distance between items that are encoded already."""
+    """A metric's distance between encoded items."""
 
     def __init__(self, metric: Metric) -> None:
         self.matrix = metric.distance.matrix

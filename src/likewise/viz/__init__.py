@@ -1,4 +1,4 @@
-"""Plots of alignments, scores and training: each takes an ``ax``, or None for a new figure, and returns it.
+"""Plots of alignments, scores and training: each takes ``ax``, or None for a new figure, and returns the axes.
 
 Nothing is shown or saved: call ``ax.figure.savefig("alignment.png")``. Where x and y each have an axis, x is the
 horizontal one.

@@ -1,11 +1,11 @@
-"""Axes: a new one where none is given, panels along its sides, and the colours that all plots share."""
+"""Axes: new figures, panels along the sides, and the colours that all plots share."""
 
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.gridspec import GridSpec
 from matplotlib.ticker import MaxNLocator
 
-# Okabe and Ito's, which colour-blind readers tell apart.
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
 BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "0.6"
 X_COLOR, Y_COLOR, PATH_COLOR = BLUE, VERMILION, "black"
 
@@ -20,15 +20,15 @@ def ensure_axes(op: str, ax: Axes | None, width: float, height: float) -> Axes:
 
 
 def add_sides(ax: Axes) -> tuple[Axes, Axes]:
-    """Divide the space of ax: it keeps the upper right, and panels below and to the left share its axes.
+    """Divide the space of ax: it keeps the upper right, with panels below and to the left that share its axes.
 
-    Their own scales stand at the far ends, so that the corner between them stays free.
+    Their scales are on the outer sides, so that the corner between them stays free.
     """
     figure, place = ax.figure, ax.get_subplotspec()
     shares = {"width_ratios": (2, 5), "height_ratios": (5, 2), "wspace": 0.04, "hspace": 0.04}
     if place is not None:
         grid = place.subgridspec(2, 2, **shares)
-    else:  # axes that were put somewhere by hand
+    else:  # axes that were placed by hand
         box = ax.get_position()
         grid = GridSpec(2, 2, left=box.x0, right=box.x1, bottom=box.y0, top=box.y1, **shares)
     ax.set_subplotspec(grid[0, 1])
@@ -47,17 +47,17 @@ def add_sides(ax: Axes) -> tuple[Axes, Axes]:
 
 
 def round_numbers(most: int) -> MaxNLocator:
-    """Marks at round numbers: 1, 2 and 5, with any number of zeros, apart."""
+    """Ticks at round numbers, spaced 1, 2 or 5 times a power of ten."""
     return MaxNLocator(most, steps=[1, 2, 5, 10])
 
 
 def whole_numbers(most: int) -> MaxNLocator:
-    """Marks at round whole numbers, a single one if there is no room for two."""
+    """Ticks at round whole numbers, or a single one if there is no room for two."""
     return MaxNLocator(most, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
 
 
 def frame_cells(ax: Axes, x_steps: int, y_steps: int) -> None:
-    """Axes of steps, in which cell (i, j) is the unit square around the point (i, j)."""
+    """Set axes in steps, where cell (i, j) is the unit square around the point (i, j)."""
     ax.set_xlim(-0.5, x_steps - 0.5)
     ax.set_ylim(-0.5, y_steps - 0.5)
     ax.xaxis.set_major_locator(whole_numbers(6))

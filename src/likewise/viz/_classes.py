@@ -8,13 +8,13 @@ import numpy as np
 from likewise import _check
 from likewise.viz._inputs import to_numpy
 
-MOST_NAMED = 20  # classes that a legend lists, and that a table has room to number
-# Okabe and Ito's, which colour-blind readers tell apart; black is for text.
+MOST_NAMED = 20  # the most classes in a legend, and the most for which a table shows counts
+# Okabe and Ito's colours, which colour-blind readers can tell apart; black is for text.
 EIGHT = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#7F7F7F")
 
 
 def read_names(op: str, names: Sequence[object] | None, found: np.ndarray) -> list[str]:
-    """A name for each class: as given, in the order of the sorted labels, or the label itself."""
+    """A name for each class, in the order of the sorted labels: as given, or the label itself."""
     if names is None:
         return [f"{label:g}" if isinstance(label, np.floating) else str(label) for label in found]
     if len(names) != len(found):
@@ -23,7 +23,7 @@ def read_names(op: str, names: Sequence[object] | None, found: np.ndarray) -> li
 
 
 def class_colors(count: int) -> list:
-    """Eight that are told apart easily, ten or twenty that are told apart, or as many as need be along the rainbow."""
+    """A colour for each class: 8, 10 or 20 distinct ones, or as many as needed along the rainbow."""
     if count <= len(EIGHT):
         return list(EIGHT[:count])
     if count <= MOST_NAMED:

@@ -1,4 +1,4 @@
-"""What the plots take, checked and brought to NumPy: one series, one path, two lengths."""
+"""Check the inputs of the plots and convert them to NumPy: one series, one path, two lengths."""
 
 from typing import Any, Protocol
 
@@ -8,15 +8,15 @@ from torch import Tensor
 
 from likewise import _check
 
-# One sequence as an array or tensor (T, C) or (T,), or several of which item selects one: a Batch, an array or tensor
+# One sequence as an array or tensor (T, C) or (T,), or several from which item selects one: a Batch, an array or tensor
 # (B, T, C), or a list of sequences.
 Series = object
 
 
 class Aligned(Protocol):
-    """What the plots ask of an alignment; ``likewise.Alignment`` has it.
+    """The attributes of an alignment that the plots use, such as those of ``likewise.Alignment``.
 
-    x_lengths and y_lengths, (B,), are read as well where there are any; otherwise the plan's shape stands for them.
+    x_lengths and y_lengths, (B,), are used too if present; otherwise the plan's shape gives the lengths.
     """
 
     @property
@@ -30,7 +30,7 @@ class Aligned(Protocol):
 
 
 def read_series(op: str, x: Series, y: Series, alignment: Aligned, item: int) -> tuple[np.ndarray, np.ndarray]:
-    """Both sequences of an item, (Tx, C) and (Ty, C), of the lengths that were aligned."""
+    """Both sequences of an item, (Tx, C) and (Ty, C), with the lengths that were aligned."""
     steps = read_lengths(op, alignment, item)
     pair = _one_series(op, "x", x, item), _one_series(op, "y", y, item)
     for name, values, length in zip("xy", pair, steps, strict=True):
@@ -67,7 +67,7 @@ def read_lengths(op: str, alignment: Aligned, item: int) -> tuple[int, int]:
 
 
 def to_numpy(value: object) -> np.ndarray:
-    """Any tensor as an array: on the CPU, without its graph, in a type that NumPy has."""
+    """Convert a tensor to an array: on the CPU, without its graph, in a type that NumPy has."""
     if not isinstance(value, Tensor):
         return np.asarray(value)
     value = value.detach().cpu()
@@ -83,7 +83,7 @@ def _one_series(op: str, name: str, value: Series, item: int) -> np.ndarray:
     if is_batch or isinstance(value, (list, tuple)) or several.ndim == 3:
         if not -len(several) <= item < len(several):
             raise IndexError(f"{op}: item {item} is out of range for the {len(several)} sequences of {name}")
-        value = several[item]  # of a Batch, without padding
+        value = several[item]  # from a Batch, without padding
     values = to_numpy(value)
     if values.ndim not in (1, 2) or 0 in values.shape:
         _check.refuse(op, f"expected {name} of shape (T, C) or (T,), not empty, got {values.shape}")

@@ -1,4 +1,4 @@
-"""Where an attention lies: over an image, or along time."""
+"""Attention weights over an image, or along time."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -7,18 +7,18 @@ from likewise import _check
 from likewise.viz._axes import BLUE, ensure_axes, whole_numbers
 from likewise.viz._inputs import to_numpy
 
-MOST_LINES = 12  # channels of a series that are drawn
+MOST_LINES = 12  # the most channels of a series that are drawn
 
 
 def plot_attention(weights: object, x: object, *, ax: Axes | None = None) -> Axes:
     """Draw the attention weights of one item over the item.
 
-    weights: (h, w) for an image, (t,) for a series, none negative: ``features.attend(batch).maps[layer][item]``.
+    weights: (h, w) for an image, (t,) for a series, not negative: ``features.attend(batch).maps[layer][item]``.
     x: the image, (H, W) or (C, H, W) with one or three channels, of any range; or the series, (T, C) or (T,), without
-        its padding. Weights are stretched over it; those of a padded series, which are 0 beyond T, are cut off.
+        its padding. Weights are stretched to the size of x; those of a padded series are cut off at T.
 
-    An image is clear where attention is, and fades elsewhere; a series has a background that is dark where it is. Both
-    are relative to the largest weight.
+    An image fades where attention is low; a series has a background that is dark where attention is high. Both are
+    relative to the largest weight.
 
     Example:
         >>> import torch
@@ -33,7 +33,7 @@ def plot_attention(weights: object, x: object, *, ax: Axes | None = None) -> Axe
     if cells.ndim not in (1, 2) or 0 in cells.shape:
         _check.refuse("plot_attention", f"expected weights of shape (h, w) or (t,), got {cells.shape}")
     if not np.isfinite(cells).all() or (cells < 0).any():
-        _check.refuse("plot_attention", "weights must be finite, and none negative")
+        _check.refuse("plot_attention", "weights must be finite and not negative")
     if not np.isfinite(item).all():
         _check.refuse("plot_attention", "x holds NaN or infinity; leave its padding out")
     if cells.ndim == 2:
@@ -53,7 +53,7 @@ def _over_image(weights: np.ndarray, image: np.ndarray, ax: Axes) -> Axes:
     place = (-0.5, width - 0.5, height - 0.5, -0.5)
     ax.imshow(shown if shown.ndim == 2 or shown.shape[2] == 3 else shown[..., 0], cmap="gray", extent=place)
     share = weights / (weights.max() or 1)
-    # What is attended to stays clear, the rest is covered.
+    # Cover the image where attention is low.
     cover = np.zeros((*weights.shape, 4))
     cover[..., 3] = 0.85 * (1 - share)
     cover[..., :3] = 1.0
@@ -69,7 +69,7 @@ def _along_time(weights: np.ndarray, series: np.ndarray, ax: Axes) -> Axes:
     steps = len(series)
     if len(weights) > steps:
         if weights[steps:].any():
-            _check.refuse("plot_attention", f"there are weights for {len(weights)} steps, and x has {steps}")
+            _check.refuse("plot_attention", f"there are weights for {len(weights)} steps, but x has {steps}")
         weights = weights[:steps]
     low, high = series.min(), series.max()
     room = 0.05 * (high - low) or 0.5

@@ -1,4 +1,4 @@
-"""The cells of an alignment: its path alone, and over a matrix of costs or probabilities."""
+"""The cells of an alignment: its path, alone or over a matrix of costs or probabilities."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,7 +10,7 @@ from likewise import _check
 from likewise.viz._axes import GREY, PATH_COLOR, VERMILION, ensure_axes, frame_cells
 from likewise.viz._inputs import Aligned, read_lengths, read_path, to_numpy
 
-MOST_PIXELS = 500  # of an image's side; larger matrices are reduced block by block
+MOST_PIXELS = 500  # side of the image; larger matrices are reduced block by block
 
 
 def plot_path(alignment: Aligned, item: int = 0, *, ax: Axes | None = None) -> Axes:
@@ -35,11 +35,11 @@ def plot_path(alignment: Aligned, item: int = 0, *, ax: Axes | None = None) -> A
 def plot_density(
     alignment: Aligned, item: int = 0, *, cost: Tensor | np.ndarray | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Draw the plan of an item, or the cost that it was aligned by, as an image with the path over it.
+    """Draw the plan of an item, or its cost matrix, as an image with the path over it.
 
-    cost: (Tx, Ty), or (B, Tx, Ty) of which item selects one; without it, the alignment's plan is drawn.
+    cost: (Tx, Ty), or (B, Tx, Ty) from which item selects one; without it, the alignment's plan is drawn.
 
-    Of a matrix with more than 500 rows or columns, blocks are drawn: a cost's means, a plan's maxima.
+    A matrix with more than 500 rows or columns is drawn in blocks: means of a cost, maxima of a plan.
 
     Example:
         >>> from likewise import SoftDTW, viz
@@ -62,14 +62,14 @@ def plot_density(
         origin="lower",
         aspect="auto",
         vmin=0 if cost is None else None,
-        vmax=max(values.max(initial=0.0), 1e-9) if cost is None else None,  # a plan's rows may share a fraction
+        vmax=max(values.max(initial=0.0), 1e-9) if cost is None else None,  # the values of a plan may be tiny
         extent=(-0.5, x_steps - 0.5, -0.5, y_steps - 0.5),
     )
     ax.figure.colorbar(image, ax=ax, label="share matched" if cost is None else "cost")
     line = draw_path(ax, cells, x_steps, y_steps)
     if cost is None:  # thin, so that it does not hide the cells that it runs through
         line.set(color=VERMILION, linewidth=0.8, marker="")
-    else:  # reads on dark and on light
+    else:  # visible on dark and on light
         line.set_path_effects([Stroke(linewidth=3.0, foreground="white"), Normal()])
     ax.set_xlabel("step of x")
     ax.set_ylabel("step of y")
@@ -77,9 +77,9 @@ def plot_density(
 
 
 def draw_path(ax: Axes, cells: np.ndarray, x_steps: int, y_steps: int) -> Line2D:
-    """Draw a path (K, 2) between limits that show every cell of both series."""
+    """Draw a path (K, 2) with limits that show every cell of both series."""
     line = ax.plot(cells[:, 0], cells[:, 1], color=PATH_COLOR, linewidth=1.4, zorder=3)[0]
-    if len(cells) <= 60:  # few enough for each cell to be seen
+    if len(cells) <= 60:  # few enough to show each cell
         line.set(marker="o", markersize=3)
     frame_cells(ax, x_steps, y_steps)
     return line
@@ -110,4 +110,4 @@ def _read_matrix(cost: Tensor | np.ndarray, item: int, x_steps: int, y_steps: in
     if values.ndim != 2 or values.shape[0] < x_steps or values.shape[1] < y_steps:
         shape = f"({x_steps}, {y_steps})"
         _check.refuse("plot_density", f"expected cost of shape {shape} or (B, Tx, Ty), got {tuple(cost.shape)}")
-    return values[:x_steps, :y_steps].astype(np.float32)  # what lies beyond is padding
+    return values[:x_steps, :y_steps].astype(np.float32)  # the rest is padding

@@ -1,4 +1,4 @@
-"""Which class is taken for which."""
+"""Confusion matrices."""
 
 from collections.abc import Sequence
 
@@ -15,10 +15,10 @@ from likewise.viz._inputs import to_numpy
 def plot_confusion(
     counts: Tensor | np.ndarray, names: Sequence[object] | None = None, *, ax: Axes | None = None
 ) -> Axes:
-    """Draw a confusion matrix (K, K): row i, column j is how many items of class i were taken for class j.
+    """Draw a confusion matrix (K, K): row i, column j counts the items of class i that were classified as class j.
 
-    names: one for each class; without them, the classes are numbered. Colours show shares of a row, numbers are counts;
-    up to 20 classes are numbered in full, zeros left out.
+    names: one for each class; without them, the classes are numbered. Colours show shares of a row. With up to 20
+    classes, nonzero counts are written in the cells.
 
     Example:
         >>> from likewise import viz

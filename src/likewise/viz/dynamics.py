@@ -1,4 +1,4 @@
-"""How coupled networks train, bear noise, and synchronise."""
+"""Training, robustness to noise, and synchronisation of coupled networks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,13 +10,14 @@ from likewise import _check
 from likewise.viz._axes import BLUE, GREY, VERMILION, ensure_axes, whole_numbers
 from likewise.viz._inputs import to_numpy
 
-COLORS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00")  # Okabe and Ito's
+COLORS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00")  # Okabe and Ito's colours
 
 
 def plot_coupling_norm(norms: Any, accuracies: Any = None, *, ax: Axes | None = None) -> Axes:
-    """Draw the norm of the coupling weights over the epochs, with a dot wherever the validation was the best so far.
+    """Draw the norm of the coupling weights over the epochs, with a dot where the validation was the best so far.
 
-    norms (E,): after each epoch. accuracies (E,): of the validation after each. Figure 3a of the coupled-GRU paper.
+    norms (E,): after each epoch. accuracies (E,): of the validation after each epoch. Figure 3a of the coupled-GRU
+        paper.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -43,8 +44,9 @@ def plot_coupling_norm(norms: Any, accuracies: Any = None, *, ax: Axes | None = 
 def plot_loss_by_coupling(norms: Any, losses: Any, *, first: int | None = None, ax: Axes | None = None) -> Axes:
     """Draw the loss of each epoch over the norm of the coupling weights, with a line through the first epochs.
 
-    norms, losses (E,): after, and during, each epoch. first: epochs that the line is fitted to; up to the largest norm
-    by default. Its label has their correlation. Figure 3b of the coupled-GRU paper, whose correlation is -0.984.
+    norms (E,): after each epoch. losses (E,): of each epoch. first: the number of epochs that the line is fitted to; by
+    default, those up to the largest norm. The line's label shows their correlation. Figure 3b of the coupled-GRU paper,
+    whose correlation is -0.984.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -71,10 +73,10 @@ def plot_loss_by_coupling(norms: Any, losses: Any, *, first: int | None = None, 
 
 
 def plot_noise(levels: Any, distances: Mapping[str, tuple[Any, Any]], *, ax: Axes | None = None) -> Axes:
-    """Draw mean distances of pairs of one class and of two classes as noise grows: what is between them is the margin.
+    """Draw mean distances of positive and negative pairs as noise grows; the gap between them is the margin.
 
-    levels (S,): deviations of the noise. distances: for each method, of positive (S,) and of negative pairs (S,).
-    Figure 4 of the coupled-GRU paper.
+    levels (S,): standard deviations of the noise. distances: for each method, those of positive pairs (S,) and of
+    negative pairs (S,). Figure 4 of the coupled-GRU paper.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -99,9 +101,9 @@ def plot_noise(levels: Any, distances: Mapping[str, tuple[Any, Any]], *, ax: Axe
 def plot_synchronization(
     errors: Any, lengths: Any = None, *, labels: Sequence[str] = (), log: bool = False, ax: Axes | None = None
 ) -> Axes:
-    """Draw how far two trajectories are apart at each step, a line for each pair.
+    """Draw the distance between two trajectories at each step, one line per pair.
 
-    errors (T,) or (N, T): what ``dynamics.synchronization_error`` gives. lengths (N,): real steps of each.
+    errors (T,) or (N, T): from ``dynamics.synchronization_error``. lengths (N,): real steps of each.
     labels: names of the lines. log: a logarithmic axis, on which a transverse exponent is a slope.
 
     Example:

@@ -18,10 +18,10 @@ def plot_embeddings(
 ) -> Axes:
     """Draw items as points of a plane, coloured by class.
 
-    points: (N, C); two columns are drawn as they are, more are projected on their first two principal axes, and the
-    shares of the variance are written. labels: (N,). names: one for each class, in the order of the sorted labels.
+    points: (N, C). More than two columns are projected on their first two principal axes, and the axis labels show the
+    explained variance. labels: (N,). names: one for each class, in the order of the sorted labels.
 
-    Classes are listed up to 20; beyond, colours follow the rainbow.
+    Up to 20 classes are listed in a legend; with more, colours follow the rainbow.
 
     Example:
         >>> from likewise import viz
@@ -43,7 +43,7 @@ def plot_embeddings(
         values, shares = _principal(values)
         for axis, word, share in ((ax.xaxis, "first", shares[0]), (ax.yaxis, "second", shares[1])):
             axis.set_label_text(f"{word} axis, {share:.0%} of the variance".replace("%", " %"))
-    # In a random order, so that no class covers those before it.
+    # In random order, so that no class covers the others.
     order = np.random.default_rng(0).permutation(len(values))
     size = float(np.clip(6000 / len(values), 6, 30))
     ax.scatter(*values[order].T, c=list(colors[codes[order]]), s=size, linewidths=0.2, edgecolors="white", alpha=0.85)
@@ -57,10 +57,10 @@ def plot_embeddings(
 
 
 def _principal(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Coordinates (N, 2) along the two axes of the largest variance, and their shares of it, (2,)."""
+    """Coordinates (N, 2) along the two axes of largest variance, and their shares of the variance, (2,)."""
     centered = values - values.mean(0)
     variances, axes = np.linalg.eigh(centered.T @ centered)  # ascending
     axes = axes[:, [-1, -2]]
-    # An axis may point either way: let its largest part point up, so that a map comes out the same each time.
+    # Fix the sign of each axis by its largest component, so that plots are reproducible.
     axes = axes * np.sign(axes[np.abs(axes).argmax(0), [0, 1]])
     return centered @ axes, np.clip(variances[[-1, -2]], 0, None) / max(variances.sum(), 1e-300)

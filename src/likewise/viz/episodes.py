@@ -11,7 +11,7 @@ from likewise.viz._axes import BLUE, GREY, ensure_axes
 
 
 class Score(Protocol):
-    """What ``likewise.few_shot_accuracy`` gives."""
+    """The result of ``likewise.few_shot_accuracy``."""
 
     @property
     def accuracy(self) -> float:
@@ -29,7 +29,7 @@ def plot_episode_accuracy(
 ) -> Axes:
     """Draw the mean accuracy of episodes by method, with its 95 % interval, the first method on top.
 
-    scores: for each name, what ``few_shot_accuracy`` gives, or (accuracy, interval) as shares of 1.
+    scores: for each name, the result of ``few_shot_accuracy``, or (accuracy, interval) as shares of 1.
     chance: accuracy of guessing, 1 / ways, as a dashed line.
 
     Example:

@@ -1,4 +1,4 @@
-"""Feature maps along an alignment, in seconds: for spectrograms and whatever is drawn like them."""
+"""Feature maps, such as spectrograms, along an alignment in seconds."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,14 +19,15 @@ def plot_feature_map(
     hop_y: float | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw which second of x is which second of y: the path, with x's features below it and y's to its left.
+    """Draw the path in seconds, with x's features below it and y's to its left.
 
-    x, y: (T, C) or (T,), or a Batch, (B, T, C) or a list, of which item selects one; a spectrogram of T frames, say.
-    hop_x, hop_y: seconds from one frame to the next; hop_y is hop_x where it is not given.
-    ax: its space is divided among the three panels, and it keeps the path's.
+    x, y: (T, C) or (T,), such as spectrograms of T frames; or a Batch, (B, T, C) or a list, from which item selects
+        one.
+    hop_x, hop_y: seconds from one frame to the next; hop_y defaults to hop_x.
+    ax: divided into three panels; it keeps the path.
 
-    Frame t stands at second t * hop, as in librosa. Lines lead from round seconds of x to the path, and from there to
-    the seconds of y, which are written.
+    Frame t is at second t * hop, as in librosa. Lines lead from round seconds of x to the path, and from there to the
+    seconds of y, which are written out.
 
     Example:
         >>> import torch
@@ -50,7 +51,7 @@ def plot_feature_map(
     _draw_map(below, first.T, (begin_x, end_x, -0.5, first.shape[1] - 0.5))
     _draw_map(left, second, (-0.5, second.shape[1] - 0.5, begin_y, end_y))
     line = ax.plot(seconds[:, 0], seconds[:, 1], color=PATH_COLOR, linewidth=1.6, zorder=3)[0]
-    if len(cells) == 1:  # which no line can show
+    if len(cells) == 1:  # a line cannot show these
         line.set_marker("o")
     ax.set(xlim=(begin_x, end_x), ylim=(begin_y, end_y))
     ax.xaxis.set_major_locator(round_numbers(8))
@@ -64,9 +65,9 @@ def plot_feature_map(
 
 
 def _draw_guides(ax: Axes, below: Axes, left: Axes, seconds: np.ndarray) -> None:
-    """Draw lines from round seconds of x to the path (K, 2), and from there to the seconds of y, which are written."""
+    """Draw lines from round seconds of x to the path (K, 2), and from there to the seconds of y, with their values."""
     x_seconds, start = np.unique(seconds[:, 0], return_index=True)
-    # Where the path stands still in x, the middle of its steps in y.
+    # Where the path stays at one x, take the middle of its steps in y.
     y_seconds = np.add.reduceat(seconds[:, 1], start) / np.diff(np.append(start, len(seconds)))
     marks = round_numbers(8).tick_values(x_seconds[0], x_seconds[-1])
     corner_x, corner_y = ax.get_xlim()[0], ax.get_ylim()[0]
@@ -78,7 +79,7 @@ def _draw_guides(ax: Axes, below: Axes, left: Axes, seconds: np.ndarray) -> None
         ax.plot([mark, mark, corner_x], [corner_y, met, met], **style)
         below.axvline(mark, **style)
         left.axhline(met, **style)
-        if met - written > room:  # the next number would be written over this one
+        if met - written > room:  # the next number would overlap this one
             ax.annotate(
                 f"{met:.2f}", (corner_x, met), (2, 1), textcoords="offset points", color=VERMILION, fontsize="small"
             )

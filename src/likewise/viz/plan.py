@@ -1,4 +1,4 @@
-"""A transport plan: what moves where, as lines between two series."""
+"""A transport plan, as lines between two series."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -8,7 +8,7 @@ from likewise import _check
 from likewise.viz._axes import GREY, X_COLOR, Y_COLOR, ensure_axes
 from likewise.viz._inputs import Aligned, Series, read_series, to_numpy
 
-MOST_LINES = 4000  # the heaviest; beyond, a drawing is a grey block
+MOST_LINES = 4000  # keep the heaviest; more lines would be a grey block
 
 
 def plot_plan(
@@ -26,7 +26,7 @@ def plot_plan(
     Lines may cross, as in the plan of an optimal transport, which ``plot_path`` cannot show. ``plot_density`` draws the
     same plan as an image.
 
-    least: leave out what moves less than this share of the heaviest; at most 4,000 lines are drawn.
+    least: leave out lines with less than this share of the largest mass; at most 4,000 lines are drawn.
 
     Example:
         >>> from likewise import viz
@@ -45,7 +45,7 @@ def plot_plan(
     mass = to_numpy(alignment.plan[item])[: len(x_values), : len(y_values)].astype(np.float64)  # (Tx, Ty)
     heaviest = max(mass.max(initial=0.0), np.finfo(np.float64).tiny)
     i, j = np.nonzero(mass >= max(least * heaviest, np.finfo(np.float64).tiny))
-    order = np.argsort(mass[i, j])[-MOST_LINES:]  # the heaviest are drawn last
+    order = np.argsort(mass[i, j])[-MOST_LINES:]  # draw the heaviest last
     i, j = i[order], j[order]
     below, above = x_values[:, channel], y_values[:, channel]
     above = above + (below.max() - above.min()) + 0.5 * (np.ptp(below) + np.ptp(above)) + 1e-9  # room for the lines

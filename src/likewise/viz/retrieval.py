@@ -1,4 +1,4 @@
-"""How well classes are retrieved: precision against recall, and distances within and between classes."""
+"""Retrieval: precision against recall, and distances within and between classes."""
 
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from likewise.viz._inputs import to_numpy
 
 
 class Curve(Protocol):
-    """What ``likewise.evaluation.precision_recall_curve`` gives."""
+    """The result of ``likewise.evaluation.precision_recall_curve``."""
 
     @property
     def recall(self) -> Any:
@@ -28,10 +28,10 @@ class Curve(Protocol):
 
 
 def plot_precision_recall(curve: Curve, *, label: str | None = None, ax: Axes | None = None) -> Axes:
-    """Draw precision against recall; the area below the line, the mean average precision, is written in the legend.
+    """Draw precision against recall; the legend shows the area under the line, the mean average precision.
 
-    curve: what ``precision_recall_curve`` gives. label: what the legend calls it. To compare several, draw each into
-    the same ax.
+    curve: the result of ``precision_recall_curve``. label: its name in the legend. To compare several curves, draw them
+    into the same ax.
 
     Example:
         >>> import torch
@@ -45,12 +45,12 @@ def plot_precision_recall(curve: Curve, *, label: str | None = None, ax: Axes | 
     """
     op = "plot_precision_recall"
     if not hasattr(curve, "recall") or not hasattr(curve, "precision"):
-        raise TypeError(f"{op}: expected what precision_recall_curve gives, got {type(curve).__name__}")
+        raise TypeError(f"{op}: expected the result of precision_recall_curve, got {type(curve).__name__}")
     recall, precision = to_numpy(curve.recall), to_numpy(curve.precision)
     if recall.ndim != 1 or recall.shape != precision.shape or recall.size == 0:
         _check.refuse(op, f"expected recall and precision of shape (P,), got {recall.shape} and {precision.shape}")
     ax = ensure_axes(op, ax, 4.8, 4.0)
-    # From edge to edge: the first and the last point stand for the steps that they are the middles of.
+    # Points are the middles of steps: extend the line to both edges.
     ends = np.concatenate([[0.0], recall, [1.0]]), np.concatenate([precision[:1], precision, precision[-1:]])
     area = f"{precision.mean():.3f}"
     color = EIGHT[len(ax.lines) % len(EIGHT)]
@@ -70,11 +70,10 @@ def plot_distance_histogram(
     bins: int = 60,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw how far items of one class, and items of two classes, are from each other.
+    """Draw histograms of the distances within classes and between classes.
 
-    D: distances (N, M). row_labels: (N,). col_labels: (M,); without them, rows and columns are the same items, and no
-    item is compared with itself. Each histogram has area 1, however many pairs it counts; dashed lines are medians.
-    Infinite distances are left out.
+    D: distances (N, M). row_labels: (N,). col_labels: (M,); without them, rows and columns are the same items, and the
+    diagonal is left out. Each histogram has area 1; dashed lines are medians. Infinite distances are left out.
 
     Example:
         >>> from likewise import viz
@@ -111,7 +110,7 @@ def plot_distance_histogram(
 
 
 def _split(op: str, D: np.ndarray, row_labels: object, col_labels: object | None) -> tuple[np.ndarray, np.ndarray]:
-    """The finite distances between items of one class, and those between items of two."""
+    """The finite distances within classes, and those between classes."""
     if D.ndim != 2 or D.size == 0:
         _check.refuse(op, f"expected D of shape (N, M), not empty, got {D.shape}")
     if np.isnan(D).any():

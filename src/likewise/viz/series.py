@@ -1,4 +1,4 @@
-"""Both series and their alignment: joined step by step, or along the sides of the path."""
+"""Two series and their alignment: joined step by step, or along the sides of the path."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -21,12 +21,12 @@ def plot_two_way(
     matches: int = 100,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw x above y over time, with thin lines between the steps that are matched.
+    """Draw x above y over time, with thin lines between matched steps.
 
-    x, y: (T, C) or (T,), or a Batch, (B, T, C) or a list, of which item selects one.
-    channel: the one to draw; by default all.
-    offset: how far y is shifted down; by default as far as keeps the two apart. The right axis has y's own values.
-    matches: the most lines between x and y, spread evenly over the path from its first step to its last.
+    x, y: (T, C) or (T,), or a Batch, (B, T, C) or a list, from which item selects one.
+    channel: the channel to draw; by default all.
+    offset: how far y is shifted down; by default enough to keep the two apart. The right axis shows the values of y.
+    matches: the maximum number of lines between x and y, spread evenly over the path.
 
     Example:
         >>> from likewise import Batch, DTW, viz
@@ -47,7 +47,7 @@ def plot_two_way(
     lowered = second - shift
     kept = np.linspace(0, len(cells) - 1, min(matches, len(cells))).round().astype(int)
     i, j = cells[kept].T
-    # With several channels, from the lowest of x to the highest of y: with one, from point to point.
+    # With several channels, lines run from the lowest of x to the highest of y; with one, from point to point.
     ends = np.stack([np.stack([i, first[i].min(1)], 1), np.stack([j, lowered[j].max(1)], 1)], 1)
     ax.add_collection(LineCollection(list(ends), colors=GREY, linewidths=0.5, zorder=1))
     _draw_series(ax, first, X_COLOR)
@@ -58,7 +58,7 @@ def plot_two_way(
     low, high = min(first.min(), lowered.min()), max(first.max(), lowered.max())
     margin = 0.06 * (high - low) or 0.5
     ax.set_ylim(low - margin, high + margin)
-    # Each scale is marked and named only where its series is.
+    # Each scale has ticks and a name only beside its series.
     right = ax.secondary_yaxis("right", functions=(lambda v: np.add(v, shift), lambda v: np.subtract(v, shift)))
     for axis, name, values, down, color, side in (
         (ax, "x", first, 0, X_COLOR, "right"),
@@ -83,9 +83,9 @@ def plot_three_way(
 ) -> Axes:
     """Draw the path, with x below it and y to its left.
 
-    x, y: (T, C) or (T,), or a Batch, (B, T, C) or a list, of which item selects one.
-    channel: the one to draw; by default all.
-    ax: its space is divided among the three panels, and it keeps the path's.
+    x, y: (T, C) or (T,), or a Batch, (B, T, C) or a list, from which item selects one.
+    channel: the channel to draw; by default all.
+    ax: divided into three panels; it keeps the path.
 
     Example:
         >>> from likewise import Batch, DTW, viz
@@ -116,7 +116,7 @@ def plot_three_way(
 def _read_channels(
     op: str, x: Series, y: Series, alignment: Aligned, item: int, channel: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Both series of an item, with all channels or the one that is asked for."""
+    """Both series of an item, with all channels or a selected one."""
     first, second = read_series(op, x, y, alignment, item)
     if channel is None:
         return first, second
@@ -143,13 +143,13 @@ def _draw_series(ax: Axes, values: np.ndarray, color: str, *, upright: bool = Fa
 
 
 def _apart(first: np.ndarray, second: np.ndarray) -> float:
-    """How far down the second series goes to leave a gap below the first."""
+    """How far to shift the second series down to leave a gap below the first."""
     gap = 0.35 * max(np.ptp(first), np.ptp(second)) or 1.0
     return float(second.max() - first.min() + gap)
 
 
 def _marks(values: np.ndarray) -> np.ndarray:
-    """A few round numbers between the least and the greatest value."""
+    """A few round numbers between the smallest and the largest value."""
     low, high = values.min(), values.max()
     marks = round_numbers(4).tick_values(low, high)
     inside = marks[(marks >= low) & (marks <= high)]

@@ -14,7 +14,7 @@ from likewise.viz._inputs import to_numpy
 
 
 class GridPass(Protocol):
-    """What the plot asks of a pass; what ``likewise.GDTW.passes`` returns has it. All are tensors or arrays."""
+    """The attributes of a pass, such as those of ``likewise.GDTW.passes``. All are tensors or arrays."""
 
     @property
     def times(self) -> Any:
@@ -28,7 +28,7 @@ class GridPass(Protocol):
 
     @property
     def costs(self) -> Any:
-        """(m, M), what each of these nodes costs."""
+        """(m, M), the cost of each node."""
         ...
 
     @property
@@ -43,11 +43,11 @@ class GridPass(Protocol):
 
 
 def plot_solver(passes: Iterable[GridPass], warp: object | None = None, *, ax: Axes | None = None) -> Axes:
-    """Draw the passes of GDTW's solver over its grids, such as ``GDTW().passes(x, y)``, and the warp that they lead to.
+    """Draw the passes of GDTW's solver over its grids, such as ``GDTW().passes(x, y)``, and the resulting warp.
 
     Above, in ``ax``: the nodes of the first grid, darker where they cost more, each pass's best path, and the warp.
-    Below, in a panel of its own that shares the knots' axis: the refined grids, as bands, and their paths, all less the
-    warp, so that one sees how far each pass could look and how near it came.
+    Below, in a panel that shares the knots' axis: the refined grids, as bands, and their paths, both minus the warp.
+    They show how far each pass could search and how close it came.
     warp: (m,), the solution, such as the polished one; by default the path of the best pass.
     Reference: Xu et al. (2023), arXiv:2303.10778, Figure 6.
 
@@ -92,7 +92,7 @@ def plot_solver(passes: Iterable[GridPass], warp: object | None = None, *, ax: A
 
 
 def _draw_nodes(ax: Axes, times: np.ndarray, grid: np.ndarray, costs: np.ndarray) -> None:
-    """Nodes as dots where they can be told apart, else as a surface."""
+    """Draw nodes as dots if they are far enough apart, else as a surface."""
     if grid.size <= 3000:
         at = np.broadcast_to(times[:, None], grid.shape)
         ax.scatter(at.ravel(), grid.ravel(), c=costs.ravel(), cmap="Greys", s=6, linewidths=0, zorder=0)
@@ -106,7 +106,7 @@ def _panel_below(ax: Axes) -> Axes:
     place, shares = ax.get_subplotspec(), {"height_ratios": (2, 1), "hspace": 0.06}
     if place is not None:
         halves = place.subgridspec(2, 1, **shares)
-    else:  # axes that were put somewhere by hand
+    else:  # axes that were placed by hand
         box = ax.get_position()
         halves = GridSpec(2, 1, left=box.x0, right=box.x1, bottom=box.y0, top=box.y1, **shares)
     ax.set_subplotspec(halves[0])

@@ -1,4 +1,4 @@
-"""Virtual sequences: what RVSML learns to map each class to, and how a sequence matches it."""
+"""Virtual sequences, to which RVSML learns to map each class, and how a sequence matches them."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from likewise.viz._axes import GREY, PATH_COLOR, ensure_axes, whole_numbers
 from likewise.viz._inputs import Aligned, Series, read_lengths, read_series, to_numpy
 from likewise.viz.cells import reduce_blocks
 
-LEAST_SHARE = 0.02  # of the largest, of a match that is drawn
+LEAST_SHARE = 0.02  # matches below this share of the largest are not drawn
 
 
 def plot_virtual_alignment(
@@ -22,13 +22,13 @@ def plot_virtual_alignment(
     names: Sequence[str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw an encoded sequence over time, and which row of its class's virtual sequence each frame is matched with.
+    """Draw an encoded sequence over time, and the row of its class's virtual sequence that each frame is matched with.
 
-    encoded: (T, rK), or several, of which item selects one, as ``RVSML.transform`` gives them.
+    encoded: (T, rK), or several from which item selects one, as returned by ``RVSML.transform``.
     virtual: (r, rK), rows that are unit vectors, or several: row j of class c is 1 in channel cr + j alone.
-    alignment: of the two. names: of the K classes.
+    alignment: between the two. names: of the K classes.
 
-    Channels run upwards, r to a class, between faint lines. A circle at (i, channel of row j) says that frame i is
+    Channels run upwards, r per class, between faint lines. A circle at (i, channel of row j) means that frame i is
     matched with row j; its area is their share of the plan. A good map is dark under the circles and pale elsewhere.
 
     Example:

@@ -11,7 +11,7 @@ from likewise.viz._inputs import to_numpy
 
 
 class Warped(Protocol):
-    """What the plot asks of a warp; ``likewise.Warp`` has it. All are tensors or arrays."""
+    """The attributes of a warp, such as those of ``likewise.Warp``. All are tensors or arrays."""
 
     times: Any  # (B, M)
     values: Any  # (B, M)
@@ -21,8 +21,8 @@ class Warped(Protocol):
 def plot_warp(warp: Warped, item: int = 0, *, truth: Warped | None = None, ax: Axes | None = None) -> Axes:
     """Draw the warp of an item: x's time runs to the right, y's time upwards.
 
-    A faint line joins the ends, which a warp without bends would follow. truth: a warp to compare with, of which the
-    same item is drawn, and the area between the two is shaded.
+    A faint straight line joins the ends. truth: a warp to compare with; its same item is drawn, and the area between
+    the two is shaded.
 
     Example:
         >>> import torch
@@ -42,7 +42,7 @@ def plot_warp(warp: Warped, item: int = 0, *, truth: Warped | None = None, ax: A
             times, values, np.interp(times, *compared), color=X_COLOR, alpha=0.2, linewidth=0, label="error", zorder=1
         )
     line = ax.plot(times, values, color=PATH_COLOR, linewidth=1.4, zorder=3, label="warp")[0]
-    if len(times) <= 60:  # few enough for each knot to be seen
+    if len(times) <= 60:  # few enough to show each knot
         line.set(marker="o", markersize=3)
     if compared is not None:
         ax.legend(frameon=False, loc="upper left")

@@ -12,7 +12,7 @@ from likewise.ops.dispatch import HAS_TRITON, are_plain, run_triton
 
 __all__ = ["Layer", "additive_attention"]
 
-MOST_WEIGHTS = 4096  # of W1, and of W2, that the fused kernel holds in registers
+MOST_WEIGHTS = 4096  # numbers of W1, and of W2, that the fused kernel keeps in registers
 WIDEST = 256
 
 
@@ -36,9 +36,9 @@ def additive_attention(u: Tensor, layers: Sequence[Layer]) -> tuple[Tensor, list
 class _Attend(torch.autograd.Function):
     """The derivative writes each map's gradient once.
 
-    By parts, a small TCN's step spent more time on six tensors of the map's size, most of it to fetch their memory,
-    than on the products: this needs two. On a GPU, where such a step lasts as long as its launches take, it is one
-    launch a layer, and one and a sum for the derivative.
+    Composed of PyTorch operations, a small TCN's step spent more time allocating six tensors of the map's size than on
+    the products: this needs two. On a GPU, where such a step is bound by its launches, it is one launch per layer, and
+    one and a sum for the derivative.
     """
 
     @staticmethod
@@ -63,7 +63,7 @@ class _Attend(torch.autograd.Function):
         count = len(Layer._fields) * len(by_weights)
         layers, kept = _layers(rest[:count]), rest[count:]
         _, *wanted = ctx.needs_input_grad
-        again = torch.is_grad_enabled()  # to be differentiated once more, from what was given
+        again = torch.is_grad_enabled()  # recompute from the inputs, for a second derivative
         if ctx.fused and not again and by_features is not None and all(each is None for each in by_weights):
             return run_triton("additive_attention.gradients", u.device, by_features, u, layers, *kept)
         channels = [layer.values.shape[1] for layer in layers]

@@ -1,7 +1,7 @@
 """Additive attention of small maps on a GPU: a launch for each map, and one for its derivative.
 
-A program has an item; its positions go by in tiles, and W1 and W2 stay in registers. The softmax is that of flash
-attention: sums so far are rescaled whenever a larger score is met.
+A program handles one item, tile by tile, and keeps W1 and W2 in registers. The softmax is computed as in flash
+attention: sums are rescaled whenever a larger score is found.
 """
 
 import itertools
@@ -34,13 +34,13 @@ def matrix(x, row, column, rows, columns):
 
 @triton.jit
 def vector(x, item, at, count):
-    """One row of a matrix of so many columns, with zeros behind it."""
+    """One row of a matrix, padded with zeros."""
     return tl.load(x + item * count + at, mask=at < count, other=0.0)
 
 
 @triton.jit
 def add_row(x, item, at, count, row, ADD: tl.constexpr):
-    """Write, or add, one row of a matrix of so many columns."""
+    """Write, or add to, one row of a matrix."""
     if ADD:
         row += vector(x, item, at, count)
     tl.store(x + item * count + at, row, mask=at < count)
@@ -131,7 +131,7 @@ def gradient_kernel(by_features, values, mask, inward, u, across, outward, weigh
     while item < items:
         wanted = added(u, second, item, r, w, rows, width, ACROSS)
         slope_c = tl.load(by_features + item * all_channels + offset + c, mask=c < channels, other=0.0)
-        mean = tl.zeros((), tl.float32)  # of the slopes by the weights: summed as below, so that what is equal cancels
+        mean = tl.zeros((), tl.float32)  # the slopes weighted: summed as below, so that equal terms cancel
         for start in range(0, positions, P):
             p = start + tl.arange(0, P)
             real, q = tile_of(values, mask, item, p, c, channels, positions, by_item, by_channel, by_position, MASKED)

@@ -9,7 +9,7 @@ class Layer(NamedTuple):
     """A map and its attention's weights.
 
     values: the positions q (B, C, P). mask: (B, P), True where they are real; padding may hold anything.
-    inward, across, outward: W1 (R, C), W2 (R, W), or None where W = R and u is taken as it is, and w (1, R).
+    inward, across, outward: W1 (R, C), W2 (R, W), or None if W = R and u is used unchanged, and w (1, R).
 
     Example:
         >>> import torch

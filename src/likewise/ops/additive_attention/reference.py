@@ -72,11 +72,11 @@ def _flat(x: Tensor) -> Tensor:
 
 
 def without_padding(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Values (B, C, P), with zeros in the padding where what it holds could spoil a sum by weights of 0."""
+    """Values (B, C, P), with zeros in the padding if its values could spoil a sum with weights of 0."""
     if mask is None:
         return values
-    # Weights of 0 need no zeros beside them where all squares are finite. A CPU knows that before it could have copied
-    # the map; a GPU would have to wait for the answer.
+    # No zeros are needed if all squares are finite. On a CPU this check is faster than copying the map; on a GPU it
+    # would need a synchronisation.
     if values.device.type == "cpu" and math.isfinite(torch.linalg.vector_norm(values.detach()).item()):
         return values
     return torch.where(mask[:, None], values, values.new_zeros(()))  # twice as fast as with 0

@@ -7,11 +7,10 @@ For one side (a prime marks the other; all weights are shared, and the sides sta
     m = (1 - c) n + c n'                                next h = (1 - z) m + z h
 
 With c = 0 each side is ``torch.nn.GRU``. In a stack, each side of a layer reads that side's states of the layer below.
-Sequences of unequal length: a side that has ended keeps its last state h', which goes on to feed c, and stands for its
-n' as well.
+Sequences of unequal length: a side that has ended keeps its last state h', which still enters c, and also replaces n'.
 
 Input projections are computed once for each sequence, never for each pair, and the recurrence of a block of pairs, both
-sides and all steps, is one kernel. Its derivative computes the gates again rather than keep them.
+sides and all steps, is one kernel. Its derivative recomputes the gates instead of storing them.
 
 Reference: Compagnon, Lefebvre, Duffner & Garcia, Sequence metric learning as synchronization of recurrent neural
 networks (IJCNN 2020), equations 8 to 13. The paper has neither unequal lengths nor says how layers are stacked.
@@ -33,7 +32,7 @@ from likewise.ops.ground import at_least_float32, zero_padding
 
 __all__ = ["Cell", "coupled_gru", "coupled_gru_states", "coupling", "kept_numbers", "projections"]
 
-KEPT = 1 << 30  # numbers that a forward pass on a GPU keeps for its gradient at most; beyond, they are computed again
+KEPT = 1 << 30  # the most numbers that a forward pass on a GPU stores for its gradient; beyond, they are recomputed
 
 
 class Cell(NamedTuple):
@@ -48,9 +47,9 @@ class Cell(NamedTuple):
 
 
 def projections(x: Tensor, cell: Cell, lengths: Tensor | None = None) -> Tensor:
-    """What a layer makes of its input alone, W_i x + b_i: x (N, T, C) -> (N, T, 3H), at least float32.
+    """The input projections of a layer, W_i x + b_i: x (N, T, C) -> (N, T, 3H), at least float32.
 
-    Padding counts as zeros, whatever it holds.
+    Padding counts as zeros, regardless of its values.
     """
     x = at_least_float32(zero_padding(x, lengths))
     with torch.autocast(x.device.type, enabled=False):
@@ -72,8 +71,8 @@ def coupled_gru(
     gy and y_lengths, gx is both.
     rows, columns: (P,) int64, pair p is gx[rows[p]] and gy[columns[p]]; without them, gx[p] and gy[p].
 
-    Memory: O(P H) and, for a derivative, O(T H) for each pair at work; on a GPU, O(T H) for every pair, of which what
-    would be more than 4 gigabytes is computed again, some pairs at a time.
+    Memory: O(P H) and, for a derivative, O(T H) for each pair at work; on a GPU, O(T H) for every pair, or, beyond 4
+    gigabytes, recomputed for some pairs at a time.
 
     Example:
         >>> cell = Cell(*(torch.zeros(shape) for shape in [(6, 1), (6, 2), 6, 6, (2, 2), 2]))
@@ -163,13 +162,13 @@ def _check_pairs(
 
 # The operators. ``weights`` is what ``_flat`` gives, and ``hidden`` the states of each layer.
 
-PARTS = 8  # sums of gradients that are added up in the end: their number is fixed, and so is what is added to what
+PARTS = 8  # partial sums of gradients: their number and the order of additions are fixed
 PART_BYTES = 1 << 28  # room for them; with large sequences, there are fewer
 
 
 @dataclass(frozen=True)
 class _Problem:
-    """What the C++ kernels are asked, with the tensors that its addresses point into."""
+    """The problem for the C++ kernels, with the tensors that its addresses point into."""
 
     native: object
     tensors: tuple[Tensor | None, ...]
@@ -237,7 +236,7 @@ def _index(name: str, index: Tensor | None, g: Tensor) -> Tensor | None:
 
 
 def _order(n: Tensor, m: Tensor, rows: Tensor | None, columns: Tensor | None, pairs: int) -> Tensor:
-    """Pairs in an order in which those of like length are neighbours: lanes then end together."""
+    """The order of pairs in which similar lengths are neighbours, so that lanes end together."""
     if pairs == 0 or (n.min() == n.max() and m.min() == m.max()):
         return torch.arange(pairs)
     if rows is not None and columns is not None:

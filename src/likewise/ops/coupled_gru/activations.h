@@ -50,7 +50,7 @@ INLINE V<float> short_exp2(V<float> x) {
 }
 INLINE V<double> short_exp2(V<double> x) { return exp2_fraction(x); }
 
-// Activations take what they are to be of times these: weights hold the factor, and no multiplication is left.
+// Activations take their arguments times these factors, which are part of the weights and so cost no multiplication.
 template <class T> constexpr T kSigmoid = T(-1.44269504088896340736);  // -1 / ln 2
 template <class T> constexpr T kTangent = 2 * kSigmoid<T>;
 

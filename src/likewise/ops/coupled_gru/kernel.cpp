@@ -160,7 +160,7 @@ private:
     }
 
     INLINE V<T>* state_grad(int64_t layer) const { return state_grads_.get() + 2 * layers_.offset(layer); }
-    // Of some steps: derivatives of what goes into a layer's gates, and the sums of both sides' states.
+    // For some steps: derivatives of the inputs of a layer's gates, and the sums of both sides' states.
     INLINE V<T>* derivative(int64_t layer, int64_t t) const {
         return derivatives_.get() + 2 * Layer<T>::kParts * (kSteps * layers_.sum(layer) + t * layers_[layer].hidden);
     }
@@ -211,7 +211,7 @@ private:
         }
     }
 
-    // Adds what `count` steps from `first` on give to the weights.
+    // Adds the contribution of `count` steps from `first` to the weights.
     void add_weights(int64_t first, int64_t count, T* grad) {
         for (int64_t l = 0; l < problem_.layers; ++l) {
             const V<T>* input = l > 0 ? state(l - 1, first + 1) : nullptr;

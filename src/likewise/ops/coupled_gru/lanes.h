@@ -1,4 +1,4 @@
-// What the coupled GRU does with lanes: products of matrices, and the way between rows of numbers and lanes.
+// The coupled GRU's operations on lanes: products of matrices, and conversions between rows of numbers and lanes.
 #pragma once
 #include <utility>
 
@@ -8,7 +8,7 @@ namespace likewise {
 namespace LIKEWISE_ISA {
 namespace {
 
-// What `products` does with what is in `to`: it is set to the bias and the products, or they are added to it.
+// Whether `products` sets `to` to the bias plus the products, or adds them to it.
 enum class Start { kBias, kSum };
 
 // to[s][p] = (bias[p], or itself) + sum over j of weights[p][j] * from[s][j], for Rows outputs at a time. A function of

@@ -74,7 +74,7 @@ def _layer(g: Tensor, lengths: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         g_r, g_z, g_n = step.chunk(3, -1)
         h_r, h_z, h_n = from_h.chunk(3, -1)
         r, z = torch.sigmoid(g_r + h_r), torch.sigmoid(g_z + h_z)
-        # A side that has ended stays as it is, and offers its last state as its new one.
+        # A side that has ended is unchanged, and uses its last state as its new one.
         n = torch.where(running, torch.tanh(g_n + r * h_n), h)
         c = coupling(h[0], h[1], weight, bias)  # (P, H)
         m = (1 - c) * n + c * n.flip(0)

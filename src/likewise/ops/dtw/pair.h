@@ -120,7 +120,7 @@ constexpr int64_t kMark = 64;
 template <class T> struct Fronts {
     Front<T>* marks;
     int64_t begin;  // the turn of the first
-    // Sees the front before turn t, and says before which turn it wants to see the next.
+    // Gets the front before turn t, and returns the turn before which it needs the next one.
     INLINE int64_t pause(int64_t t, const Front<T>& front, int64_t end) const {
         if (!marks) return end;
         if ((t - begin) % kMark == 0) marks[(t - begin) / kMark] = front;
@@ -254,7 +254,7 @@ private:
         if (masked()) group_.build_masked(problem_.window, n_, m_, top, rows, columns);
         else group_.build(top, rows, columns);
     }
-    // Calls body(costs) with what gives the costs of the group on the turns [begin, end).
+    // Calls body(costs) with an object that computes the costs of the group on the turns [begin, end).
     template <class F> void with_costs(int64_t begin, int64_t end, F&& body) {
         const int64_t channels = problem_.channels;
         if (problem_.ground == Ground::given) return body(lay_out_costs(begin, end));

@@ -15,11 +15,11 @@ from likewise.ops.engine.inputs import look
 from likewise.ops.engine.lanes import LANES, run_lanes
 from likewise.ops.engine.pairs import Pairs
 
-COST_BYTES = 256 << 20  # room for costs that are computed ahead
+COST_BYTES = 256 << 20  # space for costs that are computed ahead
 
 
 def values(pairs: Pairs) -> Tensor:
-    """Values (pairs,), by whichever kernel suits their number; raises where x or y is not finite.
+    """Values (pairs,), from the kernel that suits their number; raises an error if x or y is not finite.
 
     Memory: O(Tx + Ty) for each pair at work and, with many channels, a fixed 256 MiB for costs.
     """

@@ -4,10 +4,11 @@ A program holds a block of LANES rows. It takes the row above its first from the
 `edges` and now and then to `progress` how far it has come: programs of one pair thus run side by side, a block's
 height apart. Antidiagonals are taken STEPS at a time, and what they read is loaded as many ahead.
 
-Values are kept near zero in float32 and their base is summed in float64: differences stay exact however long the pair.
+Values are kept near zero in float32 and their base is summed in float64: differences stay exact for pairs of any
+length.
 
-What is kept of each cell is stored by antidiagonal, cell (i, j) at (i + j) * Tx + i, so that lanes read and write
-neighbours. ``skewed`` makes such arrays; to torch they are ordinary (pairs, Tx, Ty) tensors with odd strides.
+Records of cells are stored by antidiagonal, cell (i, j) at (i + j) * Tx + i, so that lanes read and write neighbours.
+``skewed`` makes such arrays; to torch they are ordinary (pairs, Tx, Ty) tensors with odd strides.
 """
 
 import math
@@ -41,7 +42,7 @@ def pair_lengths(pair, x_lengths, y_lengths, columns, x_steps, y_steps, ALL_PAIR
 
 @triton.jit
 def take_number(progress, BLOCKS: tl.constexpr):
-    """Number programs in the order in which they start: whoever is waited for is then already running."""
+    """Number programs in the order in which they start, so that a program only waits for running ones."""
     if BLOCKS:
         return tl.atomic_add(progress, 1)
     return tl.program_id(0)
@@ -352,7 +353,7 @@ def row_blocks(inputs: Inputs, count: int, dtype: torch.dtype) -> tuple[int, int
 
 
 def places(pairs: Pairs, count: int) -> int:
-    """How many numbers the blocks of so many pairs need to tell each other how far they have come."""
+    """The number of progress counters for the blocks of these pairs."""
     _, blocks = block_shape(count, pairs.steps[0], processors(pairs.x))
     return ceil_div(1 + count * blocks, 4) * 4 if blocks > 1 else 0  # each 16 bytes: launches like aligned tensors
 

@@ -1,8 +1,8 @@
 """Prepare x and y for the kernels in one launch: check numbers and lengths, and transpose.
 
-Whether every number is finite must be known before a result is returned, and asking the GPU means waiting for it. The
-kernel here runs first and writes its answer to memory that the host can read. The host launches the other kernels, then
-waits for this answer only, not for the alignment.
+Whether all numbers are finite must be known before a result is returned, and asking the GPU means waiting for it. The
+kernel here runs first and writes its answer to host memory. The host launches the other kernels, then waits for this
+answer only, not for the alignment.
 """
 
 import math
@@ -74,7 +74,7 @@ def look_kernel(x, y, x_turned, y_turned, x_lengths, y_lengths, x_checked, y_che
 
 @dataclass
 class Inputs:
-    """What the kernels read. Unused tensors are x."""
+    """The inputs of the kernels. Unused tensors are x."""
 
     pairs: Pairs
     x: Tensor  # (items, Tx, C), or given costs
@@ -159,7 +159,7 @@ def look(pairs: Pairs, *, turn_x: bool = False, turn_y: bool = False, places: in
 
 
 def unlooked(pairs: Pairs, *, turn_y: bool = False) -> Inputs:
-    """Inputs that are not looked through: for given costs, or where the result is checked anyway."""
+    """Unchecked inputs, for given costs, or where the result is checked anyway."""
     x = pairs.x.detach().contiguous()
     y = x if pairs.y is None else pairs.y.detach().contiguous()
     full = pairs.x_lengths is None and pairs.y_lengths is None
@@ -169,7 +169,7 @@ def unlooked(pairs: Pairs, *, turn_y: bool = False) -> Inputs:
 
 
 def unless_full(lengths: Tensor | None, steps: int) -> Tensor | None:
-    """The lengths, or None if every step is known to be real without asking the GPU."""
+    """The lengths, or None if every step is known to be real without a GPU synchronisation."""
     if lengths is None or (lengths.is_cpu and not (lengths.numpy() != steps).any()):
         return None
     return lengths

@@ -138,7 +138,7 @@ def run_lanes(pairs: Pairs) -> Tensor:
     x, y = pairs.x.detach(), pairs.y.detach()
     x_steps, y_steps = pairs.steps
     x_lengths, y_lengths = pairs.lengths()
-    # Lanes of like length waste little; unused lanes repeat the last item.
+    # Lanes of similar length waste little; unused lanes repeat the last item.
     keys = y_lengths if pairs.all_pairs else x_lengths * (y_steps + 1) + y_lengths
     order = torch.argsort(keys)
     order = torch.cat([order, order[-1:].expand(-len(order) % LANES)])

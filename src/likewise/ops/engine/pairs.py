@@ -1,4 +1,4 @@
-"""Pairs: what the GPU kernels are asked."""
+"""Pairs: the problem for the GPU kernels."""
 
 import math
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ class Pairs:
         return found[0], found[1]
 
     def require_finite(self, outcome: Tensor | None = None) -> None:
-        """Raise if x or y is not finite, or if ``outcome``, what a kernel made of them, is not. Waits for the GPU."""
+        """Raise if x or y is not finite, or if ``outcome``, a kernel's result, is not. Waits for the GPU."""
         if self.x.is_cuda and torch.cuda.is_current_stream_capturing():
             return
         tensors = [t for t in ((self.x, self.y) if outcome is None else (outcome,)) if t is not None and t.numel()]

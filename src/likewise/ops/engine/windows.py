@@ -1,4 +1,4 @@
-"""Minima, hard and soft, and the columns that a window leaves to a row: what the alignment kernels share."""
+"""Minima, hard and soft, and the columns of a row inside a window, for all alignment kernels."""
 
 import triton
 import triton.language as tl

@@ -15,7 +15,7 @@ local minimum, in the basin that the grid found best. The second grid has half t
 least 10 steps of y; each after it is a quarter as wide. They move with a solution at their rim. The default grid ends
 more than 1 % above the minimum on about 1 % of noisy walks (benchmarks/gdtw.py, "minimum of walks").
 Cost: O(m M) for each pass, M nodes of the grid for each knot, and O(n m C) for the losses; the derivative is O(m C).
-Memory: O(m M) bytes for each pair at work. Everything is computed in float64, whatever the input; but on a GPU the grid
+Memory: O(m M) bytes for each pair at work. Everything is computed in float64, for any input type; but on a GPU the grid
 is searched in the input's precision, with M up to two nodes fewer, in O(m M^2) for each pass (see gpu/).
 
 Derivatives of the warp are those of the optimality conditions (implicit differentiation); of the value, those of the
@@ -23,7 +23,7 @@ objective at the solution (the envelope theorem). Departures from the paper, all
 sit on a kink of y (one of its times, where the loss has a minimum like that of |u|) do not move; active constraints are
 reduced to full rank by merging knots that move together; the derivatives with respect to bounds and slope limits exist.
 Where y is flat under a warp that nothing holds, the warp slides freely: its derivative leaves the sliding out.
-Where constraints are active without need the derivative is one of several; limits that say nothing new get none.
+Where constraints are active without need the derivative is one of several; redundant limits get none.
 
 Reference: Xu, Garg, Milford & Gould (2023), arXiv:2303.10778; Deriso & Boyd (2019), arXiv:1905.12893.
 """
@@ -48,7 +48,7 @@ _LIMITS = {"lower": -math.inf, "upper": math.inf, "slope_min": 0.0, "slope_max":
 
 
 class Inputs(NamedTuple):
-    """What the operators take, in their order. Of a pair of limits both are there, or neither."""
+    """The operators' arguments in order. Limits come in pairs: both are given, or neither."""
 
     x: Tensor  # (B, Tx, C)
     y: Tensor  # (B, Ty, C)
@@ -167,7 +167,7 @@ def _setting(name: str, value: Tensor | None, shape: tuple[int, ...], x: Tensor,
     return tensor.to(x.device, torch.float64).contiguous()
 
 
-# What the kernels say about a pair that cannot be solved, in the order of kernel.h's Fault.
+# Errors for pairs that cannot be solved, in the order of kernel.h's Fault.
 _FAULTS = (
     "",
     "x[{b}] has 1 step; a warp needs at least two",
@@ -187,7 +187,7 @@ _FAULTS = (
 
 @dataclass(frozen=True)
 class _Problem:
-    """What the kernels are asked, with the tensors that its addresses point into."""
+    """The problem for the kernels, with the tensors that its addresses point into."""
 
     native: object
     tensors: dict[str, Tensor]  # by the names of kernel.h's WarpProblem
@@ -225,7 +225,7 @@ class _Problem:
         return cls(native, tensors, count, x_steps * each)
 
     def refuse(self, b: int, fault: int, at: int, number: int) -> None:
-        """Say what is wrong with pair b, by its number; ``at`` is a knot, a step, or a step times channels."""
+        """Raise the error with this number for pair b; ``at`` is a knot, a step, or a step times channels."""
         tensors = self.tensors | {"times_x": self.tensors["x_times"], "times_y": self.tensors["y_times"]}
         step, channel = divmod(at, max(1, tensors["x"].shape[2]))
         found: dict[str, object] = {"b": number, "k": at, "step": step, "channel": channel}
@@ -254,7 +254,7 @@ def _run(
     holds: Tensor,
     numbers: list[int] | None = None,
 ) -> None:
-    """Solve, or polish the warps, in place; refuse what cannot be solved. numbers: of the pairs, by default 0..."""
+    """Solve, or polish the warps, in place; raise errors for faulty pairs. numbers: of the pairs, by default 0..."""
     faults = torch.empty(problem.count, 2, dtype=torch.int64)
     written = tuple(each.data_ptr() for each in (values, warps, holds, faults))
     cpu.share_out(
@@ -331,7 +331,7 @@ _PAIRS = (
     "int refinements"
 )
 
-# Values (B,), warps (B, Tx), and what holds each knot, (B, Tx, 2): its segment of y and the flags of kernel.h's Hold.
+# Values (B,), warps (B, Tx), and the holds of each knot, (B, Tx, 2): its segment of y and the flags of kernel.h's Hold.
 _gdtw = operator(
     f"gdtw({_PAIRS}) -> (Tensor, Tensor, Tensor)",
     cpu=_solve_cpu,

@@ -82,7 +82,8 @@ public:
                 std::copy(found_.begin(), found_.end(), warp);
             }
             if (!std::isfinite(best)) return best;
-            // A solution at the rim of its grid may lie beyond: the next grid is centred there, and as wide.
+            // If the solution is at the edge of its grid, it may lie beyond: the next grid is centred there, and as
+            // wide.
             if (!(better && level > 0 && touches_rim(pair))) {
                 const double widest = share * *std::max_element(wide_.begin(), wide_.end());
                 if (level >= refinements && widest <= coarse) break;
@@ -185,7 +186,7 @@ private:
         }
     }
 
-    // Where the nodes of a row lie in y. Without slope limits and bands all rows of the first pass are the same.
+    // The positions in y of the nodes of a row. Without slope limits and bands all rows of the first pass are the same.
     void locate(const Pair& pair, const Row& row) {
         if (row.low == located_.low && row.spacing == located_.spacing && row.count == located_.count) return;
         located_ = row;

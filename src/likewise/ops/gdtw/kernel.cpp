@@ -12,7 +12,7 @@ namespace LIKEWISE_ISA {
 
 namespace {
 
-// Without a search, warps hold where to begin; NaN there says that the losses overflow.
+// Without a search, warps hold the initial warp; NaN there means that the losses overflow.
 void solve(const WarpProblem& problem, bool search, double* values, double* warps, int32_t* holds, int64_t* faults,
            int64_t begin, int64_t end) {
     constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();

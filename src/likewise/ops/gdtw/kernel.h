@@ -24,7 +24,7 @@ struct WarpProblem {
     int64_t refinements = 0;  // passes after the first
 };
 
-// What is wrong with a pair; ops/gdtw/__init__.py has the words.
+// Errors of a pair; ops/gdtw/__init__.py has their messages.
 enum class Fault : int64_t {
     none = 0, short_x, short_y, value_x, value_y, times_x, times_y, reg, slope, band, no_warp, not_settled, overflow
 };
@@ -33,7 +33,7 @@ enum class Fault : int64_t {
 // of the last three.
 enum Hold : int32_t { kFree = 0, kConstant = 1, kLower = 2, kUpper = 3, kUntied = 0, kTiedMin = 4, kTiedMax = 8 };
 
-// Where the gradients of a loss go; all are added to what is there.
+// Memory for the gradients of a loss, which are added to its contents.
 struct WarpGradients {
     const double* value = nullptr;  // (count,), of the loss with respect to the values
     const double* warp = nullptr;   // (count, x_steps), and to the warps

@@ -323,7 +323,7 @@ private:
         return farthest;
     }
 
-    // A Newton step on the active set, which takes away what rounding has left.
+    // A Newton step on the active set, which removes rounding errors.
     void refine(const Pair& pair, double* warp, const int32_t* holds) {
         const int64_t m = pair.m;
         reduced_.build(pair, warp, holds);

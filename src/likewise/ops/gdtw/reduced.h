@@ -1,4 +1,4 @@
-// The Newton system of a stationary point, without what its active constraints hold.
+// The Newton system of a stationary point, without the unknowns that active constraints fix.
 //
 // Knots joined by an active slope limit move as one, and those held by a bound, an end or a kink of y do not move, nor
 // do the knots joined to them. What remains has one unknown for each group, and stays tridiagonal and of full rank.
@@ -33,7 +33,7 @@ public:
         for (int64_t i = 0; i < m; ++i) {
             const bool held = (holds[2 * i + 1] & 3) != kFree;
             const bool tied = i > 0 && (holds[2 * i - 1] & (kTiedMin | kTiedMax));
-            // A limit between two groups that are both held says nothing new: it would make the system singular.
+            // A limit between two held groups is redundant: it would make the system singular.
             if (!tied || (held && anchor.back() >= 0)) {
                 begin.push_back(i);
                 anchor.push_back(-1);

@@ -78,7 +78,7 @@ def objective(pair: Pair, warp: Tensor, segments: Tensor | None = None) -> Tenso
     return pair.weights @ loss(pair, warp, segments) + pair.reg * ((slope - pair.stretch).square() @ steps)
 
 
-# ---- The grid
+# The grid
 
 
 def envelope(pair: Pair, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,7 +101,7 @@ def envelope(pair: Pair, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
 class Pass:
     """One pass of the solver over a grid: the values that the warp may take at the knots, and the best path in it.
 
-    times: (m,), the knots. grid, costs: (m, M), the nodes and what each costs. warp: (m,), the best path through them.
+    times: (m,), the knots. grid, costs: (m, M), the nodes and their costs. warp: (m,), the best path through them.
     value: its objective.
     """
 
@@ -113,7 +113,7 @@ class Pass:
 
 
 def default_nodes(steps: int) -> int:
-    """Nodes of the grid for y of so many steps: odd; about as many, but for fewer than 64 steps three times as many."""
+    """Nodes of the grid for y of ``steps`` steps, an odd number: about as many, or more for fewer than 64 steps."""
     return (steps if steps >= 64 else max(50, min(3 * steps, 128))) | 1
 
 
@@ -172,7 +172,7 @@ def _best_path(pair: Pair, low: Tensor, high: Tensor, nodes: int) -> Pass:
     return Pass(pair.x_times, grid, costs, warp, objective(pair, warp))
 
 
-# ---- First-order optimality
+# First-order optimality
 
 
 def polish(pair: Pair, warp: Tensor, most: int = 200) -> tuple[Tensor, Tensor, Tensor]:
@@ -276,7 +276,7 @@ def _cross_kinks(pair: Pair, warp: Tensor, segments: Tensor, rows: Tensor, activ
     return moved
 
 
-# ---- Implicit differentiation
+# Implicit differentiation
 
 
 def vector_jacobian(pair: Pair, warp: Tensor, segments: Tensor, active: Tensor, weights: Tensor) -> dict[str, Tensor]:

@@ -16,10 +16,11 @@ __all__ = ["Mixture", "joint_gaussians"]
 def joint_gaussians(layers: Sequence[Tensor], mixtures: Sequence[Mixture], weights: Tensor) -> Tensor:
     """The sum over pairs of w_ij prod_l k_l(x_li, x_lj), a scalar, for layers (B, C_l) and weights (B, B), symmetric.
 
-    Instead of weights, labels (B,) may be given: pairs of different ones count alike, 1 in all, and others nothing.
+    Instead of weights, labels (B,) may be given: pairs with different labels have equal weights, which sum to 1; others
+    have weight 0.
     k_l is the mean over the bandwidths s of exp(-||x_li - x_lj||^2 / s). Mixtures have as many bandwidths as the
     others, or one. Gradients go to the layers, not through bandwidths, and can be differentiated once more.
-    Memory: O(L B^2). Nothing here waits for a GPU, but for the first call with so many features.
+    Memory: O(L B^2). There is no GPU synchronisation, except in the first call with a new number of features.
 
     Example:
         >>> x = torch.tensor([[0.0], [1.0]])
@@ -33,7 +34,7 @@ class _JointGaussians(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, mixtures: tuple[Mixture, ...], weights: Tensor, *layers: Tensor) -> Tensor:  # type: ignore[override]
         ctx.mixtures = mixtures
-        # Five launches instead of 60: a small network's step on a GPU lasts as long as its launches take.
+        # Five launches instead of 60: on a GPU, a small network's step is bound by its launches.
         ctx.fused = HAS_TRITON and weights.numel() > 0 and are_plain((*layers, weights))
         if ctx.fused:
             value, *kept = run_triton("joint_gaussians.value", weights.device, layers, mixtures, weights)
@@ -47,7 +48,7 @@ class _JointGaussians(torch.autograd.Function):
         count = len(ctx.mixtures)
         weights, *rest = ctx.saved_tensors
         layers, kept = rest[:count], rest[count:]
-        if torch.is_grad_enabled():  # to be differentiated once more, from what was given
+        if torch.is_grad_enabled():  # recompute from the inputs, for a second derivative
             _, kept = reference.value_and_slopes(ctx.mixtures, weights, layers)
         elif ctx.fused:
             grads = run_triton("joint_gaussians.gradients", weights.device, by_value, layers, *kept)

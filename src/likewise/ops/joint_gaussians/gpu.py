@@ -1,6 +1,6 @@
 """The joint kernel of Gaussian mixtures and its derivative on a GPU: two launches and one, for any number of layers.
 
-Differences are taken before they are squared, which keeps more digits than the reference has, at no cost that counts.
+Differences are taken before they are squared, which is more precise than the reference, at negligible cost.
 """
 
 import functools

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 
 class Mixture(NamedTuple):
-    """Bandwidths b f for each factor f, smallest first. Without b, it is found in the data, see ``reference.rates``.
+    """Bandwidths b f for each factor f, smallest first. Without b, it is estimated from the data, see
+    ``reference.rates``.
 
     Example:
         >>> Mixture((0.5, 1.0, 2.0)).bandwidth is None
@@ -15,5 +16,5 @@ class Mixture(NamedTuple):
     bandwidth: float | None = None
 
     def repeated(self, count: int) -> tuple[float, ...]:
-        """So many factors; one Gaussian is the mean of several equal ones."""
+        """Return ``count`` factors; one Gaussian is the mean of several equal ones."""
         return self.factors * (count // len(self.factors))

@@ -18,7 +18,7 @@ def value_and_slopes(
     """
     weights = between_classes(weights, layers[0].dtype) if weights.ndim == 1 else weights
     side = torch.cat(tuple(layers), 1)
-    centred = (side - side.mean(0)).split([x.shape[1] for x in layers], 1)  # for the digits of the squares
+    centred = (side - side.mean(0)).split([x.shape[1] for x in layers], 1)  # for the precision of the squares
     inner = torch.stack([x @ x.T for x in centred])  # (L, B, B)
     sizes = inner.diagonal(dim1=1, dim2=2)
     apart = (sizes[:, None] + sizes[..., None]).sub(inner, alpha=2).clamp(min=0)  # exactly 0 on the diagonal
@@ -62,11 +62,11 @@ def mean_off_diagonal(apart: Tensor, least: Tensor) -> Tensor:
 
 
 def least_difference(x: Tensor) -> float:
-    """How far two numbers may be apart, relative to their size, and still be one number with six bits of rounding."""
+    """The largest relative difference of two numbers that are equal up to six bits of rounding."""
     return 64 * torch.finfo(x.dtype).eps
 
 
 def least_bandwidth(dtype: torch.dtype) -> float:
-    """Smaller bandwidths have no digits, and no inverse."""
+    """The smallest bandwidth: smaller ones have no precision, and no inverse."""
     kind = torch.finfo(dtype)
     return kind.tiny / kind.eps

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-QUERIES = 100  # about as many microseconds: to wait in the driver may take longer than the kernel
+QUERIES = 100  # about as many microseconds: waiting in the driver may take longer than the kernel
 
 
 class Answer:
@@ -25,12 +25,12 @@ class Answer:
         self._free = _answers.setdefault(device, [])
 
     def mark(self) -> None:
-        """Say that the kernel has been launched."""
+        """Record that the kernel was launched."""
         if self._event is not None:
             self._event.record()
 
     def take(self) -> tuple[bool, bool]:
-        """Wait for the kernel, return what it wrote, and be free for the next."""
+        """Wait for the kernel, return its answer, and release this object for reuse."""
         if self._event is not None:
             for _ in range(QUERIES):
                 if self._event.query():

@@ -30,9 +30,9 @@ def launch(
 ) -> None:  # fmt: skip
     """Run kernel[grid](*tensors, *numbers, **constants).
 
-    A call like one before costs a look into a table, and goes to the CUDA driver. Kernels are compiled once for each
-    class of numbers that Triton tells apart, see ``_kind``: lengths that change from call to call do not compile anew.
-    Triton itself launches what is interpreted, tensors off 16 bytes, and everything where ``quick`` is off.
+    A repeated call takes one table lookup, and goes to the CUDA driver. Kernels are compiled once for each class of
+    numbers that Triton tells apart, see ``_kind``: lengths that change from call to call do not compile anew. Triton
+    itself launches what is interpreted, tensors off 16 bytes, and everything where ``quick`` is off.
     """
     pointers = [tensor.data_ptr() for tensor in tensors]
     types = [tensor.dtype for tensor in tensors]
@@ -69,7 +69,7 @@ def launch(
 
 
 def _direct(compiled: Any, grid: tuple[int, int, int], tensors: int, rest: tuple[Any, ...]) -> _native.Tape | None:
-    """The launch by the driver, given the addresses of so many tensors; None where only Triton can launch."""
+    """The driver's launch for this number of tensors; None if only Triton can launch."""
     functions = driver.functions()
     if functions is None or not driver.is_plain(compiled):
         return None

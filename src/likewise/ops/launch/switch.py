@@ -1,4 +1,4 @@
-"""The switch between quick launches and Triton's own."""
+"""The switch between quick launches and Triton's launcher."""
 
 import functools
 import logging
@@ -16,7 +16,7 @@ class quick:  # noqa: N801, used like a function
     """Launch kernels quickly, or leave it to Triton: from now on or, in a ``with`` statement, inside its block.
 
     on: True launches quickly with any version of PyTorch and Triton, False never. None, the default, launches quickly
-        with the versions that the launcher has been tried with.
+        with the versions that the launcher was tested with.
 
     Holds for the whole process, and never changes a result. ``LIKEWISE_QUICK_LAUNCH`` in the environment, 0 or 1, is
     read once, at import.
@@ -32,7 +32,7 @@ class quick:  # noqa: N801, used like a function
         _switch.on = on
 
     def __enter__(self) -> None:
-        """Nothing more to do: the switch is set."""
+        """Return self: the switch is already set."""
 
     def __exit__(self, *error: object) -> None:
         """Set the switch back."""

@@ -1,8 +1,8 @@
 """A tape: the launches of a call, repeated for the next call of the same shapes and settings.
 
-The sizes, flags and arguments of a launch follow from shapes and settings, but Python takes longer to work them out
-than a short kernel runs. A tape keeps them: a repetition needs only the addresses of the tensors, which C++ hands to
-the CUDA driver.
+The sizes, flags and arguments of a launch follow from shapes and settings, but computing them in Python takes longer
+than a short kernel. A tape keeps them: a repetition needs only the addresses of the tensors, which C++ hands to the
+CUDA driver.
 """
 
 from collections.abc import Callable

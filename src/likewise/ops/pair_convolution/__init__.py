@@ -1,8 +1,8 @@
 """Convolutions over the cells of pairs, (Lx, Ly) each, that are stored one after another without any padding.
 
-Pairs differ in size, so that most of a padded batch may be padding; and what lies outside a pair is zero for every
-convolution, as at the border of an image, so that padding would have to be set to zero before each of them. Packed, a
-batch has neither. On a GPU: elsewhere PyTorch's own convolution of the padded batch does.
+Pairs differ in size, so most of a padded batch may be padding, and the padding would have to be set to zero before
+every convolution. A packed batch has no padding. This is for GPUs; elsewhere PyTorch's convolution of the padded batch
+is used.
 """
 
 import importlib

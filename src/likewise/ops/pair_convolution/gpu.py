@@ -93,7 +93,7 @@ def weight_kernel(h, grad, parts, block_pairs, block_cells, first, n, m, blocks,
 
 @dataclass(frozen=True)
 class Blocks:
-    """The cells of each pair in blocks: what the kernels take."""
+    """The cells of each pair in blocks, for the kernels."""
 
     places: tuple[Tensor, ...]  # pair and first cell of each block; first cell, rows and columns of each pair
     count: int

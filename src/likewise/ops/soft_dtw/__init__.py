@@ -1,7 +1,7 @@
-"""Soft-DTW: R(i, j) = cost(i, j) + softmin(R(i-1, j-1), R(i-1, j), R(i, j-1)), the smooth kin of DTW.
+"""Soft-DTW: R(i, j) = cost(i, j) + softmin(R(i-1, j-1), R(i-1, j), R(i, j-1)), a smooth DTW.
 
 softmin(a) = -gamma log sum_k exp(-a_k / gamma). ``soft_dtw`` takes paired sequences, ``soft_dtw_matrix`` all pairs,
-``soft_dtw_cost`` given costs; ``soft_dtw_plan`` gives the expected alignment, which is the value's derivative with
+``soft_dtw_cost`` given costs; ``soft_dtw_plan`` returns the expected alignment, which is the value's derivative with
 respect to the cost, and which is differentiable itself (the Hessian-vector product that DILATE needs).
 
 Memory: values take O(T) for each pair at work. Derivatives on the CPU take O(T sqrt(T)) for each pair at work, or less
@@ -28,7 +28,7 @@ __all__ = ["soft_dtw", "soft_dtw_cost", "soft_dtw_matrix", "soft_dtw_plan"]
 
 Lengths = Tensor | None
 
-SHARES_AT_ONCE = 1 << 25  # bytes a thread: beyond, one pair at a time is faster than a lane for each
+SHARES_AT_ONCE = 1 << 25  # bytes per thread: beyond, one pair at a time is faster than one per lane
 
 
 def soft_dtw(

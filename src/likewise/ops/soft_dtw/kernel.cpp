@@ -86,7 +86,7 @@ INLINE void walk_back(const Shares<T>& shares, const T* incoming, T* outgoing, B
     const int64_t rows = diagonals.rows, size = antidiagonal_size<T>(rows);
     T* base = scratch.reserve(7 * size);
     fill(base, 7 * size, T(0));
-    // What antidiagonal d passes up, left and diagonally; cell (i, d) at [i + 1].
+    // The flow from antidiagonal d up, left and diagonally; cell (i, d) at [i + 1].
     T *up = base, *up_next = base + size, *left = base + 2 * size, *left_next = base + 3 * size;
     T *diagonal = base + 4 * size, *diagonal_next = base + 5 * size, *diagonal_later = base + 6 * size;
     fill(outgoing, diagonals.columns, T(0));

@@ -27,7 +27,7 @@ Convolutions = tuple[Sequence[Tensor], Sequence[Tensor]]  # weights (out, in, K,
 # Sequences on a side of a tile of pairs, at most: neighbours in length, so that little is padding.
 TILE = {"cpu": 32, "cuda": 64}
 CELLS_AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 25}  # cells of a tile; a cell takes some hundred bytes
-# Beyond so many cells, what the backward pass needs is computed again rather than kept: 500 or 200 bytes a cell.
+# Beyond this many cells, intermediate results are recomputed in the backward pass: they take 500 or 200 bytes per cell.
 KEPT_CELLS = {"cpu": 1 << 22, "cuda": 1 << 25}
 
 

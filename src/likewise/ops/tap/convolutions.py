@@ -36,7 +36,7 @@ def _widest(weights: Sequence[Tensor]) -> int:
 def _padded(
     D: Tensor, time: Tensor, inside: Tensor | None, weights: Sequence[Tensor], biases: Sequence[Tensor]
 ) -> Tensor:
-    """By PyTorch's convolutions; what lies outside a pair is set to zero before each."""
+    """By PyTorch's convolutions; cells outside of a pair are set to zero before each."""
     mask = None if inside is None else inside[:, None].to(D.dtype)
     h = torch.stack([D, time], 1).contiguous(memory_format=torch.channels_last)  # (B, 2, Tx, Ty)
     for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):

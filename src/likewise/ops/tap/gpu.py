@@ -238,7 +238,7 @@ class Work:
 
     @classmethod
     def of(cls, x: Tensor, y: Tensor, n: Tensor, m: Tensor, network: Network, tiles: list[Tile]) -> "Work":
-        """Allocate what the largest tile needs, with a margin of zeros before it and after it."""
+        """Allocate memory for the largest tile, with a margin of zeros before and after it."""
         halo, width, device = network.halo, network.width, x.device
         n_there, m_there = n.to(device), m.to(device)
         x, y = at_least_float32(x[:, : n.max()]), at_least_float32(y[:, : m.max()])
@@ -306,7 +306,7 @@ class Work:
         )
 
     def _convolve(self, tile: Tile) -> None:
-        """All convolutions but the last, and the products of what they give with its taps."""
+        """All convolutions but the last, and the products of their results with its taps."""
         network, stride = self.network, tile.y_steps + self.network.halo
         cells, layers = tile.cells(network.halo), len(network.sides) - 1
         at = self.inputs

@@ -1,17 +1,17 @@
-"""Optimal transport between the frames of two sequences, regularised: Sinkhorn's problem and its kin OPW and TCOT.
+"""Optimal transport between the frames of two sequences, regularised: Sinkhorn's problem, OPW and TCOT.
 
 The plan T (Tx, Ty) is the matrix of the form exp(f_i + L_ij + g_j) whose rows sum to x's masses and whose columns sum
 to y's, uniform unless given; the value is <T, D>, D the ground cost. ``Settings`` says what the log-kernel L is.
 
 The masses are met to a tolerance, by Sinkhorn's iterations where these are enough and by Newton steps from there:
 kernels as sharp as OPW's (lambda2 = 0.1) would take tens of thousands of iterations. Everything that could overflow
-stays in the log domain. With ``n_iter``, exactly so many iterations are done, a column update and a row update each,
+stays in the log domain. With ``n_iter``, exactly that many iterations are done, a column update and a row update each,
 from f = 0, as in the authors' programs; the columns are then off.
 
 Derivatives with respect to frames or costs are those of the converged problem, by implicit differentiation: one
 symmetric system of Ty unknowns for each pair. They hold for value and plan alike and do not depend on how many
 iterations were done. With ``n_iter`` the iterations themselves are differentiated, one by one. Masses have no
-derivative. The second derivative is refused.
+derivative. The second derivative raises an error.
 
 Memory: values take O(Tx Ty) for each pair at work; plans and derivatives O(Tx Ty) for each pair.
 
@@ -45,7 +45,7 @@ class Transported:
     """A solved transport problem.
 
     value: (B,), <T, D>. plan: (B, Tx, Ty), T, zero in the padding.
-    error: (B,), the sum over columns of |column sum - mass|; what Settings.tolerance bounds.
+    error: (B,), the sum over columns of |column sum - mass|; bounded by Settings.tolerance.
     """
 
     value: Tensor

@@ -114,7 +114,7 @@ def solve_kernel(
                 error = tl.sum(tl.abs(sums_j * v - narrow_b), 0).to(tl.float64)
                 k += 1
                 if (EARLY == 0) & (k % 16 == 0):
-                    # So many iterations are left if the error goes on falling as in the last 16.
+                    # The iterations that are left if the error keeps falling as in the last 16.
                     falling = before > error * 1.0001
                     rate = tl.log2(tl.where(falling, before / tl.maximum(error, 1e-300), 2.0))
                     left = 16.0 * tl.log2(tl.maximum(error, 1e-300) / tolerance) / rate

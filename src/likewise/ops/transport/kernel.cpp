@@ -15,7 +15,7 @@ template <class T> class Solver {
 public:
     void run(const Problem& problem, const TransportSettings& settings, int64_t index, T* value, double* error, T* plan) {
         pair_.read<T>(problem, settings, index);
-        // Newton's steps cost so many iterations, by the arithmetic of each and about twenty steps.
+        // The cost of Newton's steps in iterations, from the arithmetic of each and about twenty steps.
         const int64_t budget = settings.n_iter > 0 ? settings.n_iter : 20 * (pair_.m + 50);
         *error = iterate(settings, budget);
         if (settings.n_iter == 0 && !(*error <= settings.tolerance)) {
@@ -55,7 +55,7 @@ private:
             if (settings.n_iter == 0) {
                 if (error <= settings.tolerance) break;
                 if (k % 16 == 0) {
-                    // So many iterations are left if the error goes on falling as in the last 16.
+                    // The iterations that are left if the error keeps falling as in the last 16.
                     const double left = 16 * __builtin_log(error / settings.tolerance) / __builtin_log(before / error);
                     if (!(before > error) || left > double(budget)) break;
                     before = error;

@@ -4,7 +4,7 @@
 
 namespace likewise {
 
-// Which transport problem, and when to stop: ops/transport/settings.py says what each means.
+// The transport problem and the stopping rule; ops/transport/settings.py documents them.
 struct TransportSettings {
     double reg = 1, inverse_difference = 0, delta = 0, time_weight = 0;
     int64_t n_iter = 0;  // 0: until the marginal error is at most tolerance

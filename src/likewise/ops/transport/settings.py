@@ -8,7 +8,7 @@ import torch
 
 from likewise import _check
 
-# Marginal error at which the solver stops unless told otherwise: near what each type can tell apart.
+# Marginal error at which the solver stops by default: close to the precision of each type.
 TOLERANCE = {torch.float64: 1e-12}
 COARSE = 1e-6
 
@@ -20,7 +20,7 @@ class Settings:
     D' = D (1 + time_weight |t|), t = i/N - j/M with i and j from 1, I(T) = sum T_ij / (t^2 + 1), and P_ij is normal in
     t / sqrt(1/N^2 + 1/M^2) with standard deviation delta. Terms that are off (0, 0, infinity) vanish.
 
-    n_iter: exactly so many iterations, a column update and a row update each; None: until the marginal error, the
+    n_iter: the exact number of iterations, a column update and a row update each; None: until the marginal error, the
         sum of |column sum - mass| of the columns (those of rows are exact), is at most tolerance.
     tolerance: None is 1e-12 in float64, 1e-6 otherwise. max_iter: Newton steps at most.
     """
@@ -47,7 +47,7 @@ class Settings:
         tolerance: float | None = None,
         max_iter: int = 1000,
     ) -> Self:
-        """Check the settings; ``reg_name`` is what the caller calls reg."""
+        """Check the settings; ``reg_name`` is the caller's name for reg."""
         reg = _check.positive(op, reg_name, reg)
         for name, value in (("inverse_difference", inverse_difference), ("time_weight", time_weight)):
             if not 0 <= _check.number(op, name, value) < math.inf:

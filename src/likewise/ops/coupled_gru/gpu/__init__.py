@@ -1,7 +1,7 @@
 """The coupled GRU on a GPU: what is launched, and what PyTorch adds up afterwards. kernels.py has the recurrence.
 
-Nothing here waits for the GPU but the check of lengths, which is left out while a CUDA graph is recorded. float64 takes
-the plain recurrence of reference.py: right, but slow.
+Only the check of lengths waits for the GPU; it is skipped while a CUDA graph is recorded. float64 takes the plain
+recurrence of reference.py: right, but slow.
 """
 
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ class _Sides:
         return cls(gx, other, pairs[0], pairs[1], n, m)
 
     def check(self) -> None:
-        """Refuse lengths that are out of range: reads them, unless a CUDA graph is being recorded."""
+        """Raise an error for lengths out of range; skipped while a CUDA graph is recorded."""
         for name, lengths, g in (("x_lengths", self.n, self.gx), ("y_lengths", self.m, self.gy)):
             if name == "x_lengths" or lengths is not self.n or g is not self.gx:
                 _check.lengths_range("coupled_gru", name, lengths, g.shape[1])
@@ -207,7 +207,7 @@ def gradients(
 def _forward(
     arguments: tuple[Any, ...], *, every: bool, last: bool, room: Tensor | None = None
 ) -> tuple[Tensor, list[Tensor]]:
-    """The last states, and those at every step of every layer, where they were asked for; in ``room`` if given."""
+    """The last states, and those at every step of every layer, if requested; in ``room`` if given."""
     *given, weights, hidden = arguments
     sides = _Sides.of(*given)
     sides.check()
@@ -232,7 +232,7 @@ def _views(kept: Tensor, sides: _Sides, hidden: Sequence[int]) -> list[Tensor]:
 def _run(
     sides: _Sides, packed: _Packed, *, every: bool, last: bool, out: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The last states (P, 2, H), and those at every step (P, 2, T, H); empty where they were not asked for."""
+    """The last states (P, 2, H), and those at every step (P, 2, T, H); empty if not requested."""
     final = sides.gx.new_empty(sides.pairs if last else 0, 2, packed.hidden)
     if out is None:
         out = sides.gx.new_empty(sides.pairs if every else 0, 2, sides.steps, packed.hidden)

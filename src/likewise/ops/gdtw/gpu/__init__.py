@@ -27,7 +27,7 @@ from likewise.ops.launch.arguments import ceil_div, float64_bits, power_of_2
 from likewise.ops.launch.launcher import launch
 from likewise.ops.launch.tape import find, record
 
-ROW_BYTES = 128 << 20  # room for the rows of all knots; more pairs than fit take turns
+ROW_BYTES = 128 << 20  # memory for the rows of all knots; more pairs are solved in turn
 MOST_PASSES = 40
 SETTLED, NOT_SEARCHED = 1, 2  # outcomes of polish_kernel
 TILE_NODES: int = TILE.value
@@ -36,7 +36,7 @@ NODES_A_WARP = 16  # of a target row, in bellman_kernel
 
 @dataclass(frozen=True)
 class _Scratch:
-    """What the kernels keep. Only ``state`` and ``best`` have a shape; the others are as long as it takes."""
+    """Memory of the kernels. Only ``state`` and ``best`` have a shape; the others are flat."""
 
     found: Tensor  # (B, Tx), the nodes of a path
     totals: Tensor  # (B,), its objective
@@ -64,11 +64,11 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Search:
-    """Pairs on the device. Kernels do not read what is absent: ``flags`` tell, and ``reg`` stands in its place."""
+    """Pairs on the device. Absent tensors are not read: ``flags`` mark them, and ``reg`` takes their place."""
 
     x: Tensor  # (B, Tx, C)
     y: Tensor  # (B, Ty, C)
-    lengths: tuple[Tensor, Tensor]  # of y and of x: kernels take first what is warped
+    lengths: tuple[Tensor, Tensor]  # of y and of x: the kernels take the warped signal first
     times: tuple[Tensor, Tensor]  # of y and of x
     reg: Tensor
     limits: tuple[Tensor, Tensor, Tensor, Tensor]  # lower, upper, slope_min, slope_max
@@ -121,7 +121,7 @@ class _Search:
         return Inputs(self.x.cpu(), self.y.cpu(), *rest, self.subsequence, self.huber, self.nodes, self.refinements)
 
     def parts(self) -> "list[_Search]":
-        """As many at a time as there is room for."""
+        """Split the pairs into groups that fit in memory."""
         row = self.stride() * self.x.element_size()
         at_once = min(65535, max(1, ROW_BYTES // (row * max(1, self.x.shape[1]))))  # CUDA's limit
         if 0 < self.y.shape[0] <= at_once:
@@ -150,7 +150,7 @@ class _Search:
             self.run_pass(scratch, number)
 
     def solve(self) -> tuple[_Found, Tensor, list[int]]:
-        """What the GPU finds; the best warps on the grid (B, Tx); and which pairs are left to the host."""
+        """The GPU's solution, the best warps on the grid (B, Tx), and the pairs that are left to the host."""
         found, passes = self.found(), self.refinements + 2
 
         def begin(room: Tensor) -> None:
@@ -205,7 +205,7 @@ class _Search:
         return scratch.best
 
     def look(self, scratch: _Scratch) -> None:
-        """Launch what looks for what must be refused, and turns y."""
+        """Launch the kernel that checks the inputs and transposes y."""
         (count, y_steps, channels), x_steps = self.y.shape, self.x.shape[1]
         launch(
             look_kernel,
@@ -218,7 +218,7 @@ class _Search:
         )
 
     def polish(self, scratch: _Scratch, found: _Found) -> None:
-        """Launch what takes the best warps to first-order optimality."""
+        """Launch the kernel that takes the best warps to first-order optimality."""
         (count, y_steps, channels), x_steps = self.y.shape, self.x.shape[1]
         launch(
             table_kernel,
@@ -279,7 +279,7 @@ class _Search:
         )  # fmt: skip
 
     def lay_out(self, scratch: _Scratch, number: int) -> None:
-        """Launch what judges the pass before and begins that of this number."""
+        """Launch the kernel that evaluates the previous pass and begins the one with this number."""
         lanes = power_of_2(self.x.shape[1])
         kept = scratch.found, scratch.totals, scratch.state, scratch.best, *scratch.bounds, scratch.plan
         launch(
@@ -296,7 +296,7 @@ class _Search:
         )
 
     def run_pass(self, scratch: _Scratch, number: int) -> None:
-        """Launch the pass of this number, from 0, and what judges it."""
+        """Launch the pass with this number, from 0, and the kernel that evaluates it."""
         (count, y_steps, channels), x_steps = self.y.shape, self.x.shape[1]
         stride, most, given = self.stride(), self.most_nodes(number == 0), self.flags["LENGTHS"]
         lanes, width = 64 if most <= 64 else TILE_NODES, power_of_2(most)
@@ -348,12 +348,12 @@ def _warps(lanes: int) -> int:
 
 
 def _rounded(*sizes: int) -> tuple[int, ...]:
-    """Numbers of float64 such that what lies behind another begins at a multiple of 256 bytes."""
+    """A number of float64, rounded up so that the next array begins at a multiple of 256 bytes."""
     return tuple(ceil_div(size, 32) * 32 for size in sizes)
 
 
 def solve(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Values, warps and holds, as the C++ kernel gives them. Waits for the GPU."""
+    """Values, warps and holds, as from the C++ kernel. Waits for the GPU."""
     pairs = _Search.of(Inputs(*given))
     found, first = [], 0
     for part in pairs.parts():
@@ -375,7 +375,7 @@ def solve(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _polish_on_host(part: _Search, best: Tensor, left: list[int], first: int, written: _Found) -> None:
-    """Polish some pairs' best warps on the grid with the C++ kernel, which refuses what cannot be solved.
+    """Polish some pairs' best warps on the grid with the C++ kernel, which reports pairs that cannot be solved.
 
     first: how many pairs of the batch come before this part.
     """
@@ -390,7 +390,7 @@ def _polish_on_host(part: _Search, best: Tensor, left: list[int], first: int, wr
 
 
 def gradient(value_grad: Tensor, warp_grad: Tensor, warp: Tensor, holds: Tensor, *given: Any) -> tuple[Tensor, ...]:
-    """Gradients of x, y, reg, lower, upper, slope_min and slope_max; of none what is absent."""
+    """Gradients of x, y, reg, lower, upper, slope_min and slope_max; None for absent ones."""
     pairs = _Search.of(Inputs(*given))
     value_grad, warp_grad, warp, holds = (each.contiguous() for each in (value_grad, warp_grad, warp, holds))
     (count, y_steps, channels), x_steps = pairs.y.shape, pairs.x.shape[1]
@@ -399,7 +399,7 @@ def gradient(value_grad: Tensor, warp_grad: Tensor, warp: Tensor, holds: Tensor,
         grads[name] = torch.empty_like(limit) if pairs.flags[flag] else limit.new_empty(0)
     if not count:
         return tuple(grads.values())
-    written = {name: grad if grad.numel() else pairs.reg for name, grad in grads.items()}  # what is absent is not
+    written = {name: grad if grad.numel() else pairs.reg for name, grad in grads.items()}  # absent ones are not
     frames = pairs.y, pairs.x, warp, holds
     places = *pairs.lengths, *pairs.times
     numbers = y_steps, x_steps, channels, float64_bits(pairs.huber)

@@ -164,7 +164,7 @@ def response_kernel(value_grad, warp_grad, warp, holds, slopes, curvatures, y_le
     curvature = tl.load(curvatures + at, mask=real, other=0.0)
     force = tl.load(warp_grad + at, mask=real, other=0.0)
 
-    # Groups. A limit between two that are both held says nothing new: it would make the system singular.
+    # Groups. A limit between two held groups is redundant: it would make the system singular.
     flags = tl.load(holds + 2 * at + 1, mask=real, other=0)
     flags_before = tl.load(holds + 2 * at - 1, mask=real & (i > 0), other=0)
     flags_after = tl.load(holds + 2 * at + 3, mask=inner, other=0)
@@ -211,7 +211,7 @@ def response_kernel(value_grad, warp_grad, warp, holds, slopes, curvatures, y_le
 
 @triton.jit
 def forces_of(y, x, k, i, c, share, inverse, weight, way, scale, real, C, huber, HUBER: tl.constexpr):
-    """What a knot's channel gets: ``both`` by the value y(phi) there, ``across`` by the slope of y."""
+    """The gradient of a knot's channel: ``both`` from the value y(phi) there, ``across`` from the slope of y."""
     pull, _, bend = bend_of(y, x, k, i, c, share, inverse, real, C, huber, HUBER)
     return 2 * weight * (scale * pull - way * bend), 2 * weight * way * pull * inverse
 

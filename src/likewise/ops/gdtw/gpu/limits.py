@@ -1,6 +1,6 @@
-"""What GDTW's kernels know of a pair: its lengths, the segments of y, and what a warp may do at each knot.
+"""A pair in GDTW's kernels: its lengths, the segments of y, and the limits of a warp at each knot.
 
-LENGTHS, BAND, SLOPES: whether there are lengths, bounds (lower, upper) and slope limits. What there is not is not read.
+LENGTHS, BAND, SLOPES: whether there are lengths, bounds (lower, upper) and slope limits. Absent tensors are not read.
 """
 
 import triton
@@ -9,7 +9,7 @@ import triton.language as tl
 
 @triton.jit
 def lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS: tl.constexpr):
-    """Lengths that stay within the tensors, whatever was given: the polish refuses what is wrong."""
+    """Lengths clipped to the tensors; the polish reports wrong ones."""
     n = pair.to(tl.int32) * 0 + y_steps
     m = pair.to(tl.int32) * 0 + x_steps
     if LENGTHS:

@@ -16,7 +16,7 @@ from likewise.ops.gdtw.gpu.grid import STATE
 from likewise.ops.gdtw.gpu.limits import envelope, lengths_of, limits_at, segment_of
 from likewise.ops.gdtw.gpu.table import SPLIT, WIDE, loss_of
 
-MOST_ROUNDS = tl.constexpr(40)  # 3 or 4 are usual; what is left by then goes in circles
+MOST_ROUNDS = tl.constexpr(40)  # 3 or 4 are usual; pairs that are left by then cycle
 
 
 @triton.jit
@@ -39,7 +39,7 @@ def group(held, tie, room, i, m):
     """Which limit ties each knot to the one before, which knots move with the one before and the one after, and
     whether a knot of theirs is held: up to the one before, up to it, from it on.
 
-    A limit between two groups that are both held says nothing new.
+    A limit between two held groups is redundant.
     """
     tie_before = neighbour(tie.to(tl.float64), room, i, -1, m).to(tl.int32)
     tied = (tie_before > 0).to(tl.int32)
@@ -73,7 +73,7 @@ def line_up(phi, held, stop, tie, least, most, same, same_next, held_from_on, ro
 
 @triton.jit
 def guess(phi, k, fixed, floor, ceiling, least, most, span, table, first, times_y, n, room, i, m):
-    """What holds and ties the knots to begin with: limits, bounds and kinks that the grid came near.
+    """The initial active set: limits, bounds and kinks close to the grid's solution.
 
     A guess that is wrong costs rounds, but one that is missing lets knots leave the basin. Knots that a limit ties are
     held as one: by the first that is at a bound, else at a kink if their losses have one together.
@@ -210,7 +210,7 @@ def settle(phi, k, held, stop, tie, first, fixed, floor, ceiling, least, most, s
     force, pull, move = total_force(slope, phi, step, twice, stretch, room, i, m)
     tiny = 1e-12 * (tl.max(tl.abs(slope), 0) + tl.max(tl.abs(pull), 0))
 
-    # What is pulled away goes, to the side of y's times where it is pulled.
+    # Parts that are pulled away are released, to the side of y's times where they are pulled.
     k_left, k_right, left, right, known_sides = sides_of(table, first, times_y, n, i, k, phi, slope, m)
     anchored = (held_up_to | held_from_on) > 0
     beside = real & anchored
@@ -224,12 +224,12 @@ def settle(phi, k, held, stop, tie, first, fixed, floor, ceiling, least, most, s
     goes_next = neighbour(goes.to(tl.float64), room, i, 1, m) > 0.0
     together = same_next > 0
     loose = together & (goes != goes_next)
-    # What goes may take with it what held the rest: the next knot holds it, if it sits on one of y's times.
+    # A released part may have held the rest: the next knot holds it, if it sits on one of y's times.
     held_next = neighbour(held_from_on.to(tl.float64), room, i, 1, m) > 0.0
     deserted = ((same > 0) & goes_before & (held_before > 0)) | (together & goes_next & held_next)
     takes_over = real & deserted & (goes == 0) & (k_left != k_right)
     leaves = goes & anchored
-    nature += 4 * (beside & (right - left > tiny)).to(tl.int32)  # a kink of its own
+    nature += 4 * (beside & (right - left > tiny)).to(tl.int32)  # at a kink itself
 
     # Knots beyond their segment or their bounds: the first of its group is held, or goes on if the group is held.
     lowest = tl.maximum(tl.load(times_y + k) - tl.load(times_y), floor)
@@ -247,7 +247,7 @@ def settle(phi, k, held, stop, tie, first, fixed, floor, ceiling, least, most, s
     apart = (i + 1 < m) & (together == 0)
     short = apart & (move < least)
     long = apart & (move > most)
-    # Two knots that are held too near each other, or too far: the second is let go, and tied to the first.
+    # Two held knots too close together or too far apart: the second is released, and tied to the first.
     clash = (short | long) & (held > 0)
     yields = (neighbour(clash.to(tl.float64), room, i, -1, m) > 0.0) & (fixed == 0)
 
@@ -265,7 +265,7 @@ def polish_kernel(best, table, firsts, state, unsound, y_lengths, x_lengths, tim
                   slope_min, slope_max, room, values, warps, holds, outcomes, y_steps, x_steps, halvings,
                   SUBSEQUENCE: tl.constexpr, LENGTHS: tl.constexpr, BAND: tl.constexpr, SLOPES: tl.constexpr,
                   LANES: tl.constexpr):  # fmt: skip
-    """Values (B,), warps (B, Tx) and holds (B, Tx, 2) as the C++ kernel gives them.
+    """Values (B,), warps (B, Tx) and holds (B, Tx, 2) as from the C++ kernel.
 
     Outcomes (B,): 1 where they are right, 0 where the C++ kernel must see to it, 2 where the search is not done.
     """

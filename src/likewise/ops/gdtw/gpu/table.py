@@ -1,4 +1,4 @@
-"""What the polish of GDTW's warps reads: which pairs are sound, and the losses of the segments around each knot."""
+"""Inputs of the polish of GDTW's warps: which pairs are valid, and the losses of the segments around each knot."""
 
 import triton
 import triton.language as tl
@@ -13,7 +13,7 @@ SPLIT = tl.constexpr(3)  # numbers of a segment in the table
 def look_kernel(y, x, y_lengths, x_lengths, times_y, times_x, lower, upper, slope_min, slope_max, unsound, turned,
                 y_steps, x_steps, C, LENGTHS: tl.constexpr, BAND: tl.constexpr, SLOPES: tl.constexpr,
                 CHANNELS: tl.constexpr):  # fmt: skip
-    """Marks pairs that hold what must be refused, a step of both signals each program; turns y, (B, C, Ty)."""
+    """Marks invalid pairs, one step of both signals per program; transposes y, (B, C, Ty)."""
     pair = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1)
     n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
