@@ -149,7 +149,7 @@ def has_labels(value: object) -> bool:
 
 def is_map_style(value: object) -> bool:
     """Whether items must be fetched one by one: value[i] is (item, label), and there is no tensor of all items."""
-    return has_labels(value) and items_of(value) is value
+    return hasattr(value, "labels") and has_labels(value) and items_of(value) is value
 
 
 def rows_of(items: Any, part: slice) -> Any:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence, pad_sequence
 
 from likewise import _check
-from likewise._labels import is_map_style, items_of
+from likewise._labels import has_labels, items_of
 
 
 class Batch:
@@ -230,15 +230,17 @@ def as_sequences(op: str, name: str, value: object) -> tuple[Tensor, Tensor | No
 
     Lengths are None when every step is real.
     """
-    value = items_of(value)
     if isinstance(value, Batch):
         return value.values, value.lengths
-    if is_map_style(value):
-        return _padded(op, name, (value[i][0] for i in range(len(value))))  # type: ignore[index, arg-type]
     if isinstance(value, np.ndarray):
         value = _floating(op, name, value)
     if isinstance(value, Tensor):
         return _check.sequences(op, name, value), None
+    items = items_of(value)
+    if items is not value:
+        return as_sequences(op, name, items)
+    if has_labels(value):  # a map-style dataset
+        return _padded(op, name, (value[i][0] for i in range(len(value))))  # type: ignore[index, arg-type]
     if isinstance(value, (list, tuple)):
         return _padded(op, name, value)
     raise TypeError(
@@ -281,7 +283,7 @@ def _floating(op: str, name: str, value: object) -> Tensor:
 
 def _whole_numbers(lengths: object) -> Tensor:
     """Lengths as an int64 tensor on the CPU; nothing is rounded."""
-    tensor = _tensor("Batch", "lengths", lengths)
+    tensor = lengths if isinstance(lengths, Tensor) else _tensor("Batch", "lengths", lengths)
     if tensor.numel() and (tensor.dtype == torch.bool or tensor.is_floating_point() or tensor.is_complex()):
         raise TypeError(f"Batch: expected lengths to be whole numbers, got {tensor.dtype}")
     return tensor.to("cpu", torch.int64)

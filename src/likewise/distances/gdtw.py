@@ -311,7 +311,7 @@ class GDTW(Distance):
         if knots.shape[1] == 0:
             return none
         slopes = self.slope_min, self.slope_max
-        sloped = any(isinstance(slope, Tensor) for slope in slopes) or slopes != (0, math.inf)
+        sloped = isinstance(slopes[0], Tensor) or isinstance(slopes[1], Tensor) or slopes != (0, math.inf)
         sides = {"lower": self.band if self.lower is None else self.lower}
         sides["upper"] = self.band if self.upper is None else self.upper
         if not sloped and sides["lower"] is None and sides["upper"] is None:

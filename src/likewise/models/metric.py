@@ -211,9 +211,9 @@ class Metric(Distance):
 
 def as_items(op: str, name: str, value: Items) -> Batch | Tensor:
     """Items as a Batch or a tensor: what can be sequences becomes a Batch, images and vectors stay tensors."""
-    value = items_of(value)
     if isinstance(value, Batch):
         return value
+    value = items_of(value)
     if isinstance(value, np.ndarray) and value.ndim in (2, 4):
         value = torch.as_tensor(value if value.flags.writeable else value.copy())
     if isinstance(value, Tensor) and value.ndim == 4 and value.dtype == torch.uint8:

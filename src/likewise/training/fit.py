@@ -241,13 +241,15 @@ def _default_optimization(defaults: TrainingDefaults, steps: int) -> Optimizatio
 
 
 def _check_parts(metric: Metric, loss: object, step: object, terms: Sequence[Term]) -> None:
-    for name, function in (("step", step), *((f"terms[{i}]", term) for i, term in enumerate(terms))):
+    for name, function in [("step", step), *[(f"terms[{i}]", term) for i, term in enumerate(terms)]]:
         if function is not None and not callable(function):
             raise TypeError(f"fit: expected {name} to be a function of a Step, got {type(function).__name__}")
-    modules = [metric, *(part for part in (loss, step, *terms) if isinstance(part, nn.Module))]
-    later = any(hasattr(part, "prepare") for part in (step, *terms))  # they may make parameters
-    if not later and not any(parameter.requires_grad for module in modules for parameter in module.parameters()):
-        _check.refuse("fit", "there is nothing to learn: neither the metric nor the loss has parameters")
+    if [part for part in (step, *terms) if hasattr(part, "prepare")]:
+        return  # they may make parameters
+    for part in (metric, loss, step, *terms):
+        if isinstance(part, nn.Module) and any(parameter.requires_grad for parameter in part.parameters()):
+            return
+    _check.refuse("fit", "there is nothing to learn: neither the metric nor the loss has parameters")
 
 
 def _check_fabric(given: Mapping[str, Any]) -> None:

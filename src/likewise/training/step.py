@@ -76,9 +76,10 @@ class Step:
     @property
     def rows(self) -> slice:
         """The rows of the batch that this process encodes and compares; all of them if there is but one."""
-        if len(self.batch) < self.ranks.size:
-            raise ValueError(f"a batch of {len(self.batch)} items cannot be shared by {self.ranks.size} processes")
-        return self.ranks.rows(len(self.batch))
+        count = len(self.batch)
+        if count < self.ranks.size:
+            raise ValueError(f"a batch of {count} items cannot be shared by {self.ranks.size} processes")
+        return self.ranks.rows(count)
 
     @cached_property
     def features(self) -> Encoded:
@@ -130,7 +131,10 @@ class Step:
     @cached_property
     def _own(self) -> tuple[Encoded, Mapping[str, FeatureMap]]:
         """The rows of this process, encoded, and what the layers gave on the way."""
-        items, inside = take(self.batch, self.rows), _inside(self.metric)
+        items = take(self.batch, self.rows)
+        if not self.layers:
+            return _precise(self.metric.encode(items)), {}
+        inside = self.metric if self.metric.encoder is None else self.metric.encoder
         with captured("fit", inside, self.layers) as outputs:
             encoded = _precise(self.metric.encode(items))
         return encoded, _maps(inside, items, outputs, self.layers)
@@ -158,10 +162,6 @@ def _maps(
         known = as_map("fit", f"the layer {name!r}", outputs[name], lengths, layer=module)
         found[name] = replace(known, features=known.features.float()) if known.features.dtype in HALVES else known
     return found
-
-
-def _inside(metric: Metric) -> nn.Module:
-    return metric if metric.encoder is None else metric.encoder
 
 
 def _precise(encoded: Encoded) -> Encoded:
