@@ -18,20 +18,21 @@ from likewise.data.samplers import MPerClass, Shuffled
 from likewise.distances.distance import Distance
 from likewise.distances.tap import PairNetwork
 from likewise.distances.training_defaults import TrainingDefaults
+from likewise.losses.path_loss import PathLoss
 from likewise.losses.soft_nearest_neighbor import SoftNearestNeighbor
+from likewise.losses.vector_loss import VectorLoss
 from likewise.losses.warp_error import WarpError
 from likewise.models.metric import Metric
 from likewise.training.batches import Batches, seed_of
 from likewise.training.few_shot import EpisodeLoss
 from likewise.training.history import History
-from likewise.training.options import Checkpoints, Optimization, OptimizerFactory, falling
+from likewise.training.options import Checkpoints, Optimization, OptimizerFactory, falling, parameter_groups
 from likewise.training.pairs import AlignedPairs
-from likewise.training.rates import parameter_groups
+from likewise.training.path_step import path_step
 from likewise.training.self_supervised import SelfSupervised
 from likewise.training.slow import warn_if_slow
 from likewise.training.source import Source
-from likewise.training.step import Augment, Loss, StepFunction, Term
-from likewise.training.steps import choose_step, matrix_step
+from likewise.training.step import Augment, Loss, StepFunction, Term, matrix_step, vector_step
 from likewise.training.validation import examiner
 
 # Arguments that belong elsewhere, and where.
@@ -202,7 +203,7 @@ def _loss_and_step(
         mend = "; labels go with the items: fit(metric, (items, labels), loss)"
         raise TypeError(f"fit: expected loss to be a function of (D, labels), got {type(loss).__name__}{mend}")
     if step is not None or loss is not None:
-        return loss, choose_step(source.items, loss) if step is None else step
+        return loss, _choose_step(source.items, loss) if step is None else step
     if isinstance(sampler, Episodes):
         return None, EpisodeLoss(sampler)
     if isinstance(source.items, AlignedPairs):
@@ -215,7 +216,21 @@ def _loss_and_step(
         return None, SelfSupervised()
     else:
         _check.refuse("fit", "there are no labels: give a pair (items, labels), or a step that needs none")
-    return loss, choose_step(source.items, loss)
+    return loss, _choose_step(source.items, loss)
+
+
+def _choose_step(items: Any, loss: Any) -> StepFunction | None:
+    """The step for this loss and these items; None without a loss."""
+    aligned = isinstance(items, AlignedPairs)
+    if loss is None:
+        return None
+    if aligned != isinstance(loss, PathLoss):
+        kind = type(loss).__name__
+        need = "AlignedPairs need a PathLoss" if aligned else f"{kind} learns from AlignedPairs(x, y, truth)"
+        _check.refuse("fit", f"{need}, or a step of yours; got {'loss ' + kind if aligned else type(items).__name__}")
+    if aligned:
+        return path_step
+    return vector_step if isinstance(loss, VectorLoss) else matrix_step
 
 
 def _sampler(given: Any, source: Source, batch_size: int, defaults: TrainingDefaults, seed: int) -> Iterable[Any]:

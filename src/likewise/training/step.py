@@ -1,4 +1,8 @@
-"""Step: one batch on its way to a loss; what the functions see that ``fit`` trains with."""
+"""Step: one batch on its way to a loss, as the functions see it that ``fit`` trains with.
+
+``matrix_step`` and ``vector_step`` are the steps of most losses; ``path_step`` has its own file, and an ``EpisodeLoss``
+and a ``SelfSupervised`` are steps with settings.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -149,6 +153,33 @@ class Step:
 
 StepFunction = Callable[[Step], Tensor]
 Term = StepFunction
+
+
+def matrix_step(step: Step) -> Tensor:
+    """The loss of the batch's matrix of distances: loss(D, labels), or loss(D, labels, labels) with an augmentation.
+
+    Example:
+        >>> from likewise import Euclidean, losses
+        >>> items, labels = Batch(torch.tensor([[[0.0]], [[1.0]], [[5.0]]])), torch.tensor([0, 0, 1])
+        >>> matrix_step(Step(Metric(None, Euclidean()), items, labels, losses.Contrastive(margin=2.0)))
+        tensor(0.3333)
+    """
+    assert step.loss is not None
+    more = () if step.augment is None else (step.labels,)  # every cell of D is a pair then, the diagonal too
+    return step.loss(step.D, step.labels, *more)
+
+
+def vector_step(step: Step) -> Tensor:
+    """The loss of the encoded vectors: loss(features, labels). No matrix is made.
+
+    Example:
+        >>> from likewise import Euclidean, losses
+        >>> items, labels = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, -1.0]]), torch.tensor([0, 0, 1])
+        >>> vector_step(Step(Metric(None, Euclidean()), items, labels, losses.Angular()))
+        tensor(0.0037)
+    """
+    assert step.loss is not None
+    return step.loss(step.features, step.labels)
 
 
 def _maps(
