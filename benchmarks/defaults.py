@@ -152,20 +152,22 @@ def thinned(x: np.ndarray, most: int) -> np.ndarray:
 def run(name: str, method: str, seed: int, folder: Path | None, most_steps: int, device: str, threads: int) -> dict:
     """Train once, or not at all, and score the test items."""
     torch.set_num_threads(threads)
-    train, test = read(name, folder, most_steps)
+    parts = read(name, folder, most_steps)
+    train, test = ((lw.Batch.from_list(items).to(device), labels) for items, labels in parts)
+    channels = train[0].channels
     start = time.perf_counter()
     if method in UNTRAINED:
         metric = UNTRAINED[method]()
     else:
         torch.manual_seed(seed)
-        metric = LEARNED[method](train[0][0].shape[1]).to(device)
-        lw.fit(metric, train, seed=seed, verbose=False)
+        metric = LEARNED[method](channels).to(device)
+        lw.fit(metric, train, seed=seed, verbose=False, accelerator="gpu" if device == "cuda" else "cpu")
     seconds = time.perf_counter() - start
     with torch.no_grad():
         found = lw.evaluate(metric, test, train)
     return {
         "set": name, "method": method, "seed": seed, "map": round(found.map, 4), "accuracy": round(found.accuracy, 4),
-        "train": len(train[0]), "test": len(test[0]), "channels": train[0][0].shape[1], "classes": len(set(train[1])),
+        "train": len(train[0]), "test": len(test[0]), "channels": channels, "classes": len(set(train[1])),
         "most_steps": most_steps, "fit_seconds": round(seconds, 1), "device": device, "threads": threads,
     }  # fmt: skip
 
@@ -180,29 +182,32 @@ def runs(sets: list[str], methods: list[str], seeds: int) -> Iterator[tuple[str,
 
 
 def report(lines: list[dict]) -> None:
-    """A Markdown table of MAP (and accuracy), the mean over seeds; learned distances that beat DTW are bold."""
+    """A Markdown table of MAP, mean and deviation over seeds; learned distances that beat DTW are bold."""
     sets = [name for name in (*REAL, *MADE) if any(line["set"] == name for line in lines)]
     methods = [method for method in (*UNTRAINED, *LEARNED) if any(line["method"] == method for line in lines)]
 
-    def mean(name: str, method: str, key: str) -> float | None:
-        values = [line[key] for line in lines if (line["set"], line["method"]) == (name, method)]
-        return statistics.mean(values) if values else None
+    def scores(name: str, method: str) -> list[float]:
+        return [line["map"] for line in lines if (line["set"], line["method"]) == (name, method)]
 
-    print(f"| MAP (1-NN accuracy) | {' | '.join(methods)} |\n|---|{'---|' * len(methods)}")
-    wins = dict.fromkeys(methods, 0)
+    print(f"| MAP | {' | '.join(methods)} |\n|---|{'---|' * len(methods)}")
+    wins, tried, means = (dict.fromkeys(methods, 0) for _ in range(3))
     for name in sets:
-        cells, base = [], mean(name, "DTW", "map")
+        cells, base = [], scores(name, "DTW")
         for method in methods:
-            found, accuracy = mean(name, method, "map"), mean(name, method, "accuracy")
-            if found is None or accuracy is None:
+            found = scores(name, method)
+            if not found:
                 cells.append("-")
                 continue
-            better = method in LEARNED and base is not None and found > base
-            wins[method] += better
-            text = f"{found:.2f} ({accuracy:.2f})".replace("0.", ".")
-            cells.append(f"**{text}**" if better else text)
+            mean, spread = statistics.mean(found), statistics.stdev(found) if len(found) > 1 else None
+            better = method in LEARNED and bool(base) and mean > base[0]
+            wins[method], tried[method] = wins[method] + better, tried[method] + 1
+            means[method] += mean
+            cell = f"{mean:.3f}" + ("" if spread is None else f" ± {spread:.3f}")
+            cells.append((f"**{cell}**" if better else cell).replace("0.", "."))
         print(f"| {name} | {' | '.join(cells)} |")
-    print(f"| sets above DTW | {' | '.join(f'{wins[m]} of {len(sets)}' if m in LEARNED else '' for m in methods)} |")
+    averages = [f"{means[m] / tried[m]:.3f}".replace("0.", ".") for m in methods]
+    print(f"| mean of the sets | {' | '.join(averages)} |")
+    print(f"| sets above DTW | {' | '.join(f'{wins[m]} of {tried[m]}' if m in LEARNED else '' for m in methods)} |")
 
 
 def main() -> None:

@@ -31,6 +31,7 @@ from likewise.distances.soft_dtw import SoftDTW
 from likewise.distances.tap import TAP
 
 RESULTS = Path(__file__).parent / "results"
+sys.path.append(str(Path(__file__).parents[1]))  # for papers/, which is not installed
 TOLERANCE = 2e-3  # relative: convolutions in float16
 BAR = 1e6  # pairs a second at 40 x 40 x 13
 STEPS, CHANNELS, COUNT = 40, 13, 2000
@@ -201,13 +202,13 @@ def plot(rows: list[dict[str, Any]], device: str) -> None:
 
 
 def epoch(distance: str, loss: str, train: Batch, labels: Tensor, steps: int = 30) -> dict[str, Any]:
-    """Seconds of an epoch of training in bfloat16, from the median step of the recipe's batches of 64."""
-    from likewise.recipes import tap as recipe
+    """Seconds of an epoch of training in bfloat16, from the median step of the paper's batches of 64."""
     from likewise.training.step import Step
+    from papers.tap import run as recipe
 
     torch.manual_seed(0)
     kinds = recipe.LOSSES if distance == "tap" else recipe.LOSSES_OF_SUMS
-    metric = Metric(FrameMLP(CHANNELS), recipe.DISTANCES[distance](CHANNELS)).to("cuda").train()
+    metric = Metric(FrameMLP(CHANNELS, out=CHANNELS), recipe.DISTANCES[distance](CHANNELS)).to("cuda").train()
     optimizer, measure = torch.optim.Adam(metric.parameters(), 1e-4), kinds[loss]()
     found: list[float] = []
     for index in torch.randperm(len(train))[: 64 * (steps + 5)].split(64):
@@ -249,11 +250,11 @@ def accuracy(folder: Path, train: Batch, labels: Tensor, test: Batch, expected: 
 
 
 def digits() -> tuple[Batch, Tensor, Batch, Tensor]:
-    """The recipe's training and test utterances, on the device, and their labels."""
-    from likewise.recipes import tap as recipe
+    """The paper's training and test utterances, on the device, and their labels."""
+    from papers.tap.data import read_digits
 
-    train, test = recipe.read_sad(Path(os.environ.get("LIKEWISE_DATA", ".")))
-    return train.sequences.to("cuda"), recipe.known(train.labels), test.sequences.to("cuda"), recipe.known(test.labels)
+    train, test = read_digits(Path(os.environ.get("LIKEWISE_DATA", ".")))
+    return train.items.to("cuda"), train.codes, test.items.to("cuda"), test.codes
 
 
 def where() -> dict[str, Any]:
@@ -270,7 +271,7 @@ def where() -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["pairs", "figure", "epoch", "accuracy"])
-    parser.add_argument("--metric", type=Path, help="of accuracy: a folder that the recipe saved")
+    parser.add_argument("--metric", type=Path, help="of accuracy: a folder that papers.tap.run kept")
     parser.add_argument("--every", type=int, default=8, help="of accuracy: one of so many test utterances")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--longest", type=int, default=1000, help="of figure: frames and channels up to this")

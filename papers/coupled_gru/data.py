@@ -35,13 +35,13 @@ def read_shl_parts(folder: Path) -> tuple[lw.Dataset, lw.Dataset]:
     return replace(train, groups=train.groups * FOLDS // (train.groups.max() + 1)), test
 
 
-def synthetic_shl(folder: Path) -> tuple[lw.Dataset, lw.Dataset]:
+def synthetic_shl(folder: Path, counts: tuple[int, int] = (15660, 5472)) -> tuple[lw.Dataset, lw.Dataset]:
     """Random recordings of the size of SHL: 15,660 and 5,472 of 300 steps and 36 channels, in eight classes."""
     generator = torch.Generator().manual_seed(0)
     shapes = torch.randn(len(CLASSES), 4, len(CHANNELS), generator=generator)  # of each class, over four waves
     time = torch.arange(300) / 300
     parts = []
-    for count in (15660, 5472):
+    for count in counts:
         labels = torch.arange(count) % len(CLASSES)
         phases = 6.28 * torch.rand(count, 1, 4, generator=generator)
         speed = (1 + labels)[:, None, None] * torch.tensor([1.0, 2.0, 3.0, 5.0])

@@ -109,7 +109,7 @@ def draw(lines: list[dict], folder: Path) -> None:
     """Draw Figure 3 and the synchronisation error of every coupled run, and Figure 4 with means over the runs."""
     from matplotlib.figure import Figure
 
-    from likewise.viz import dynamics
+    from likewise import viz
 
     folder.mkdir(parents=True, exist_ok=True)
     for line in lines:
@@ -117,14 +117,14 @@ def draw(lines: list[dict], folder: Path) -> None:
         if line.get("norms"):
             figure = Figure(figsize=(9, 3.4), layout="constrained")
             left, right = figure.subplots(1, 2)
-            dynamics.coupling_norm(line["norms"], line["accuracies"], ax=left)
-            dynamics.loss_by_coupling(line["norms"], line["losses"], ax=right)
+            viz.plot_coupling_norm(line["norms"], line["accuracies"], ax=left)
+            viz.plot_loss_by_coupling(line["norms"], line["losses"], ax=right)
             figure.savefig(folder / f"{name} coupling.png", dpi=150)
         errors = {kind: values for kind, values in line.get("synchronization", {}).items() if isinstance(values, list)}
         if errors:
             figure = Figure(figsize=(6, 4), layout="constrained")
             names = [f"{kind} pairs" for kind in errors]
-            dynamics.synchronization(list(errors.values()), labels=names, ax=figure.subplots())
+            viz.plot_synchronization(list(errors.values()), labels=names, ax=figure.subplots())
             figure.savefig(folder / f"{name} synchronisation.png", dpi=150)
     noisy = [line for line in lines if "noise" in line]
     if noisy:
@@ -136,7 +136,7 @@ def draw(lines: list[dict], folder: Path) -> None:
                 for side in ("positive", "negative")
             )
         figure = Figure(figsize=(6, 4), layout="constrained")
-        dynamics.noise(noisy[0]["noise"]["levels"], curves, ax=figure.subplots())
+        viz.plot_noise(noisy[0]["noise"]["levels"], curves, ax=figure.subplots())
         figure.savefig(folder / "noise.png", dpi=150)
 
 

@@ -160,11 +160,11 @@ def learn(distance: lw.Distance, settings: Settings, own: lw.Dataset, theirs: lw
 def build(settings: Settings, channels: int) -> lw.Distance:
     """An untrained model. Both kinds start from the same GRU: the coupling's weights are drawn after it."""
     bias, state = MODELS[settings.model], torch.get_rng_state()
-    siamese = lw.SiameseGRU(channels, settings.hidden)
+    siamese = lw.SiameseGRU(channels, settings.hidden, standardize=False)
     if bias is None:
         return siamese
     torch.set_rng_state(state)
-    coupled = lw.CoupledGRU(channels, settings.hidden, coupling_bias=bias)
+    coupled = lw.CoupledGRU(channels, settings.hidden, coupling_bias=bias, standardize=False)
     with torch.no_grad():
         for layer, cell in zip(siamese.layers, coupled.cells, strict=True):
             for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):

@@ -127,7 +127,9 @@ class Encoders(nn.Module):
 
     def __init__(self, channels: int, hidden: int) -> None:
         super().__init__()
-        self.performance = lw.GRUEncoder(channels, hidden, bidirectional=True, steps=True, normalize=True)
+        self.performance = lw.GRUEncoder(
+            channels, hidden, bidirectional=True, steps=True, normalize=True, standardize=False
+        )
         self.score = copy.deepcopy(self.performance)
 
     def forward(self, pairs: AlignedPairs) -> AlignedPairs:
@@ -244,23 +246,30 @@ def time_penalty(pairs: AlignedPairs) -> Tensor:
 
 def draw(path: Path, settings: tuple[Settings, Settings], encoders: nn.Module, test: AlignedPairs) -> None:
     """Draw the warp of the test slice that gains most, before and after learning, with the settings of each."""
-    from matplotlib.figure import Figure
-
-    from likewise import viz
-
     features = (nn.Identity(), encoders)
     error = [errors(given, used, test)[0] for given, used in zip(settings, features, strict=True)]
     item = int((error[0] - error[1]).argmax())
     part = test[item : item + 1]
+    with torch.no_grad():
+        warps = [warp_of(gdtw(given), used(part)) for given, used in zip(settings, features, strict=True)]
+    titles = [
+        f"{settings[0].feature} {how}: TimeErr {found[item]:.1f} ms"
+        for how, found in zip(("as it is", "learned"), error, strict=True)
+    ]
     truth = lw.Warp(part.points.cpu(), part.truth.cpu(), part.lengths)
+    draw_warps(path, warps, titles, truth, ("time of the score, s", "time of the performance, s"))
+
+
+def draw_warps(path: Path, warps: list[lw.Warp], titles: list[str], truth: lw.Warp, labels: tuple[str, str]) -> None:
+    """Draw two warps of one pair side by side, each with the truth."""
+    from matplotlib.figure import Figure
+
+    from likewise import viz
+
     figure = Figure(figsize=(8.4, 4.0), layout="constrained")
-    for k, ax in enumerate(figure.subplots(1, 2, sharey=True)):
-        with torch.no_grad():
-            warp = warp_of(gdtw(settings[k]), features[k](part))
+    for ax, warp, title in zip(figure.subplots(1, 2, sharey=True), warps, titles, strict=True):
         viz.plot_warp(warp, truth=truth, ax=ax)
-        ax.set_title(f"{settings[k].feature} {('as it is', 'learned')[k]}: TimeErr {error[k][item]:.1f} ms")
-        ax.set_xlabel("time of the score, s")
-        ax.set_ylabel("time of the performance, s")
+        ax.set(title=title, xlabel=labels[0], ylabel=labels[1])
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
 

@@ -107,7 +107,7 @@ def make_pairs(count: int, generator: torch.Generator) -> AlignedPairs:
 
 def build(reg: float, band: float, learned: tuple[str, ...] = ()) -> lw.Metric:
     """GDTW on mapped channels, with a lambda and a band that may be learned; the map begins as the identity."""
-    features = lw.FrameMLP(CHANNELS, depth=0, normalize=False)
+    features = lw.FrameMLP(CHANNELS, out=CHANNELS, depth=0, normalize=False, standardize=False)
     (layer,) = features.layers
     nn.init.eye_(layer.weight)
     nn.init.zeros_(layer.bias)

@@ -41,7 +41,7 @@ from likewise.training.path_step import path_value, warp_of
 from papers.common import Run, check_choice, device_name, emit, find_line, from_command_line
 from papers.decdtw.data_places import Places, draw_query, read_places
 from papers.decdtw.place_encoder import FRAMES, PlaceEncoder, best_encoder, encode, mirrored, recall, triplet_loss
-from papers.decdtw.run import CONTINUOUS, dtw_warp
+from papers.decdtw.run import CONTINUOUS, draw_warps, dtw_warp
 
 THRESHOLDS = (1, 2, 3, 5, 10)  # frames
 REGS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
@@ -243,25 +243,19 @@ def draw(
     path: Path, settings: tuple[Settings, Settings], encoders: tuple[PlaceEncoder, PlaceEncoder], test: Places
 ) -> None:
     """Draw the warp of the query that gains most, before and after tuning, with the settings of each."""
-    from matplotlib.figure import Figure
-
-    from likewise import viz
-
     found = [found_and_true(given, encoder, test) for given, encoder in zip(settings, encoders, strict=True)]
-    before, after = (lw.evaluation.position_error(*each) for each in found)
-    item = int((before - after).argmax())
+    errors = [lw.evaluation.position_error(*each) for each in found]
+    item = int((errors[0] - errors[1]).argmax())
     frames = torch.arange(test.queries.shape[1]).float()[None]
-    truth = lw.Warp(frames, found[0][1][item : item + 1])
-    figure = Figure(figsize=(8.4, 4.0), layout="constrained")
-    for ax, title, (values, _), error in zip(
-        figure.subplots(1, 2, sharey=True), ("Triplet loss", "Tuned by DecDTW"), found, (before, after), strict=True
-    ):
-        viz.plot_warp(lw.Warp(frames, values[item : item + 1]), truth=truth, ax=ax)
-        ax.set_title(f"{title}: at most {error[item]:.1f} frames off")
-        ax.set_xlabel("frame of the query, in winter")
-        ax.set_ylabel("frame of the reference, in summer")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    before, after, truth = (
+        lw.Warp(frames, values[item : item + 1]) for values in (found[0][0], found[1][0], found[0][1])
+    )
+    titles = [
+        f"{how}: at most {error[item]:.1f} frames off"
+        for how, error in zip(("Triplet loss", "Tuned by DecDTW"), errors, strict=True)
+    ]
+    labels = ("frame of the query, in winter", "frame of the reference, in summer")
+    draw_warps(path, [before, after], titles, truth, labels)
 
 
 if __name__ == "__main__":

@@ -34,10 +34,10 @@ LOSSES: dict[str, Callable[[], lw.losses.Loss]] = {
     "lifted": lambda: lw.losses.LiftedStructure(reduction="sum"),
     "binomial": lambda: lw.losses.BinomialDeviance(reduction="sum"),
 }
-# Soft-DTW's and DTW's distances are sums, not means: the paper lowers alpha and beta for them.
+# Soft-DTW's and DTW's distances are sums, not means: the paper lowers both scales for them, 40 and 2 otherwise.
 LOSSES_OF_SUMS = LOSSES | {
     "lifted": lambda: lw.losses.LiftedStructure(positive_scale=1, negative_scale=2, reduction="sum"),
-    "binomial": lambda: lw.losses.BinomialDeviance(positive_scale=2, negative_scale=1, reduction="sum"),
+    "binomial": lambda: lw.losses.BinomialDeviance(positive_scale=1, negative_scale=2, reduction="sum"),
 }
 DISTANCES: dict[str, Callable[[int], lw.Distance]] = {
     "tap": lambda channels: lw.TAP(),
@@ -143,7 +143,7 @@ def experiment(run: Run, settings: Settings, seed: int, train: lw.Dataset, test:
 
 def build(settings: Settings, channels: int) -> lw.Metric:
     """An untrained network and distance."""
-    encoder: torch.nn.Module = lw.FrameMLP(channels, dropout=settings.dropout)
+    encoder: torch.nn.Module = lw.FrameMLP(channels, out=channels, dropout=settings.dropout, standardize=False)
     if any(settings.jitter):
         offset, scale, noise = settings.jitter
         encoder = lw.models.Jitter(encoder, offset=offset, scale=scale, noise=noise)

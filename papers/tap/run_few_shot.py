@@ -178,7 +178,7 @@ def linear(channels: int, offset: float = 0.0) -> nn.Module:
 
     Its bias begins at offset, -offset, offset, ...
     """
-    encoder = lw.FrameMLP(channels, depth=0, normalize=False)
+    encoder = lw.FrameMLP(channels, out=channels, depth=0, normalize=False, standardize=False)
     (layer,) = encoder.layers
     nn.init.eye_(layer.weight)
     with torch.no_grad():

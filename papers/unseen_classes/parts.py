@@ -24,7 +24,7 @@ BY_STRENGTH, BY_ALPHA = {"soft_adv", "adapt_adv", "energy"}, {"jrd", "mrd", "jmm
 ENCODERS: dict[str, Callable[[int], Any]] = {
     "lite0": lambda channels: lw.EfficientNetLite(0),
     "small": lambda channels: lw.SmallCNN(channels, out=128, normalize=False),
-    "tcn": lambda channels: InParts(lw.TCN(channels, hidden=64, layers=3)),
+    "tcn": lambda channels: InParts(lw.TCN(channels, hidden=64, layers=3, standardize=False)),
 }
 # Three layers near the end, as the paper takes them of BN-Inception. For sequences the last vector is put beside them:
 # it has the order, which no weighted mean over time has.
@@ -122,11 +122,11 @@ def make_loss(settings: Settings, classes: int) -> Any:
             return lw.losses.AMSoftmax(classes, settings.embedding)
 
 
-def make_sampler(settings: Settings, codes: Tensor, seed: int) -> lw.data.BatchSampler | None:
-    """Batches with pairs of a class, for losses that need them: 4 of a class for triplets, 2 for angular."""
+def make_sampler(settings: Settings, codes: Tensor, seed: int) -> lw.data.BatchSampler:
+    """Shuffled batches; for losses of pairs, with 4 items of a class for triplets, 2 for angular."""
     wanted = {"triplet": 4, "angular": 2}.get(settings.loss)
     if wanted is None:
-        return None
+        return lw.data.Shuffled(len(codes), min(settings.batch_size, len(codes)), drop_last=True, seed=seed)
     count = codes.bincount()
     each = min(wanted, int(count.min()))
     together = max(2, min(settings.batch_size // each, len(count)))

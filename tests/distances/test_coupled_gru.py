@@ -253,7 +253,7 @@ def test_initialisation():
         assert cell.weight_hh.abs().max().item() <= hidden**-0.5
     x, y = torch.randn(2, 8, 20, 9)
     assert net.align(x, y).coupling.mean().item() == pytest.approx(0.018, abs=0.01)
-    assert CoupledGRU(9).align(x, y).coupling.mean().item() == pytest.approx(0.5, abs=0.1)
+    assert CoupledGRU(9, coupling_bias=0.0).align(x, y).coupling.mean().item() == pytest.approx(0.5, abs=0.1)
 
 
 def test_the_twin_embeds_once(monkeypatch):

@@ -347,7 +347,7 @@ def test_a_tensor_of_nobody_is_not_saved(tmp_path):
             return super().config() | {"reg": torch.tensor(0.1)}
 
     with pytest.raises(
-        TypeError, match=r"Forgetful.reg: a file cannot hold a tensor that is not of the module's state"
+        TypeError, match=r"Forgetful.reg: a file cannot hold a tensor that is not part of the module's state"
     ):
         Metric(None, Forgetful()).save(tmp_path)
     Metric(None, GDTW(torch.tensor(0.1))).save(tmp_path)

@@ -160,7 +160,7 @@ def test_refusals():
         AttendedFeatures(Residual(), ["spare"])
     with pytest.raises(ValueError, match="expected layers to be a list of names, not empty, got 'stem'"):
         AttendedFeatures(Residual(), "stem")
-    with pytest.raises(ValueError, match="cannot tell what a Sequential takes; give example="):
+    with pytest.raises(ValueError, match="cannot tell the input of a Sequential; give example="):
         AttendedFeatures(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), ["0"])
     with pytest.raises(ValueError, match="expected channels of 2 layers, got 1"):
         AttendedFeatures(Residual(), ["stem", "block"], channels=[4], width=6)
@@ -172,9 +172,9 @@ def test_refusals():
         AttendedFeatures(None, ["stem"])
     with pytest.raises(TypeError, match="expected backbone to be an nn"):
         Embedder(None, 3)
-    with pytest.raises(ValueError, match="cannot tell how many features a Residual gives; say so with channels="):
+    with pytest.raises(ValueError, match="cannot tell how many features a Residual returns; pass channels="):
         Embedder(Residual(), 3)
-    with pytest.raises(ValueError, match="the backbone gives 6 features, not 5"):
+    with pytest.raises(ValueError, match="the backbone returned 6 features, not 5"):
         Embedder(Residual(), 3, channels=5)(torch.randn(1, 3, 9, 9))
 
 

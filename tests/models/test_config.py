@@ -48,7 +48,7 @@ def test_arguments_come_from_config_or_from_attributes():
         def __init__(self, size):
             super().__init__()
 
-    with pytest.raises(TypeError, match="Forgetful: cannot tell its argument 'size'"):
+    with pytest.raises(TypeError, match="Forgetful: cannot find its argument 'size'"):
         arguments(Forgetful(3))
 
 

@@ -19,11 +19,11 @@ def test_an_unknown_layer_is_refused_with_those_near_it():
 
 
 def test_a_map_that_does_not_go_with_the_lengths():
-    with pytest.raises(ValueError, match="x gives 3 steps, which does not go with lengths up to 5"):
+    with pytest.raises(ValueError, match="x returned 3 steps, which does not match lengths up to 5"):
         as_map("op", "x", torch.zeros(2, 3, 4), torch.tensor([5, 1]))
-    with pytest.raises(ValueError, match=r"x gives \(2,\); expected \(B, C, H, W\), \(B, T, C\) or \(B, C\)"):
+    with pytest.raises(ValueError, match=r"x returned \(2,\); expected \(B, C, H, W\), \(B, T, C\) or \(B, C\)"):
         as_map("op", "x", torch.zeros(2))
-    with pytest.raises(ValueError, match="x gives str"):
+    with pytest.raises(ValueError, match="x returned str"):
         as_map("op", "x", "nothing")
 
 

@@ -96,5 +96,5 @@ def test_missing_and_damaged_files(tmp_path):
     with pytest.raises(ValueError, match="no regular file"):
         read_json(tmp_path)
     (tmp_path / "damaged").write_bytes(b"0" * 20)
-    with pytest.raises(ValueError, match="damaged, or no safetensors file"):
+    with pytest.raises(ValueError, match="damaged, or not a safetensors file"):
         read_shapes(tmp_path / "damaged")

@@ -1,4 +1,4 @@
-"""The recipe of distances, on a few sequences."""
+"""Distances that learn nothing, and RVSML, on a few sequences."""
 
 import json
 
@@ -6,61 +6,50 @@ import pytest
 import torch
 
 import likewise as lw
-from likewise.recipes import distances
-from tests.recipes.test_tap import tiny
+from papers.common import Run, read_lines
+from papers.rvsml import run as rvsml
+from papers.tap import run_distances
+from tests.papers.small_data import write_digits, write_har
 
 
-def test_distances_are_scored_and_timed(tmp_path, capsys):
-    tiny(tmp_path)
-    chosen = ["dtw", "ldtw", "ndtw", "ot", "opw", "softdtw", "tap", "rvsml_dtw"]
-    distances.main(data="sad", data_dir=tmp_path, distance=chosen, pairs=24, device="cpu", out=tmp_path / "lines.jsonl")
-    lines = [json.loads(line) for line in (tmp_path / "lines.jsonl").read_text().splitlines()]
-    assert [line["distance"] for line in lines] == chosen
+def test_distances_are_scored_and_timed(tmp_path):
+    write_digits(tmp_path)
+    chosen = ("dtw", "ldtw", "ndtw", "ot", "opw", "softdtw", "tap", "rvsml_dtw")
+    run = Run(data_dir=tmp_path, device="cpu", out=tmp_path / "lines.jsonl")
+    run_distances.main(run, run_distances.Settings("sad", chosen, pairs=24))
+    lines = read_lines(tmp_path / "lines.jsonl")
+    assert [line["distance"] for line in lines] == list(chosen)
     assert [line["test"] for line in lines] == [2 if line["distance"] == "ot" else 6 for line in lines]
     for line in lines:
         assert line["seconds_a_query"] > 0
         assert ("map" in line) == (line["distance"] != "tap")
-        assert (line["learning_seconds"] is None) == (line["distance"] in distances.UNTRAINED)
+        assert (line["learning_seconds"] is None) == (line["distance"] in run_distances.UNTRAINED)
     assert all(line["accuracy"] == 1.0 for line in lines if line["distance"] in ("dtw", "softdtw", "rvsml_dtw"))
-    table = capsys.readouterr().out
-    assert "rvsml_dtw" in table
-    assert "(29.6)" in table
 
 
-def test_every_distance_of_the_tables_is_there():
-    assert set(distances.PUBLISHED) <= set(distances.UNTRAINED)
-    assert all(set(times) <= set(distances.UNTRAINED) for times in distances.PUBLISHED_SECONDS.values())
+def test_every_distance_works():
     x = lw.Batch.from_list([torch.zeros(3, 2), torch.ones(2, 2)])
-    for make in distances.UNTRAINED.values():
+    for make in run_distances.UNTRAINED.values():
         assert make().matrix(x[:1], x).shape == (1, 2)
-    for make in distances.LEARNED.values():
-        assert make().set_params(max_iter=1).fit(x, [0, 1]).predict(x).shape == (2,)
-
-
-def test_a_trained_tap_is_scored(tmp_path):
-    tiny(tmp_path)
-    torch.manual_seed(0)
-    lw.Metric(lw.FrameMLP(13, hidden=8), lw.TAP()).save(tmp_path / "tap")
-    distances.main(
-        data="sad", data_dir=tmp_path, distance=["tap"], tap=tmp_path / "tap", queries=3, device="cpu",
-        out=tmp_path / "lines.jsonl",
-    )  # fmt: skip
-    line = json.loads((tmp_path / "lines.jsonl").read_text())
-    assert line["test"] == 3
-    assert 0 <= line["map"] <= 1
-
-
-def test_the_table_names_the_papers_figures(capsys):
-    line = {"distance": "dtw", "test": 2, "map": 0.5, "knn": {"1": 0.5, "5": 0.25}, "seconds_a_query": 0.1,
-            "pairs_a_second": 10.0}  # fmt: skip
-    distances.print_table("msr_action3d", [line])
-    assert "50.00 (81.32)" in capsys.readouterr().out
-    assert distances.beside(None, 2.0, "{:.1f}") == "(2.0)"
-    assert distances.beside(None, None, "{:.1f}") == ""
 
 
 def test_bad_words_are_refused(tmp_path):
-    with pytest.raises(SystemExit, match="error: unknown 'frechet'; expected one of dtw"):
-        distances.main(distance=["frechet"], data_dir=tmp_path)
-    with pytest.raises(SystemExit, match="error: unknown 'birds'; expected one of sad, msr_action3d"):
-        distances.main(data="birds", data_dir=tmp_path)
+    write_digits(tmp_path)
+    with pytest.raises(SystemExit, match="error: --distances is 'frechet'; expected one of dtw"):
+        run_distances.main(Run(data_dir=tmp_path), run_distances.Settings("sad", ("frechet",)))
+    with pytest.raises(SystemExit, match="error: --data is 'birds'; expected one of sad, msr_action3d"):
+        run_distances.main(Run(), run_distances.Settings("birds"))
+    with pytest.raises(SystemExit, match="error: --aligner is 'lcss'; expected one of dtw"):
+        rvsml.main(Run(), rvsml.Settings("lcss"))
+
+
+@pytest.mark.parametrize("aligner", ["dtw", "softdtw", "opw"])
+def test_rvsml_learns_and_scores(tmp_path, capsys, aligner):
+    write_har(tmp_path, train=12, test=6)
+    settings = rvsml.Settings(aligner, standardize=True, max_iter=2, queries=3, references=6)
+    rvsml.main(Run(data_dir=tmp_path, device="cpu"), settings)
+    line = json.loads(capsys.readouterr().out)
+    assert line["ridge"] == {"dtw": 0.1, "softdtw": 0.1, "opw": 0.01}[aligner]
+    assert (line["train"], line["test"], line["references"]) == (12, 3, 6)
+    assert line["accuracy"] > 0.6
+    assert {"rounds_taken", "converged", "norm", "wall_time", "device"} <= set(line)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import likewise as lw
-from tests.recipes.foreign import second_device
+from tests.papers.foreign import second_device
 
 
 def test_tensors_of_two_devices_do_not_meet():

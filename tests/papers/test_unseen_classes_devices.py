@@ -5,13 +5,12 @@ import torch
 
 import likewise as lw
 from likewise.losses.vector_loss import VectorLoss
-from likewise.recipes.unseen_classes import settings_for
-from likewise.recipes.unseen_classes_data import Part
-from likewise.recipes.unseen_classes_parts import make_additions, make_encoder, make_loss, scores
-from likewise.training.step import take_step
-from tests.recipes.foreign import second_device
+from likewise.training import Step
+from papers.unseen_classes.parts import Settings, make_encoder, make_loss, make_terms, scores
+from papers.unseen_classes.run import completed
+from tests.papers.foreign import second_device
 
-CHANNELS = {"omniglot": 1, "utd_mhad": 6, "sad": 3}
+CHANNELS = {"flowers102": 3, "utd_mhad": 6, "sad": 3}
 
 
 @pytest.fixture(autouse=True)
@@ -39,29 +38,32 @@ def autocast_knows_no_such_place(monkeypatch):
 )
 def test_a_step_of_each_addition(data, loss, add):
     torch.manual_seed(0)
-    settings = settings_for(data, loss, add, {"embedding": 4, "crop": 12})
-    metric, base = lw.Metric(make_encoder(settings, CHANNELS[data]), lw.Euclidean()), make_loss(settings, 4)
-    terms, adversary = make_additions(settings, base)
+    encoder = "small" if data == "flowers102" else None
+    settings = completed(Settings(data, loss, add, encoder, embedding=4, crop=12), "cpu")
     labels = torch.arange(8) % 4
+    if data == "flowers102":
+        part = lw.ImageSet(torch.randint(256, (8, 3, 16, 16), dtype=torch.uint8), labels)
+    else:
+        items = lw.Batch(torch.randn(8, 9, CHANNELS[data]), [9, 9, 4, 5, 9, 9, 1, 2])
+        part = lw.Dataset(items, labels, groups=labels // 2)
+    metric, base = lw.Metric(make_encoder(settings, part), lw.Euclidean()), make_loss(settings, 4)
+    terms, adversary = make_terms(settings, base)
     with second_device():
-        for part in (metric, base, *terms):
-            if isinstance(part, torch.nn.Module):
-                part.to("meta")
-        if data == "omniglot":
-            items = torch.randint(256, (8, 1, 16, 16), dtype=torch.uint8).to("meta")
-        else:
-            items = lw.Batch(torch.randn(8, 9, CHANNELS[data]).to("meta"), [9, 9, 4, 5, 9, 9, 1, 2])
+        for each in (metric, base, *terms):
+            if isinstance(each, torch.nn.Module):
+                each.to("meta")
+        items = part.items.to("meta")
         if adversary is not None:
             adversary.prepare(metric, items, labels)
-            terms = [*terms, adversary]
-        names = sorted({name for term in terms for name in term.layers})
+        names = tuple(sorted({name for term in terms for name in term.layers}))
+        step = Step(metric.train(), items, labels, base, layers=names)
         vectors = isinstance(base, VectorLoss)
-        step = take_step(metric.train(), items, labels, matrix=not vectors, layers=names)
         total = base(step.features, step.labels) if vectors else base(step.D, step.labels)
         for term in terms:
             total = total + term(step)
         total.backward()
         assert total.device.type == "meta"
+        object.__setattr__(part, "items", items)
         with torch.no_grad():
-            found = scores(metric.eval(), Part(items, labels, None if data == "omniglot" else labels // 2), starts=1)
+            found = scores(metric.eval(), part, starts=1)
     assert 0 <= found["recall"]["1"] <= 1

@@ -117,10 +117,10 @@ def test_a_hostile_checkpoint_is_refused(made, tmp_path, change, message):
 @pytest.mark.parametrize("cut", [0, 7, 100, 3000, -1])
 def test_a_cut_checkpoint_is_refused(made, tmp_path, cut):
     (tmp_path / CHECKPOINT).write_bytes(made.read_bytes()[:cut])
-    with pytest.raises(ValueError, match="damaged, or no safetensors file"):
+    with pytest.raises(ValueError, match="damaged, or not a safetensors file"):
         train(metric(), checkpoints=into(tmp_path))
     (tmp_path / CHECKPOINT).write_bytes(b"\x80\x04cos\nsystem\n.")
-    with pytest.raises(ValueError, match="damaged, or no safetensors file"):
+    with pytest.raises(ValueError, match="damaged, or not a safetensors file"):
         train(metric(), checkpoints=into(tmp_path))
 
 

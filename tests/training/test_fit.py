@@ -206,7 +206,7 @@ def test_half_precision_gives_precise_distances():
         return spread(D, labels)
 
     x, y = problem()
-    m = Metric(FrameMLP(2, 8), lw.SoftDTW(0.5))
+    m = Metric(FrameMLP(2, 8, standardize=False), lw.SoftDTW(0.5))
     dtypes = []
     m.encoder.layers[0].register_forward_hook(lambda module, given, out: dtypes.append(out.dtype))
     fit(m, (x, y), loss, epochs=1, precision="bf16-mixed", **QUIET)

@@ -23,6 +23,7 @@ from likewise.data.npz import read_npz, write_npz
 from likewise.data.samplers import BatchSampler, ClassBalanced, HardBatch, MPerClass, Shuffled
 from likewise.data.shl import read_shl, shl_features, standardize
 from likewise.data.split import HeldOutClasses
+from likewise.data.standardization import Standardization
 from likewise.data.tables import read_table, read_wide
 from likewise.data.ts import read_ts, write_ts
 
@@ -44,6 +45,7 @@ __all__ = [
     "RandomBlurOrMerge",
     "RandomMerge",
     "Shuffled",
+    "Standardization",
     "center_crops",
     "load_japanese_vowels",
     "open_image_folder",

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from likewise import _check
+from likewise.data.standardization import Standardization
 from likewise.distances.alignment import PathAlignment
 from likewise.distances.distance import Distance, Sequences, describe, full_lengths
+from likewise.distances.training_defaults import TrainingDefaults
 from likewise.ops.coupled_gru import Cell, coupled_gru, coupled_gru_states, coupling, projections
 from likewise.ops.ground import at_least_float32
 
@@ -104,8 +106,9 @@ class CoupledGRU(Distance):
     rest is ``torch.nn.GRU``; ``likewise.ops.coupled_gru`` has the formulas.
 
     channels: of the sequences. hidden: states of each layer, one number a layer.
-    coupling_bias: initial b_hc. 0, as in the paper's text, couples strongly from the start (c near 0.5); -4 is the weak
-        start that the paper intends (c near 0.02); minus infinity switches the coupling off.
+    coupling_bias: initial b_hc. -4 is the weak start that the paper intends (c near 0.02); 0, as in the paper's text,
+        couples strongly from the start (c near 0.5); minus infinity switches the coupling off.
+    standardize: let ``fit`` take each channel's mean and deviation from the training items; see ``Standardization``.
 
     Symmetric, and d(x, x) = 0 exactly; the triangle inequality may fail. With unequal lengths, the shorter side keeps
     its last state, which stays coupled to the other side. Weights are used in the precision of the sequences, float32
@@ -126,14 +129,24 @@ class CoupledGRU(Distance):
     """
 
     symmetric = True
+    training_defaults = TrainingDefaults(lr=1e-2, steps=1000, average=0.99)
 
-    def __init__(self, channels: int, hidden: Iterable[int] = (20,), coupling_bias: float = 0.0) -> None:
+    def __init__(
+        self,
+        channels: int,
+        hidden: Iterable[int] = (20,),
+        coupling_bias: float = -4.0,
+        *,
+        standardize: bool = True,
+    ) -> None:
         super().__init__()
         self.channels = _check.whole(self.name, "channels", channels)
         self.hidden = layer_sizes(self.name, hidden)
         self.coupling_bias = float(_check.number(self.name, "coupling_bias", coupling_bias))
         if math.isnan(self.coupling_bias) or self.coupling_bias == math.inf:
             _check.refuse(self.name, f"coupling_bias must be finite or minus infinity, got {coupling_bias}")
+        self.standardize = standardize
+        self.scaling = Standardization(self.channels) if standardize else None
         sizes = (self.channels, *self.hidden)
         self.cells = nn.ModuleList(CoupledCell(a, b, self.coupling_bias) for a, b in pairwise(sizes))
 
@@ -204,6 +217,7 @@ class CoupledGRU(Distance):
         _check.finite(self.name, name, x, lengths)
         if lengths is not None:
             x = x[:, : lengths.max()]  # more padding would only cost time
+        x = x if self.scaling is None else self.scaling(x, lengths)
         return projections(x, self._cells()[0], lengths), n
 
     def _in_chunks(

@@ -11,9 +11,11 @@ from likewise import _check
 from likewise._labels import is_map_style
 from likewise.data.batch import as_sequences
 from likewise.data.loading import Loader
+from likewise.data.standardization import Standardization
 from likewise.distances.coupled_gru import GRU_WEIGHTS, CoupledGRU, copy_gru, layer_sizes
 from likewise.distances.distance import Distance, Sequences, describe, full_lengths
 from likewise.distances.euclidean import Euclidean
+from likewise.distances.training_defaults import TrainingDefaults
 from likewise.ops.ground import at_least_float32, zero_padding
 
 CHUNK = 1024  # sequences that are embedded at once, without gradients
@@ -23,6 +25,7 @@ class SiameseGRU(Distance):
     """The Euclidean distance between the last states of a ``torch.nn.GRU``: the uncoupled twin of ``CoupledGRU``.
 
     channels: of the sequences. hidden: states of each layer, one number a layer.
+    standardize: let ``fit`` take each channel's mean and deviation from the training items; see ``Standardization``.
 
     Each sequence is embedded once, whatever it is compared with: ``matrix`` needs N + M passes rather than N M, and
     ``evaluate`` embeds queries and references once and compares vectors. A ``CoupledGRU`` with the same weights and a
@@ -38,11 +41,14 @@ class SiameseGRU(Distance):
     """
 
     symmetric = True
+    training_defaults = TrainingDefaults(lr=1e-2, steps=1000, average=0.99)
 
-    def __init__(self, channels: int, hidden: Iterable[int] = (20,)) -> None:
+    def __init__(self, channels: int, hidden: Iterable[int] = (20,), *, standardize: bool = True) -> None:
         super().__init__()
         self.channels = _check.whole(self.name, "channels", channels)
         self.hidden = layer_sizes(self.name, hidden)
+        self.standardize = standardize
+        self.scaling = Standardization(self.channels) if standardize else None
         sizes = (self.channels, *self.hidden)
         self.layers = nn.ModuleList(nn.GRU(a, b, batch_first=True) for a, b in pairwise(sizes))
         self.distance = Euclidean()
@@ -51,7 +57,9 @@ class SiameseGRU(Distance):
     def of(cls, coupled: CoupledGRU) -> Self:
         """The twin of a coupled network: a copy of its weights, without the coupling."""
         first = next(coupled.parameters())
-        twin = cls(coupled.channels, coupled.hidden).to(first.device, first.dtype)
+        twin = cls(coupled.channels, coupled.hidden, standardize=coupled.standardize).to(first.device, first.dtype)
+        if twin.scaling is not None and coupled.scaling is not None:
+            twin.scaling.load_state_dict(coupled.scaling.state_dict())
         with torch.no_grad():
             for layer, cell in zip(twin.layers, coupled.cells, strict=True):
                 for name in GRU_WEIGHTS:
@@ -99,6 +107,7 @@ class SiameseGRU(Distance):
         return torch.cat([self._states(x[k : k + chunk], n[k : k + chunk]) for k in range(0, len(x), chunk)])
 
     def _states(self, x: Tensor, lengths: Tensor) -> Tensor:
+        x = x if self.scaling is None else self.scaling(x, lengths)
         h = at_least_float32(zero_padding(x, lengths))
         with torch.autocast(h.device.type, enabled=False):
             for layer in self.layers:

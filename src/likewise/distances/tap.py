@@ -7,6 +7,7 @@ from torch.nn import functional
 from likewise import _check
 from likewise.distances.alignment import PlanAlignment
 from likewise.distances.distance import Distance, Sequences, describe, full_lengths
+from likewise.distances.training_defaults import TrainingDefaults
 from likewise.ops.dtw import dtw_cost_path
 from likewise.ops.tap import Convolutions, attend, correction, frame_distances, tap, tap_matrix
 
@@ -116,6 +117,8 @@ class TAP(PairNetwork):
                 0.1000], grad_fn=<SumBackward1>)
     """
 
+    training_defaults = TrainingDefaults(lr=3e-3, steps=400, average=0.99)
+
     def __init__(self, width: int = 30, kernels: tuple[int, ...] = (5, 5, 3), *, symmetric: bool = False) -> None:
         super().__init__(symmetric=symmetric)
         self.width = _check.whole(self.name, "width", width)
@@ -164,6 +167,8 @@ class TransformerTAP(PairNetwork):
         >>> tap(torch.rand(4, 10, 3), torch.rand(4, 8, 3)).shape
         torch.Size([4])
     """
+
+    training_defaults = TrainingDefaults(lr=1e-3, steps=1000, average=0.99)
 
     def __init__(self, channels: int, projected: int = 30, *, weight: float = 50.0, symmetric: bool = False) -> None:
         super().__init__(symmetric=symmetric)

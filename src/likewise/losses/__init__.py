@@ -27,6 +27,7 @@ from likewise.losses.pairs import Pairs
 from likewise.losses.path_loss import PathLoss
 from likewise.losses.pml import from_pml, from_pml_vectors
 from likewise.losses.proxy_nca import ProxyNCA
+from likewise.losses.relative import Relative
 from likewise.losses.soft_nearest_neighbor import SoftNearestNeighbor
 from likewise.losses.soft_subsequence_dtw import SoftSubsequenceDTW
 from likewise.losses.structural import Structural
@@ -53,6 +54,7 @@ __all__ = [
     "Pairs",
     "PathLoss",
     "ProxyNCA",
+    "Relative",
     "SoftNearestNeighbor",
     "SoftSubsequenceDTW",
     "Structural",

@@ -1,8 +1,8 @@
 """Encoders, one file each, and Metric: an encoder and a distance that are trained, saved and loaded together.
 
-An encoder is a module of one argument. A sequence encoder takes a Batch (or what makes one: a tensor (B, T, C), a list
-of sequences) and returns a Batch (B, T', D), or vectors (B, D). An image encoder takes (B, C, H, W) and returns (B, D).
-No output, and no gradient, depends on the padding.
+An encoder is a module of one argument. A sequence encoder takes a Batch (or anything that converts to one: a tensor (B,
+T, C), a list of sequences) and returns a Batch (B, T', D), or vectors (B, D). An image encoder takes (B, C, H, W) and
+returns (B, D). Neither outputs nor gradients depend on the padding.
 
 Example:
     >>> from likewise.distances import DTW

@@ -1,4 +1,4 @@
-"""What sequence encoders share: their input, and their output scaled to unit length."""
+"""Helpers of the sequence encoders: checking the input, scaling the output to unit length."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from likewise.data.batch import Batch, as_sequences
 
 
 def as_batch(op: str, x: object, channels: int) -> Batch:
-    """Return x as a Batch of so many channels."""
+    """Return x as a Batch with the given number of channels."""
     batch = x if isinstance(x, Batch) else Batch(*as_sequences(op, "x", x))
     if batch.channels != channels and len(batch):
         _check.refuse(op, f"expected x with {channels} channels, got {batch.channels}")
@@ -16,14 +16,14 @@ def as_batch(op: str, x: object, channels: int) -> Batch:
 
 
 def unit(x: Tensor) -> Tensor:
-    """Return x / ||x|| along the last dimension; vectors of zeros stay zeros, and have a gradient of zero.
+    """Return x / ||x|| along the last dimension; zero vectors stay zero, with zero gradient.
 
     Example:
         >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
         tensor([[0.6000, 0.8000],
                 [0.0000, 0.0000]])
     """
-    largest = x.detach().abs().amax(-1, keepdim=True)  # scale first: squares of tiny or huge values are lost
+    largest = x.detach().abs().amax(-1, keepdim=True)  # scale first: tiny or huge squares are lost
     zero = largest == 0
     scaled = torch.where(zero, 0, x / torch.where(zero, 1, largest))
     norm = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)

@@ -13,15 +13,15 @@ from likewise.data.batch import Batch
 from likewise.models.attention import Additive, Attention, attend_all
 from likewise.models.layers import FeatureMap, as_map, captured, find_layers, read_items
 
-PROBE_SIZE, PROBE_STEPS = 64, 16  # of an image and of a sequence that are tried to learn how many features layers have
+PROBE_SIZE, PROBE_STEPS = 64, 16  # size of the trial image and sequence that show how many features the layers have
 
 
 @dataclass(frozen=True)
 class Attended:
-    """What ``AttendedFeatures.attend`` gives.
+    """The result of ``AttendedFeatures.attend``.
 
-    features: (B, out). maps: for each layer its attention weights, (B, H, W) or (B, T), 0 in the padding and 1 in all;
-    with ``MultiDimensional``, their mean over features.
+    features: (B, out). maps: the attention weights of each layer, (B, H, W) or (B, T). They are 0 in the padding and
+    sum to 1; with ``MultiDimensional``, they are the mean over features.
 
     Example:
         >>> from likewise.models.small_cnn import SmallCNN
@@ -38,19 +38,20 @@ class AttendedFeatures(nn.Module):
     """General discriminative features: each layer's positions, weighed by attention to the last feature vector u.
 
     f = [p_1, ..., p_m], side by side, where p_i (C_i) is the sum over positions of layer i's features times their
-    weights, and u (W) is what the backbone gives, averaged over positions if it gives a map or a sequence. An encoder:
-    it gives f (B, C_1 + ... + C_m). ``Embedder(AttendedFeatures(...), 64)`` makes an embedding of it.
+    weights, and u (W) is the backbone's output, averaged over positions if it is a map or a sequence. It is an encoder
+    that returns f (B, C_1 + ... + C_m). ``Embedder(AttendedFeatures(...), 64)`` turns f into an embedding.
 
-    backbone: any module that takes images (B, C, H, W), or sequences, as a Batch with lengths; padding has no weight.
+    backbone: any module that takes images (B, C, H, W), or sequences as a Batch; padding gets no weight.
     layers: names of modules inside it, as ``backbone.named_modules()`` has them: maps (B, C, H, W), sequences (B, T, C)
-        (of Conv1d and its kin (B, C, T)), the outputs of an nn.GRU or nn.LSTM. The last one of several calls counts.
-    attention: ``Additive()``, ``Multiplicative()`` or ``MultiDimensional()``; each layer gets weights of its own.
-    with_last: put u beside the others.
-    channels, width: C_1 ... C_m and W, if they are known. Otherwise ``example``, a batch of any size, is run to find
-        out; without one, an image of 64 x 64 or a sequence of 16 steps, where the backbone shows its channels.
+        ((B, C, T) for Conv1d and similar layers), the outputs of an nn.GRU or nn.LSTM. If a layer is called several
+        times, the last call counts.
+    attention: ``Additive()``, ``Multiplicative()`` or ``MultiDimensional()``; each layer has separate weights.
+    with_last: append u to the features.
+    channels, width: C_1 ... C_m and W, if known. Otherwise the backbone is run on ``example``, a batch of any size, to
+        find out. Without an example, a 64 x 64 image or a sequence of 16 steps is tried.
 
     Reference: Al-Kaabi, Monsefi & Zabihzadeh, A Framework to Enhance Generalization of Deep Metric Learning methods,
-    section 3.1. As in its equation 14, features are summed as they are, not projected to W.
+    section 3.1. As in its equation 14, features are summed without projecting them to W.
 
     Example:
         >>> from likewise import SmallCNN
@@ -80,9 +81,9 @@ class AttendedFeatures(nn.Module):
             _check.refuse(op, f"expected layers to be a list of names, not empty, got {layers!r}")
         attention = Additive() if attention is None else attention
         if not isinstance(attention, Attention):
-            raise TypeError(f"{op}: expected attention to be an Attention, Additive() say, got {attention!r}")
+            raise TypeError(f"{op}: expected attention to be an Attention, such as Additive(), got {attention!r}")
         if attention.channels is not None:
-            _check.refuse(op, "give the attention without sizes: each layer gets one of its own")
+            _check.refuse(op, "give the attention without sizes: one is made for each layer")
         find_layers(op, backbone, layers)
         self.backbone = backbone
         self.layers = tuple(layers)
@@ -103,11 +104,11 @@ class AttendedFeatures(nn.Module):
         return {name: getattr(self, name) for name in names}
 
     def forward(self, x: object) -> Tensor:
-        """The features (B, out) of images (B, C, H, W), a Batch, or what makes one."""
+        """The features (B, out) of images (B, C, H, W) or of a Batch."""
         return self._attend(x)[0]
 
     def attend(self, x: object) -> Attended:
-        """The features, and where the attention lies."""
+        """The features and the attention maps."""
         features, maps, weights = self._attend(x)
         means = {name: weight.detach().mean(1) for name, weight in weights.items()}  # (B, P)
         return Attended(features, {name: mean.reshape(-1, *maps[name].shape) for name, mean in means.items()})
@@ -115,7 +116,7 @@ class AttendedFeatures(nn.Module):
     def _attend(self, x: object) -> tuple[Tensor, dict[str, FeatureMap], dict[str, Tensor]]:
         """The features (B, out), the layers' maps, and the weights of their positions."""
         maps, u = self._maps(x)
-        if len(maps) < len(set(self.layers)):  # a backbone may have nothing to do for an empty batch
+        if len(maps) < len(set(self.layers)):  # some backbones cannot run on an empty batch
             return u.new_empty(0, self.out), {}, {}
         features, weights = attend_all(list(self.attentions), [maps[name] for name in self.layers], u)  # type: ignore[arg-type]
         features = torch.cat([features, u], 1) if self.with_last else features
@@ -140,14 +141,14 @@ class AttendedFeatures(nn.Module):
         return found, u
 
     def _probe(self, example: Any) -> tuple[list[int], int]:
-        """How many features the layers have, and how many the backbone gives."""
+        """The number of features of each layer, and of the backbone's output."""
         with torch.no_grad(), evaluating(self.backbone):
             maps, u = self._maps(_example(self.backbone) if example is None else example)
         return [maps[name].values.shape[1] for name in self.layers], u.shape[1]
 
 
 def _example(backbone: nn.Module) -> Batch | Tensor:
-    """An item that the backbone takes, judging by its first layer, or by its attribute ``channels``."""
+    """A trial item for the backbone, guessed from its first layer or its attribute ``channels``."""
     weight = next(backbone.parameters(), None)
     for part in backbone.modules():
         if isinstance(part, nn.Conv2d):
@@ -157,5 +158,5 @@ def _example(backbone: nn.Module) -> Batch | Tensor:
         return Batch(torch.zeros(1, PROBE_STEPS, channels).to(weight))
     _check.refuse(
         "AttendedFeatures",
-        f"cannot tell what a {type(backbone).__name__} takes; give example=, a batch of one, or channels= and width=",
+        f"cannot tell the input of a {type(backbone).__name__}; give example=, a batch of one, or channels= and width=",
     )

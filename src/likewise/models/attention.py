@@ -14,10 +14,10 @@ from likewise.ops.additive_attention.reference import over_real, without_padding
 
 
 class Attention(nn.Module):
-    """Weighs the positions q_j (C,) of a feature map by how they go with a vector u (W,), and sums them up.
+    """Weighs the positions q_j (C,) of a feature map by their similarity to a vector u (W,), and sums them.
 
     The weights are a_j = softmax over j of S(q_j, u), and the summary is p = sum over j of a_j q_j. Subclasses write
-    ``scores``; made without sizes they are settings, of which ``sized`` makes modules with weights.
+    ``scores``. Made without sizes, an Attention only holds settings; ``sized`` makes a module with weights from it.
 
     channels, width: C and W.
 
@@ -38,7 +38,7 @@ class Attention(nn.Module):
         self.width = None if width is None else _check.whole(name, "width", width)
 
     def sized(self, channels: int, width: int) -> Self:
-        """The same attention, with weights of its own, for maps of so many channels and vectors of this width."""
+        """A copy with new weights, for maps with this many channels and vectors of this width."""
         raise NotImplementedError(f"{type(self).__name__}.sized")
 
     def scores(self, positions: Tensor, u: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ class Attention(nn.Module):
         raise NotImplementedError(f"{type(self).__name__}.scores")
 
     def weights(self, scores: Tensor, mask: Tensor | None) -> Tensor:
-        """Weights of the same shape: 0 in the padding, 1 in all over the real positions."""
+        """Weights of the same shape: 0 in the padding, summing to 1 over the real positions."""
         return over_real(scores, mask).softmax(-1)
 
     def forward(self, found: FeatureMap, u: Tensor) -> tuple[Tensor, Tensor]:
@@ -61,7 +61,7 @@ class Attention(nn.Module):
 
 
 class Multiplicative(Attention):
-    """S(q, u) = (W1 q) . u, or (W1 q) . (W2 u) with ``hidden``, the number of features that W1 and W2 give.
+    """S(q, u) = (W1 q) . u, or (W1 q) . (W2 u) with ``hidden``, the number of rows of W1 and W2.
 
     Reference: equations 8 and 9 of Al-Kaabi, Monsefi & Zabihzadeh, A Framework to Enhance Generalization of Deep Metric
     Learning methods; (9) is printed with a plus for the inner product.
@@ -79,22 +79,22 @@ class Multiplicative(Attention):
             self.across = _weight(self.hidden, self.width) if self.hidden else None
 
     def sized(self, channels: int, width: int) -> Self:
-        """The same attention, with weights of its own."""
+        """A copy with new weights."""
         return type(self)(self.hidden, channels=channels, width=width)
 
     def scores(self, positions: Tensor, u: Tensor) -> Tensor:
         """S (B, 1, P) for positions (B, C, P) and u (B, W)."""
         wanted = u if self.across is None else u @ self.across.T
-        # (W1 q) . u = q . (W1' u): the map is never carried to W features.
+        # (W1 q) . u = q . (W1' u): the map is never projected to W features.
         return torch.bmm((wanted @ self.inward)[:, None], positions)
 
 
 class Additive(Attention):
     """S(q, u) = w . tanh(W1 q + u), or w . tanh(W1 q + W2 u) with ``hidden``.
 
-    hidden: the number of features that W1 and W2 give; cheaper than u's own width where that is large.
-    tanh: without it, S is w . W1 q and a constant: the weights then do not depend on u at all. (So it is in code of the
-        paper's authors for a sister project.)
+    hidden: the number of rows of W1 and W2; cheaper than the width of u where that is large.
+    tanh: without it, S is w . W1 q plus a constant, and the weights do not depend on u. (The authors' code for a
+        related project leaves it out.)
 
     Reference: equations 10 and 11 of Al-Kaabi, Monsefi & Zabihzadeh, A Framework to Enhance Generalization of Deep
     Metric Learning methods; the activation is not named there.
@@ -104,7 +104,7 @@ class Additive(Attention):
         torch.Size([2, 1, 5])
     """
 
-    rows = 1  # scores of a position
+    rows = 1  # scores per position
 
     def __init__(
         self, hidden: int | None = None, tanh: bool = True, *, channels: int | None = None, width: int | None = None
@@ -119,7 +119,7 @@ class Additive(Attention):
             self.outward = _weight(self.rows or self.channels, inner)
 
     def sized(self, channels: int, width: int) -> Self:
-        """The same attention, with weights of its own."""
+        """A copy with new weights."""
         return type(self)(self.hidden, self.tanh, channels=channels, width=width)
 
     def scores(self, positions: Tensor, u: Tensor) -> Tensor:
@@ -136,7 +136,7 @@ class Additive(Attention):
         return summary, weights
 
     def is_one_operation(self, u: Tensor) -> bool:
-        """Whether ``additive_attention`` does it all."""
+        """Whether the op ``additive_attention`` can be used."""
         return type(self) is Additive and self.channels is not None and self.tanh and not _check.mixed_precision(u)
 
     def layer(self, found: FeatureMap) -> Layer:
@@ -157,7 +157,7 @@ class MultiDimensional(Additive):
         torch.Size([2, 3, 5])
     """
 
-    rows = 0  # as many as there are features
+    rows = 0  # one score per feature
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class MultiDimensional(Additive):
         self.over_features = over_features
 
     def sized(self, channels: int, width: int) -> Self:
-        """The same attention, with weights of its own."""
+        """A copy with new weights."""
         return type(self)(self.hidden, self.tanh, self.over_features, channels=channels, width=width)
 
     def weights(self, scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -205,12 +205,12 @@ def attend_all(
 def _project(weight: Tensor, positions: Tensor) -> Tensor:
     """weight (R, C) times the features (B, C, P) of each position: (B, R, P)."""
     if len(weight) <= positions.shape[2]:
-        # Gradients of the weight, one for each item (B, R, C) before they are summed, take no more than the map does.
+        # The gradients of the weight, (B, R, C) before they are summed, take no more memory than the map.
         return torch.bmm(weight.expand(len(positions), -1, -1), positions)
     return nn.functional.linear(positions.mT, weight).mT
 
 
 def _weight(rows: int, columns: int) -> nn.Parameter:
-    """Uniform weights, as ``nn.Linear`` has them at the start."""
+    """Uniform weights, initialised as in ``nn.Linear``."""
     bound = 1 / math.sqrt(columns)
     return nn.Parameter(torch.empty(rows, columns).uniform_(-bound, bound))

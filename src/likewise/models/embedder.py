@@ -1,4 +1,4 @@
-"""Embedder: a backbone and the layer that makes its features an embedding."""
+"""Embedder: a backbone followed by a linear embedding layer."""
 
 from torch import Tensor, nn
 
@@ -8,11 +8,11 @@ from likewise.models.layers import as_map, read_items, width_of
 
 
 class Embedder(nn.Module):
-    """A backbone, the mean over its positions if it gives a map or a sequence, and a linear layer to ``out`` features.
+    """A backbone, the mean over positions if it returns a map or a sequence, and a linear layer to ``out`` features.
 
-    backbone: any encoder. What it gives is the layer named "backbone": the features that a ClassAdversary and a
-        JointRepresentationSimilarity look at.
-    channels: how many features it gives; read from its attribute ``out`` or ``num_features`` if there is one.
+    backbone: any encoder. Its output is the layer named "backbone", the features that ClassAdversary and
+        JointRepresentationSimilarity use.
+    channels: the number of its features; by default, its attribute ``out`` or ``num_features``.
     normalize: scale the embedding to unit length.
 
     Example:
@@ -40,6 +40,6 @@ class Embedder(nn.Module):
         items, lengths = read_items("Embedder", x)
         features = as_map("Embedder", "the backbone", self.backbone(items), lengths, layer=self.backbone).mean()
         if features.shape[1] != self.channels:
-            _check.refuse("Embedder", f"the backbone gives {features.shape[1]} features, not {self.channels}")
+            _check.refuse("Embedder", f"the backbone returned {features.shape[1]} features, not {self.channels}")
         vectors = self.outward(features)
         return unit(vectors) if self.normalize else vectors

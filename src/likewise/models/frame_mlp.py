@@ -1,4 +1,4 @@
-"""FrameMLP: the same small network for every frame."""
+"""FrameMLP: a small network applied to each frame."""
 
 import itertools
 
@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from likewise import _check
 from likewise.data.batch import Batch
+from likewise.data.standardization import Standardization
+from likewise.distances.training_defaults import TrainingDefaults
 from likewise.models._sequences import as_batch, unit
 
 MOST_LAYERS = 64
@@ -16,40 +18,46 @@ class FrameMLP(nn.Module):
     """Linear - ReLU - Linear - ReLU - Linear, frame by frame: (B, T, channels) -> (B, T, out).
 
     hidden: width of the hidden layers.
-    out: channels of the output; by default as many as came in.
-    normalize: scale each output frame to unit length, as TAP's published code does (its paper does not say so). A
-        frame of zeros stays zero.
-    depth: how many hidden layers; without any, the network is a linear map.
+    out: channels of the output.
+    normalize: scale each output frame to unit length, as TAP's published code does (its paper does not say so). Zero
+        frames stay zero.
+    depth: the number of hidden layers; 0 makes a linear map.
     batch_norm: batch normalisation, over real frames, before each linear layer.
-    dropout: share of the hidden numbers that is zeroed while training.
+    dropout: share of the hidden activations that is dropped in training.
+    standardize: let ``fit`` take each channel's mean and deviation from the training items; see ``Standardization``.
 
     Only real frames are computed. Reference: Su & Wen (2022), temporal alignment prediction.
 
     Example:
         >>> encoder = FrameMLP(13, hidden=32)
         >>> encoder(Batch(torch.randn(2, 5, 13), [5, 3]))
-        Batch(2 sequences, 3..5 steps, 13 channels, torch.float32, cpu)
+        Batch(2 sequences, 3..5 steps, 64 channels, torch.float32, cpu)
     """
+
+    training_defaults = TrainingDefaults(lr=3e-3, steps=400)
 
     def __init__(
         self,
         channels: int,
         hidden: int = 1024,
-        out: int | None = None,
+        out: int = 64,
         normalize: bool = True,
         *,
         depth: int = 2,
         batch_norm: bool = False,
         dropout: float = 0.0,
+        standardize: bool = True,
     ) -> None:
         super().__init__()
         self.channels = _check.whole("FrameMLP", "channels", channels)
         self.hidden = _check.whole("FrameMLP", "hidden", hidden)
-        self.out = self.channels if out is None else _check.whole("FrameMLP", "out", out)
+        self.out = _check.whole("FrameMLP", "out", out)
         self.normalize = normalize
         self.depth = _check.whole("FrameMLP", "depth", depth, least=0, most=MOST_LAYERS)
         self.batch_norm = batch_norm
         self.dropout = _check.fraction("FrameMLP", "dropout", dropout)
+        self.standardize = standardize
+        self.scaling = Standardization(self.channels) if standardize else None
         widths = [self.channels, *[self.hidden] * self.depth, self.out]
         layers: list[nn.Module] = []
         for k, (before, after) in enumerate(itertools.pairwise(widths)):
@@ -60,12 +68,12 @@ class FrameMLP(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: object) -> Batch:
-        """Encode a Batch, or what makes one, to a Batch of the same lengths."""
+        """Encode a Batch to a Batch of the same lengths."""
         batch = as_batch("FrameMLP", x, self.channels)
         count, steps, _ = batch.values.shape
         if count == 0:
             return Batch(batch.values.new_empty(0, steps, self.out))
-        # From the lengths, which live on the CPU: a mask on a GPU would have to be waited for.
+        # From the lengths, which are on the CPU: a mask on the GPU would need a synchronisation.
         real = torch.arange(steps) < batch.lengths[:, None]
         if real.all():
             frames = self._frames(batch.values.flatten(0, 1))
@@ -76,5 +84,5 @@ class FrameMLP(nn.Module):
         return Batch(values.reshape(count, steps, self.out), batch.lengths)
 
     def _frames(self, frames: Tensor) -> Tensor:
-        frames = self.layers(frames)
+        frames = self.layers(frames if self.scaling is None else self.scaling(frames))
         return unit(frames) if self.normalize else frames

@@ -1,4 +1,4 @@
-"""Batch normalisation that goes by what it has learned, in training too."""
+"""Batch normalisation with fixed statistics, in training too."""
 
 from typing import TypeVar
 
@@ -9,11 +9,10 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def freeze_batch_norm(module: Network) -> Network:
-    """Let every batch normalisation inside a module use its running mean and variance for good, and return the module.
+    """Fix the running mean and variance of every batch normalisation in a module; return the module.
 
-    ``module.train()`` and ``fit`` no longer change that, nor do batches change the statistics; weights and biases are
-    still learned. For pretrained networks and small batches. A file does not keep it: freeze again after
-    ``Metric.load`` to train on.
+    They stay fixed under ``module.train()`` and ``fit``; weights and biases are still learned. Useful for pretrained
+    networks and small batches. This is not saved: freeze again after ``Metric.load`` to continue training.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""GradientReversal: the same numbers forwards, the opposite gradient backwards."""
+"""GradientReversal: the identity forwards, the negated gradient backwards."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from likewise import _check
 
 
 class GradientReversal(nn.Module):
-    """Leave x as it is; on the way back, multiply its gradient by -scale.
+    """Return x unchanged; multiply its gradient by -scale.
 
-    Between features and a classifier, a positive scale makes the features worse for what the classifier learns, while
-    the classifier itself learns unhindered; a negative one makes them better. Set ``scale`` at any time.
+    Between features and a classifier, a positive scale makes the features worse for the classifier's task, while the
+    classifier still learns; a negative scale makes them better. ``scale`` may be changed at any time.
 
     Reference: Ganin & Lempitsky (2015), arXiv:1409.7495.
 
@@ -37,7 +37,7 @@ class GradientReversal(nn.Module):
 
 
 def reverse_gradient(x: Tensor, scale: float | Tensor) -> Tensor:
-    """x, with a gradient that is multiplied by -scale. A scale on the GPU causes no synchronisation.
+    """Return x, with its gradient multiplied by -scale. A scale on the GPU causes no synchronisation.
 
     Example:
         >>> x = torch.ones(2, requires_grad=True)

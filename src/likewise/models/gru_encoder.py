@@ -1,10 +1,12 @@
-"""GRUEncoder: a recurrent network over the frames."""
+"""GRUEncoder: a gated recurrent network over the frames."""
 
 import torch
 from torch import Tensor, nn
 
 from likewise import _check
 from likewise.data.batch import Batch
+from likewise.data.standardization import Standardization
+from likewise.distances.training_defaults import TrainingDefaults
 from likewise.models._sequences import as_batch, unit
 
 MOST_LAYERS = 64
@@ -13,12 +15,13 @@ MOST_LAYERS = 64
 class GRUEncoder(nn.Module):
     """A gated recurrent network: (B, T, channels) -> the last state (B, D), or all states (B, T, D).
 
-    D is hidden, or twice that with ``bidirectional``: the states of both directions side by side. The last state is
-    that of the last real step (backwards: of the first).
+    D is hidden, or twice that with ``bidirectional``, which concatenates both directions. The last state is that of the
+    last real step (backwards: of the first).
 
     layers, dropout: as in ``torch.nn.GRU``; dropout acts between layers.
-    steps: give the states of all steps, as a Batch.
+    steps: return the states of all steps, as a Batch.
     normalize: scale each output vector to unit length.
+    standardize: let ``fit`` take each channel's mean and deviation from the training items; see ``Standardization``.
 
     Example:
         >>> GRUEncoder(3, hidden=8)(torch.randn(4, 10, 3)).shape
@@ -26,6 +29,8 @@ class GRUEncoder(nn.Module):
         >>> GRUEncoder(3, hidden=8, bidirectional=True, steps=True)(torch.randn(4, 10, 3))
         Batch(4 sequences, 10 steps, 16 channels, torch.float32, cpu)
     """
+
+    training_defaults = TrainingDefaults(lr=1e-2, steps=1000, average=0.99)
 
     def __init__(
         self,
@@ -37,6 +42,7 @@ class GRUEncoder(nn.Module):
         steps: bool = False,
         normalize: bool = False,
         dropout: float = 0.0,
+        standardize: bool = True,
     ) -> None:
         super().__init__()
         self.channels = _check.whole("GRUEncoder", "channels", channels)
@@ -48,7 +54,9 @@ class GRUEncoder(nn.Module):
         self.normalize = normalize
         self.dropout = _check.fraction("GRUEncoder", "dropout", dropout)
         if self.dropout and self.layers == 1:
-            _check.refuse("GRUEncoder", "dropout acts between layers: there is but one; give layers=2 or more")
+            _check.refuse("GRUEncoder", "dropout acts between layers, and there is only one; use layers=2 or more")
+        self.standardize = standardize
+        self.scaling = Standardization(self.channels) if standardize else None
         self.gru = nn.GRU(
             self.channels,
             self.hidden,
@@ -59,10 +67,12 @@ class GRUEncoder(nn.Module):
         )
 
     def forward(self, x: object) -> Batch | Tensor:
-        """Encode a Batch, or what makes one, to vectors or, with ``steps``, to a Batch."""
+        """Encode a Batch to vectors or, with ``steps``, to a Batch."""
         batch = as_batch("GRUEncoder", x, self.channels)
         if len(batch) == 0:
             return self._empty(batch)
+        if self.scaling is not None:
+            batch = Batch(self.scaling(batch.values, batch.lengths), batch.lengths)
         states, last = self.gru(batch.to_packed())  # (layers * directions, B, hidden)
         if not self.steps:
             last = torch.cat(list(last[-2:]), -1) if self.bidirectional else last[-1]

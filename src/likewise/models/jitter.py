@@ -1,4 +1,4 @@
-"""Jitter: perturb what an encoder sees while it learns."""
+"""Jitter: random perturbation of an encoder's input in training."""
 
 import torch
 from torch import nn
@@ -10,8 +10,8 @@ from likewise.data.batch import Batch, as_sequences
 class Jitter(nn.Module):
     """An encoder that, while training, sees x_t (1 + scale a) + offset b + noise c_t in place of x_t.
 
-    a and b are drawn once for a sequence, c_t anew for each frame, one normal number for each channel: a sensor worn
-    elsewhere, a voice that is not in the training set. In eval mode the encoder sees x, as with dropout.
+    a and b are drawn once per sequence and c_t once per frame, one normal number for each channel. They imitate a
+    sensor worn elsewhere, or a voice that is not in the training set. In eval mode the encoder sees x, as with dropout.
 
     encoder: any module that takes a Batch.
     offset, scale, noise: standard deviations, in units of the input (scale: as a share of it). Standardise first.
@@ -34,12 +34,12 @@ class Jitter(nn.Module):
         self.noise = _check.not_negative("Jitter", "noise", noise)
 
     def forward(self, x: object) -> object:
-        """What the encoder makes of the sequences."""
+        """Perturb the sequences in training, then encode them."""
         if not self.training:
             return self.encoder(x)
         batch = x if isinstance(x, Batch) else Batch(*as_sequences("Jitter", "x", x))
         values = batch.values
-        once = values[:, :1]  # drawn for each sequence and channel
+        once = values[:, :1]  # one draw per sequence and channel
         values = values * (1 + self.scale * torch.randn_like(once)) + self.offset * torch.randn_like(once)
         return self.encoder(Batch(values + self.noise * torch.randn_like(values), batch.lengths))
 

@@ -1,4 +1,4 @@
-"""What the layers inside an encoder give, found by their names."""
+"""The outputs of layers inside an encoder, found by name."""
 
 import difflib
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from likewise import _check
 from likewise.data.batch import Batch, as_sequences
 
 CHANNELS_FIRST = (nn.Conv1d, nn.BatchNorm1d, nn.InstanceNorm1d, nn.MaxPool1d, nn.AvgPool1d)  # (B, C, T), in PyTorch
-NAMED = 8  # of the modules in an error
+NAMED = 8  # modules listed in an error
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class FeatureMap:
     """Features (B, C) at each of P positions: the pixels of a map, the steps of a sequence; one for plain vectors.
 
     features: (B, C, P), 0 in the padding; (B, C) for plain vectors. mask: (B, P), True where a position is real; None
-    where all are. shape: (H, W) or (T,), how the positions lie; () for plain vectors.
+    if all are. shape: (H, W) or (T,), the layout of the positions; () for plain vectors.
 
     Example:
         >>> found = as_map("example", "x", Batch(torch.tensor([[[1.0], [3.0]], [[5.0], [9.0]]]), [2, 1]))
@@ -50,7 +50,7 @@ class FeatureMap:
         return self.features.sum(-1) / self.mask.sum(-1, keepdim=True)
 
     def max(self) -> Tensor:
-        """(B, C), the largest over the real positions."""
+        """(B, C), the maximum over the real positions."""
         if not self.shape:
             return self.features
         values = self.features if self.mask is None else self.features.masked_fill(~self.mask[:, None], -torch.inf)
@@ -59,7 +59,7 @@ class FeatureMap:
 
 @contextmanager
 def captured(op: str, module: nn.Module, names: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """What the modules of these names give while the block runs: {name: output}, the last one if there are several.
+    """Collect the outputs of named modules while the block runs: {name: output}. The last call counts.
 
     Example:
         >>> network = nn.Sequential(nn.Linear(3, 5), nn.ReLU())
@@ -86,7 +86,7 @@ def _keep(found: dict[str, Any], name: str) -> Any:
 
 
 def find_layers(op: str, module: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:
-    """The modules inside a module that have these names; an unknown name is refused, with those that are near it."""
+    """The submodules with these names. Errors about unknown names list similar ones."""
     found = {}
     for name in names:
         if not isinstance(name, str):
@@ -111,14 +111,14 @@ def as_map(
     clean: bool = True,
     masks: dict[Any, Tensor | None] | None = None,
 ) -> FeatureMap:
-    """What a layer gave, as a FeatureMap.
+    """A layer's output as a FeatureMap.
 
-    output: (B, C, H, W), (B, T, C), (B, C), a Batch or a PackedSequence; of a tuple, its first element. Convolutions
-        over time and their kin give (B, C, T): they are known by ``layer``, the module.
-    lengths: (B,), real steps of the sequences that the encoder was given; None if every step is. Then (sum of lengths,
-        C) are real frames only, one sequence after the other, as FrameMLP has them inside.
-    clean: put zeros in the padding; otherwise it holds what the layer gave, for those who never look there.
-    masks: those of maps of the same lengths, to be used again; new ones are added.
+    output: (B, C, H, W), (B, T, C), (B, C), a Batch or a PackedSequence; or a tuple, whose first element is used.
+        One-dimensional convolutions, poolings and norms return (B, C, T); ``layer``, the module, tells them apart.
+    lengths: (B,), the lengths of the encoder's input sequences; None if every step is real. With lengths, an output
+        (sum of lengths, C) holds the real frames only, one sequence after the other, as inside FrameMLP.
+    clean: put zeros in the padding; otherwise it keeps the layer's values.
+    masks: a cache of masks for maps of the same lengths; new ones are added.
     """
     if isinstance(output, (tuple, list)) and not isinstance(output, PackedSequence) and output:
         output = output[0]
@@ -128,7 +128,7 @@ def as_map(
         output, lengths, masks = output.values, output.lengths, None
     if not isinstance(output, Tensor) or output.ndim not in (2, 3, 4):
         got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
-        _check.refuse(op, f"{name} gives {got}; expected (B, C, H, W), (B, T, C) or (B, C)")
+        _check.refuse(op, f"{name} returned {got}; expected (B, C, H, W), (B, T, C) or (B, C)")
     if output.ndim == 4:
         return FeatureMap(output.flatten(2), None, tuple(output.shape[2:]))
     if output.ndim == 2:
@@ -148,19 +148,19 @@ def as_map(
 
 
 def _mask(op: str, name: str, values: Tensor, lengths: Tensor) -> Tensor | None:
-    """(B, T), True where a step of values (B, C, T) is real; None where all are."""
+    """(B, T), True where a step of values (B, C, T) is real; None if all are."""
     steps = values.shape[2]
     known = lengths.tolist()
     shortest, longest = min(known, default=0), max(known, default=0)
     if len(known) != len(values) or longest > steps:
-        _check.refuse(op, f"{name} gives {steps} steps, which does not go with lengths up to {longest}")
+        _check.refuse(op, f"{name} returned {steps} steps, which does not match lengths up to {longest}")
     if shortest == steps:
         return None
     return (torch.arange(steps) < lengths[:, None]).to(values.device, non_blocking=values.is_cuda)
 
 
 def read_items(op: str, x: object) -> tuple[Any, Tensor | None]:
-    """Items as an encoder takes them, and the lengths of sequences; images and vectors have none."""
+    """The input for an encoder, and the lengths of the sequences; None for images and vectors."""
     if isinstance(x, Tensor) and x.ndim != 3:
         return x, None
     batch = x if isinstance(x, Batch) else Batch(*as_sequences(op, "x", x))
@@ -168,9 +168,9 @@ def read_items(op: str, x: object) -> tuple[Any, Tensor | None]:
 
 
 def width_of(op: str, backbone: nn.Module) -> int:
-    """How many features an encoder gives, by what it says of itself: ``out``, or ``num_features`` as in timm."""
+    """The number of an encoder's features: its attribute ``out``, or ``num_features`` as in timm."""
     for name in ("out", "num_features"):
         width = getattr(backbone, name, None)
         if isinstance(width, int) and not isinstance(width, bool):
             return width
-    _check.refuse(op, f"cannot tell how many features a {type(backbone).__name__} gives; say so with channels=")
+    _check.refuse(op, f"cannot tell how many features a {type(backbone).__name__} returns; pass channels=")

@@ -16,20 +16,21 @@ from likewise._modes import evaluating
 from likewise._progress import track
 from likewise.data.batch import Batch, as_sequences
 from likewise.data.loading import Loader
+from likewise.data.standardization import Standardization, watching
 from likewise.distances.alignment import Alignment
 from likewise.distances.distance import Distance
 from likewise.distances.training_defaults import TrainingDefaults
 from likewise.models.config import build, describe
 from likewise.models.storage import read_json, read_tensors, write_json, write_tensors
 
-# What a Metric takes: a Dataset or an ImageSet, a Batch, a list of sequences, or a tensor that its encoder takes, such
-# as (B, T, C) or (B, C, H, W).
+# A Metric takes a Dataset or an ImageSet, a Batch, a list of sequences, or a tensor that its encoder takes, such as (B,
+# T, C) or (B, C, H, W).
 Items = object
 Encoded = Batch | Tensor
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-CHUNK = 256  # items that are encoded at once, without gradients
-MOST_BYTES = 8 << 30  # of the weights in a file, unless the caller allows more
+CHUNK = 256  # items encoded at once, without gradients
+MOST_BYTES = 8 << 30  # bytes of weights in a file, unless the caller allows more
 
 
 class Metric(Distance):
@@ -37,21 +38,21 @@ class Metric(Distance):
 
     encoder: a module that maps items (a Batch, or images (B, C, H, W)) to a Batch or to vectors (B, D); None leaves
         items as they are.
-    distance: a Distance between what the encoder gives.
+    distance: a Distance between the encoder's outputs.
 
     Items are moved to the encoder's device and type. ``matrix``, ``()`` and ``align`` carry gradients, so that
-    ``loss(metric.matrix(batch), labels).backward()`` trains it; for large sets call them under ``torch.no_grad()``,
-    or compare what ``embed`` gives. ``save`` and ``load`` keep it as JSON and safetensors.
+    ``loss(metric.matrix(batch), labels).backward()`` trains it; for large sets call them under ``torch.no_grad()``, or
+    compare the results of ``embed``. ``save`` and ``load`` use JSON and safetensors.
 
     Example:
         >>> from likewise import DTW
         >>> from likewise.models.frame_mlp import FrameMLP
-        >>> metric = Metric(FrameMLP(3, hidden=16), DTW())
+        >>> metric = Metric(FrameMLP(3, hidden=16, out=8), DTW())
         >>> batch = Batch(torch.randn(4, 10, 3), [10, 7, 5, 9])
         >>> metric.matrix(batch).shape
         torch.Size([4, 4])
         >>> metric.embed(batch)
-        Batch(4 sequences, 5..10 steps, 3 channels, torch.float32, cpu)
+        Batch(4 sequences, 5..10 steps, 8 channels, torch.float32, cpu)
     """
 
     def __init__(self, encoder: nn.Module | None, distance: Distance) -> None:
@@ -66,20 +67,36 @@ class Metric(Distance):
 
     @property
     def training_defaults(self) -> TrainingDefaults:  # type: ignore[override]
-        """What ``fit`` uses where it is not told: the settings of the distance and of the encoder, combined.
+        """The defaults of ``fit``: those of the distance and of the encoder, combined.
 
-        A distance without parameters leaves it to the encoder, but for its loss.
+        If the distance has no parameters, all but its loss come from the encoder.
         """
         own = self.distance.training_defaults
-        encoder = getattr(self.encoder, "training_defaults", None)
+        parts = () if self.encoder is None else self.encoder.modules()  # those inside an Embedder, say, too
+        encoder = next((part.training_defaults for part in parts if hasattr(part, "training_defaults")), None)
         if encoder is None:
             return own
         if next(self.distance.parameters(), None) is None:
             return encoder if own.loss is None else replace(encoder, loss=own.loss)
         return own.combined(encoder)
 
+    @property
+    def unprepared(self) -> list[Standardization]:
+        """The parts that standardise their input, and do not know its mean and deviation yet."""
+        return [part for part in self.modules() if isinstance(part, Standardization) and not part.known]
+
+    def prepare(self, x: Items) -> None:
+        """Give ``unprepared`` parts the mean and deviation of what they see of these items. ``fit`` calls it."""
+        parts = self.unprepared
+        if not parts:
+            return
+        with torch.no_grad(), evaluating(self), watching(parts):
+            encoded = self._encode(as_items("Metric.prepare", "x", x))
+            if not all(part.known for part in parts):  # those of the distance
+                self.distance(encoded, encoded)
+
     def encode(self, x: Items) -> Encoded:
-        """Encode items with gradients, in the mode, train or eval, that the encoder is in.
+        """Encode items with gradients, in the encoder's current mode (train or eval).
 
         Under ``torch.no_grad()`` large sets are encoded piece by piece.
         """
@@ -98,14 +115,14 @@ class Metric(Distance):
         encoded = self.encoder(x)
         if not isinstance(encoded, (Batch, Tensor)) or len(encoded) != len(x):
             got = repr(encoded) if isinstance(encoded, Batch) else type(encoded).__name__
-            _check.refuse("Metric", f"expected the encoder to give a Batch or a tensor of {len(x)} items, got {got}")
+            _check.refuse("Metric", f"expected the encoder to return a Batch or a tensor of {len(x)} items, got {got}")
         return encoded
 
     def embed(self, x: Items, *, chunk: int = CHUNK, workers: int = 0, progress: bool = False) -> Encoded:
         """Encode items in eval mode, without gradients, ``chunk`` at a time: a Batch, or vectors (N, D).
 
-        x: items, a Dataset, or a map-style dataset of (item, label) with ``labels``, whose items are read by so many
-            ``workers``, processes, and never held all at once.
+        x: items, a Dataset, or a map-style dataset of (item, label) with ``labels``, whose items are read by
+            ``workers`` processes and are never all in memory.
         """
         chunk = _check.whole("Metric.embed", "chunk", chunk)
         if is_map_style(x):
@@ -122,7 +139,7 @@ class Metric(Distance):
     def _gathered(self, encoded: Iterable[Encoded], total: int) -> Encoded:
         """As ``_joined``, without gradients: vectors are put in their place as they come.
 
-        Many small tensors that are kept between large ones that are freed would leave holes in the heap.
+        Keeping many small tensors between large ones that are freed would fragment the heap.
         """
         pieces = iter(encoded)
         first = next(pieces, None)
@@ -152,7 +169,7 @@ class Metric(Distance):
         return self.distance.matrix(encoded, None if y is None or y is x else self.encode(y), progress=progress)
 
     def align(self, x: Items, y: Items) -> Alignment:
-        """How x[b] and y[b] match, for every b."""
+        """Align x[b] and y[b], for every b."""
         return self.distance.align(self.encode(x), self.encode(y))
 
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
@@ -164,9 +181,9 @@ class Metric(Distance):
         return self.matrix(Batch(x, x_lengths), None if y is None else Batch(y, y_lengths))
 
     def save(self, folder: str | Path) -> None:
-        """Write config.json and model.safetensors to a folder, which is made if need be.
+        """Write config.json and model.safetensors to a folder, which is created if needed.
 
-        The classes and their settings go to the first, the weights to the second; there is no code in either.
+        The first holds the classes and their settings, the second the weights. Neither contains code.
         """
         folder = Path(folder)
         description, weights = describe(self), tensors_of(self)  # before anything is written
@@ -176,18 +193,18 @@ class Metric(Distance):
 
     @classmethod
     def load(cls, folder: str | Path, *, classes: Iterable[type[nn.Module]] = (), limit: int = MOST_BYTES) -> Self:
-        """Read what ``save`` wrote; the metric comes in eval mode, on the CPU.
+        """Load a metric that ``save`` wrote, in eval mode, on the CPU.
 
-        classes: classes of yours that the metric uses. Only they and likewise's own are ever made, whatever the file
-            says, with the settings that it gives: load files from strangers with care all the same.
-        limit: most bytes of weights; more are refused before memory is taken.
+        classes: your own classes that the metric uses. Only these and likewise's classes are ever instantiated. Their
+            settings still come from the file: be careful with files from strangers.
+        limit: the largest size of the weights in bytes, checked before memory is allocated.
         """
         folder, classes = Path(folder), list(classes)
         path = folder / CONFIG
         config = read_json(path)
         if not isinstance(config, dict) or config.get("likewise") != 1 or set(config) != {"likewise", "metric"}:
             _check.refuse(str(path), 'no metric of likewise: expected {"likewise": 1, "metric": ...}')
-        with torch.device("meta"):  # shapes without memory: sizes are judged first
+        with torch.device("meta"):  # shapes without memory: check sizes first
             sketch = build(str(path), config["metric"], [cls, *classes])
         if not isinstance(sketch, cls):
             _check.refuse(str(path), f"expected a {cls.__name__}, got a {type(sketch).__name__}")
@@ -195,14 +212,14 @@ class Metric(Distance):
         if beside > limit:
             _check.refuse(str(path), f"{beside} bytes of buffers, more than the limit of {limit}")
         weights = read_tensors(folder / WEIGHTS, tensors_of(sketch), limit=limit)
-        with torch.random.fork_rng(devices=[]):  # the initial weights, soon overwritten, cost the caller no randomness
+        with torch.random.fork_rng(devices=[]):  # drawing the initial weights must not advance the caller's generator
             metric = build(str(path), config["metric"], [cls, *classes])
         put_tensors(metric, weights)
         assert isinstance(metric, cls)
         return metric.eval()
 
     def _ready(self, x: Batch | Tensor) -> Batch | Tensor:
-        """Items on the device, and of the type, of the first parameter."""
+        """Items on the device and in the type of the first parameter."""
         for parameter in self.parameters():
             if parameter.is_floating_point():
                 return x.to(parameter.device, parameter.dtype)
@@ -210,14 +227,14 @@ class Metric(Distance):
 
 
 def as_items(op: str, name: str, value: Items) -> Batch | Tensor:
-    """Items as a Batch or a tensor: what can be sequences becomes a Batch, images and vectors stay tensors."""
+    """Items as a Batch or a tensor: sequences become a Batch; images and vectors stay tensors."""
     if isinstance(value, Batch):
         return value
     value = items_of(value)
     if isinstance(value, np.ndarray) and value.ndim in (2, 4):
         value = torch.as_tensor(value if value.flags.writeable else value.copy())
     if isinstance(value, Tensor) and value.ndim == 4 and value.dtype == torch.uint8:
-        return value  # images as bytes: they become floats where they are encoded
+        return value  # images stay bytes until they are encoded
     if isinstance(value, Tensor) and value.ndim in (2, 4):
         return _check.is_tensor(op, name, value)
     return Batch(*as_sequences(op, name, value))
@@ -242,7 +259,7 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
 
 
 def put_tensors(module: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Give a module the tensors that ``tensors_of`` named, in their types."""
+    """Load the tensors that ``tensors_of`` returned into a module, in their types."""
     for name, tensor in module.state_dict(keep_vars=True).items():
         if tensor.dtype != tensors[name].dtype:
             tensor.data = tensor.data.to(tensors[name].dtype)

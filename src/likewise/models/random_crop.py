@@ -1,4 +1,4 @@
-"""RandomCrop: what an encoder of images sees, in training and afterwards."""
+"""RandomCrop: random crops in training, centre crops afterwards, before an image encoder."""
 
 from collections.abc import Sequence
 
@@ -10,17 +10,17 @@ from likewise.data.image_transforms import center_crops, random_crops
 
 
 class RandomCrop(nn.Module):
-    """An encoder that, while training, sees a part of each image at random, mirrored or not; afterwards the middle.
+    """An encoder that sees a random crop of each image, perhaps mirrored, in training, and the centre in eval mode.
 
     Pixels become (pixel - mean) / std. Crops are made for the whole batch at once, on its device; ``fit`` seeds them.
 
     encoder: any module that takes images (B, C, size, size).
-    size: side of what the encoder sees. area, ratio, flip: as in ``random_crops``.
-    share: of an image's shorter side, that is seen in eval mode.
+    size: side of the crops in pixels. area, ratio, flip: as in ``random_crops``.
+    share: side of the centre crop, as a share of the image's shorter side.
     mean, std: one number, or one for each channel; 127 and 128 are EfficientNet-Lite's, for pixels from 0 to 255.
 
-    ``out`` is that of the encoder. BN-Inception's Caffe weights take blue before red: give it images.flip(1), with
-    mean=(104, 117, 128) and std=1.
+    ``out`` is the encoder's. BN-Inception's Caffe weights expect the channels as blue, green, red: pass images.flip(1),
+    with mean=(104, 117, 128) and std=1.
 
     Example:
         >>> from likewise.models.small_cnn import SmallCNN
@@ -70,18 +70,18 @@ class RandomCrop(nn.Module):
 
     @property
     def out(self) -> int | None:
-        """How many features the encoder gives, if it says so."""
+        """The number of the encoder's features, if it has the attribute."""
         return next(
             (getattr(self.encoder, name) for name in ("out", "num_features") if hasattr(self.encoder, name)), None
         )
 
     def forward(self, images: Tensor) -> object:
-        """What the encoder makes of images (B, C, H, W), bytes or floats."""
+        """Crop, normalise and encode images (B, C, H, W), bytes or floats."""
         if not isinstance(images, Tensor) or images.ndim != 4:
             got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
             _check.refuse("RandomCrop", f"expected images of shape (B, C, H, W), got {got}")
         if len(self.mean_value) not in (1, images.shape[1]) or len(self.std_value) not in (1, images.shape[1]):
-            _check.refuse("RandomCrop", f"mean or std has another number of channels than images {tuple(images.shape)}")
+            _check.refuse("RandomCrop", f"mean or std does not match the channels of images {tuple(images.shape)}")
         if not images.is_floating_point():
             images = images.float()
         if self.training:

@@ -1,4 +1,4 @@
-"""SelfAttention: frames that know of the other frames of their sequence."""
+"""SelfAttention: frames that attend to the other frames of their sequence."""
 
 import math
 
@@ -11,17 +11,17 @@ from likewise.models._sequences import as_batch, unit
 
 
 class SelfAttention(nn.Module):
-    """One head of self-attention over time: (B, T, channels) -> (B, T, channels). With TAP behind it, this is SA-TAP.
+    """One head of self-attention over time: (B, T, channels) -> (B, T, channels). Followed by TAP, this is SA-TAP.
 
-    Xp = X + P; Xa = softmax(Xp Wq (Xp Wk)^T / sqrt(C)) Xp Wv; the output is LN(Xa + Xp), LN being a layer normalisation
-    and P sines and cosines of the frame's number, of amplitude ``position``.
+    Xp = X + P; Xa = softmax(Xp Wq (Xp Wk)^T / sqrt(C)) Xp Wv; the output is LN(Xa + Xp), where LN is a layer
+    normalisation and P holds sines and cosines of the frame's index, with amplitude ``position``.
 
-    encoder: what turns items into frames first; None for items that are frames.
+    encoder: turns items into frames first; None if items are frames.
     normalize: scale each output frame to unit length as well.
 
     Frames attend to the real frames of their sequence only. Reference: Su & Wen (ICLR 2022), appendix A.3. The paper
-    does not say what P is; 0.1 is its code's, which also adds X twice, Xp = 2 X + P, and has biases in the three linear
-    maps. Here Wv starts at zero, so that training begins with the frames as they are.
+    does not define P; 0.1 is the value in its code, which also adds X twice, Xp = 2 X + P, and has biases in the three
+    linear maps. Here Wv starts at zero, so training begins with the plain frames.
 
     Example:
         >>> from likewise.models.frame_mlp import FrameMLP
@@ -48,7 +48,7 @@ class SelfAttention(nn.Module):
         self.norm = nn.LayerNorm(self.channels)
 
     def forward(self, x: object) -> Batch:
-        """Encode a Batch, or what makes one, to a Batch of the same lengths."""
+        """Encode a Batch to a Batch of the same lengths."""
         batch = as_batch("SelfAttention", x if self.encoder is None else self.encoder(x), self.channels)
         if len(batch) == 0:
             return Batch(batch.values.new_empty(0, batch.values.shape[1], self.channels))
@@ -62,7 +62,7 @@ class SelfAttention(nn.Module):
 
 
 def positions(frames: Tensor) -> Tensor:
-    """Sines and cosines (T, C) of the number of each frame, in turn, at C / 2 wave lengths from 2 pi to 20,000 pi.
+    """Alternating sines and cosines (T, C) of the frame index, at C / 2 wavelengths from 2 pi to 20,000 pi.
 
     Reference: Vaswani et al. (2017), arXiv:1706.03762.
 

@@ -15,8 +15,8 @@ class SmallCNN(nn.Module):
     """Images to vectors: (B, channels, H, W) -> (B, out).
 
     A 3 x 3 convolution, group normalisation, ReLU and 2 x 2 pooling for each of ``widths``, then the mean over
-    positions and a linear layer. Pooling stops where a side is down to one pixel, so that any size works. Group
-    normalisation looks at one image at a time: no result depends on the rest of the batch.
+    positions and a linear layer. Pooling stops when a side is down to one pixel, so any size works. Group normalisation
+    uses one image at a time, so no result depends on the rest of the batch.
 
     normalize: scale the vectors to unit length.
 
@@ -58,5 +58,5 @@ class SmallCNN(nn.Module):
 
 
 def _groups(width: int) -> int:
-    """The largest of 8, 4, 2 and 1 groups that divides the width and leaves four channels or more in each."""
+    """The largest of 8, 4, 2 and 1 that divides the width and leaves at least four channels per group."""
     return next(groups for groups in (8, 4, 2, 1) if groups == 1 or (width % groups == 0 and width // groups >= 4))

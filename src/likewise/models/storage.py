@@ -1,4 +1,4 @@
-"""Files that hold numbers and settings, never code: safetensors and JSON, written whole or not at all."""
+"""Files with numbers and settings but no code: safetensors and JSON, written atomically."""
 
 import json
 import os
@@ -15,14 +15,14 @@ from torch import Tensor
 from likewise import _check
 
 MOST_JSON = 1 << 20  # bytes
-# Floating-point types: any may stand for another, so that a model can be saved in half or double precision.
+# Floating-point types are interchangeable, so that a model can be saved in half or double precision.
 FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 OTHERS = {"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8}
 DTYPES = FLOATS | OTHERS | {"BOOL": torch.bool}
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` fill a temporary file beside path, then put it in place: readers see the old file or the new."""
+    """Write a temporary file beside path, then rename it: readers see either the old file or the new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         write(temporary)
@@ -44,12 +44,12 @@ def read_json(path: Path) -> object:
     with _regular(path).open("rb") as file:
         content = file.read(MOST_JSON + 1)
     if len(content) > MOST_JSON:
-        _check.refuse(str(path), f"more than {MOST_JSON} bytes; this is no file of likewise")
+        _check.refuse(str(path), f"more than {MOST_JSON} bytes; this is not a file of likewise")
     return parse_json(str(path), content)
 
 
 def parse_json(where: str, content: str | bytes) -> object:
-    """Parse JSON, refusing NaN, numbers of thousands of digits, and nesting beyond reason."""
+    """Parse JSON, rejecting NaN, numbers with thousands of digits, and deep nesting."""
     try:
         return json.loads(content, parse_constant=_no_constant)
     except RecursionError:
@@ -59,8 +59,8 @@ def parse_json(where: str, content: str | bytes) -> object:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: str = "") -> None:
-    """Write tensors by name, and a note, as one safetensors file."""
-    # Copies: tensors that share memory, as tied weights do, are refused by safetensors.
+    """Write named tensors and a note to one safetensors file."""
+    # Copy: safetensors rejects tensors that share memory, such as tied weights.
     copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
     write_whole(path, lambda part: save_file(copies, part, metadata={"note": note} if note else None))
 
@@ -72,10 +72,10 @@ def read_note(path: Path) -> str:
 
 
 def read_shapes(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file by name, on the meta device: shapes and types without their numbers."""
+    """The tensors of a safetensors file by name, on the meta device: shapes and types without data."""
     shapes = {}
     with _opened(path) as file:
-        for name in file.keys():  # noqa: SIM118, this is no dict
+        for name in file.keys():  # noqa: SIM118, not a dict
             part = file.get_slice(name)
             dtype = DTYPES.get(part.get_dtype())
             if dtype is None:
@@ -85,10 +85,10 @@ def read_shapes(path: Path) -> dict[str, Tensor]:
 
 
 def read_tensors(path: Path, expected: Mapping[str, Tensor], *, limit: int) -> dict[str, Tensor]:
-    """Read the tensors that are expected, refusing others, missing ones, and other shapes before any is loaded.
+    """Read the expected tensors. Extra or missing ones and wrong shapes raise an error before any is loaded.
 
-    ``expected`` gives names, shapes and types, and may live on the meta device. A floating-point tensor may come in
-    another floating-point type, in which it is returned.
+    ``expected`` gives names, shapes and types, and may live on the meta device. A floating-point tensor may be stored
+    in another floating-point type; it is returned in that type.
     """
     where = str(path)
     with _opened(path) as file:
@@ -125,7 +125,7 @@ def _opened(path: Path) -> Iterator[Any]:
         with safe_open(_regular(path), framework="pt") as file:
             yield file
     except (SafetensorError, UnicodeError) as error:
-        raise ValueError(f"{path}: damaged, or no safetensors file: {error}") from None
+        raise ValueError(f"{path}: damaged, or not a safetensors file: {error}") from None
 
 
 def _regular(path: Path) -> Path:

@@ -4,6 +4,8 @@ from torch import Tensor, nn
 
 from likewise import _check
 from likewise.data.batch import Batch
+from likewise.data.standardization import Standardization
+from likewise.distances.training_defaults import TrainingDefaults
 from likewise.models._sequences import as_batch, unit
 
 MOST_LAYERS = 24  # dilations double from layer to layer
@@ -15,12 +17,13 @@ class TCN(nn.Module):
     Layer l convolves with dilation 2^l, adds its input, and applies ReLU: the last layer sees
     1 + (kernel - 1) (2^layers - 1) frames. A linear layer maps to ``out`` channels (by default ``hidden``).
 
-    causal: a step sees itself and the past only; otherwise it sits in the middle of what it sees, and kernel is odd.
-    steps: give all steps, as a Batch; otherwise the mean of the real ones.
-    normalize: scale each output vector to unit length. dropout: share of channels' values dropped in each layer.
+    causal: a step sees only itself and the past; otherwise its window is centred on it, and kernel must be odd.
+    steps: return all steps, as a Batch; otherwise the mean of the real ones.
+    normalize: scale each output vector to unit length. dropout: share of the activations that is dropped in each layer.
+    standardize: let ``fit`` take each channel's mean and deviation from the training items; see ``Standardization``.
 
-    Padding is zeroed before every convolution, so that a padded sequence gives what it gives alone. Reference: Bai,
-    Kolter & Koltun (2018), arXiv:1803.01271; one convolution in each block instead of two, and no weight norm.
+    Padding is zeroed before every convolution, so a padded sequence has the same result as alone. Reference: Bai,
+    Kolter & Koltun (2018), arXiv:1803.01271; here each block has one convolution instead of two, and no weight norm.
 
     Example:
         >>> import torch
@@ -29,6 +32,8 @@ class TCN(nn.Module):
         >>> TCN(3, hidden=8, steps=False)(torch.randn(2, 9, 3)).shape
         torch.Size([2, 8])
     """
+
+    training_defaults = TrainingDefaults(lr=3e-3, steps=400)
 
     def __init__(
         self,
@@ -42,6 +47,7 @@ class TCN(nn.Module):
         steps: bool = True,
         normalize: bool = False,
         dropout: float = 0.0,
+        standardize: bool = True,
     ) -> None:
         super().__init__()
         self.channels = _check.whole("TCN", "channels", channels)
@@ -55,6 +61,8 @@ class TCN(nn.Module):
         self.dropout = _check.fraction("TCN", "dropout", dropout)
         if not causal and self.kernel % 2 == 0:
             _check.refuse("TCN", f"kernel must be odd unless causal, got {kernel}")
+        self.standardize = standardize
+        self.scaling = Standardization(self.channels) if standardize else None
         self.inward = nn.Linear(self.channels, self.hidden)
         self.convolutions = nn.ModuleList(
             nn.Conv1d(self.hidden, self.hidden, self.kernel, dilation=2**layer) for layer in range(self.layers)
@@ -62,12 +70,13 @@ class TCN(nn.Module):
         self.outward = nn.Linear(self.hidden, self.out)
 
     def forward(self, x: object) -> Batch | Tensor:
-        """Encode a Batch, or what makes one, to a Batch of the same lengths or, without ``steps``, to vectors."""
+        """Encode a Batch to a Batch of the same lengths or, without ``steps``, to vectors."""
         batch = as_batch("TCN", x, self.channels)
         if len(batch) == 0:
             return self._empty(batch)
         padding = ~batch.mask  # (B, T)
-        frames = self.inward(batch.values.masked_fill(padding[..., None], 0)).mT  # (B, hidden, T)
+        values = batch.values if self.scaling is None else self.scaling(batch.values, batch.lengths)
+        frames = self.inward(values.masked_fill(padding[..., None], 0)).mT  # (B, hidden, T)
         for layer, convolution in enumerate(self.convolutions):
             frames = frames.masked_fill(padding[:, None], 0)
             seen = (self.kernel - 1) * 2**layer

@@ -137,7 +137,7 @@ class DeepRVSML(TransformerMixin, NeighborClassifier):
         out = len(self.classes_) * self.steps
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            encoder = FrameMLP(x.channels, self.hidden, out, depth=self.depth, batch_norm=True)
+            encoder = FrameMLP(x.channels, self.hidden, out, depth=self.depth, batch_norm=True, standardize=False)
         return Metric(encoder.to(x.dtype), aligner.requires_grad_(False)).to(x.device)
 
     @torch.no_grad()

@@ -181,7 +181,7 @@ def linear_encoder(weight: Tensor) -> FrameMLP:
     """The map x W of frames, as an encoder."""
     channels, out = weight.shape
     with torch.random.fork_rng(devices=[]):  # the initial weights, overwritten at once, cost the caller no randomness
-        encoder = FrameMLP(channels, out=out, depth=0, normalize=False).to(weight)
+        encoder = FrameMLP(channels, out=out, depth=0, normalize=False, standardize=False).to(weight)
     encoder.layers[0].load_state_dict({"weight": weight.T, "bias": weight.new_zeros(out)})
     return encoder.eval()
 

@@ -18,8 +18,9 @@ from likewise.data.samplers import MPerClass, Shuffled
 from likewise.distances.distance import Distance
 from likewise.distances.tap import PairNetwork
 from likewise.distances.training_defaults import TrainingDefaults
+from likewise.losses.hard_mining import HardMiningMeans
 from likewise.losses.path_loss import PathLoss
-from likewise.losses.soft_nearest_neighbor import SoftNearestNeighbor
+from likewise.losses.relative import Relative
 from likewise.losses.vector_loss import VectorLoss
 from likewise.losses.warp_error import WarpError
 from likewise.models.metric import Metric
@@ -34,6 +35,8 @@ from likewise.training.slow import warn_if_slow
 from likewise.training.source import Source
 from likewise.training.step import Augment, Loss, StepFunction, Term, matrix_step, vector_step
 from likewise.training.validation import examiner
+
+STANDARDIZED = 256  # items that the mean and deviation of channels are taken from
 
 # Arguments that belong elsewhere, and where.
 ELSEWHERE = {
@@ -78,7 +81,8 @@ def fit(
 
     A step encodes a batch, builds its matrix of distances D (B, B), and lowers loss(D, labels). In the end the metric
     has the best weights if there was a validation, the last ones otherwise, and is in eval mode, on its device. What is
-    not given is the metric's own: see ``metric.training_defaults``.
+    not given is the metric's own: see ``metric.training_defaults``. Parts that standardise channels take their mean and
+    deviation from the training items, unless they have them already.
 
     metric: a Metric, or any Distance that has parameters.
     train: a Dataset or an ImageSet; a pair (items, labels), labels being numbers or names; a map-style dataset of
@@ -149,6 +153,8 @@ def fit(
         from likewise.training.loop import Plan
         from likewise.training.loop import train as run
 
+        if whole.unprepared:
+            whole.prepare(_some(source, seed))
         _prepare(functions, whole, source, seed)
         groups, rate = None, defaults.lr if lr is None else lr
         if isinstance(rate, Mapping):
@@ -175,7 +181,7 @@ def fit(
             clip=options.clip,
             schedule=options.schedule,
             schedule_per_step=options.per_step,
-            average=_share(defaults.average if average is None else average),
+            average=_share(_default_average(defaults, steps) if average is None else average),
             checkpoints=Checkpoints.of(checkpoints),
             seed=seed,
             verbose=verbose,
@@ -209,7 +215,7 @@ def _loss_and_step(
     if isinstance(source.items, AlignedPairs):
         loss = WarpError(power=1)
     elif source.labels is not None:
-        loss = SoftNearestNeighbor() if defaults.loss is None else defaults.loss()
+        loss = Relative(HardMiningMeans()) if defaults.loss is None else defaults.loss()
     elif terms:
         return None, None
     elif augment is not None and isinstance(metric.distance, PairNetwork):
@@ -253,6 +259,20 @@ def _makes_sampler(given: Any) -> bool:
 def _default_optimization(defaults: TrainingDefaults, steps: int) -> Optimization:
     schedule = falling(defaults.decay, steps) if defaults.decay else None
     return Optimization(weight_decay=defaults.weight_decay, clip=defaults.clip, schedule=schedule, per_step=True)
+
+
+def _default_average(defaults: TrainingDefaults, steps: int) -> float | None:
+    """Nothing of the weights at the start may be left at the end: e^-10 at most."""
+    if defaults.average is None or steps <= 10:
+        return None
+    return min(defaults.average, 1 - 10 / steps)
+
+
+def _some(source: Source, seed: int) -> Any:
+    """Items, drawn by the seed, that stand for all when channels are standardised."""
+    drawn = torch.randperm(len(source), generator=torch.Generator().manual_seed(seed))[:STANDARDIZED]
+    items = source.take(drawn.sort().values)
+    return items.x if isinstance(items, AlignedPairs) else items
 
 
 def _check_parts(metric: Metric, loss: object, step: object, terms: Sequence[Term]) -> None:

@@ -1,0 +1,80 @@
+"""Standardization: channels by their mean and deviation in the training items."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from likewise import _check
+
+CONSTANT = 1e-12  # a deviation smaller than this share of the mean is rounding: the channel is constant
+
+
+class Standardization(nn.Module):
+    """(x - mean) / deviation, channel by channel, of frames (..., C). Until the two are known, x itself.
+
+    They are buffers: a checkpoint and ``Metric.save`` keep them. ``fit`` sets them from the training items, before the
+    first step, in every part that has none yet. A constant channel is only centred.
+
+    Example:
+        >>> scaling = Standardization(1)
+        >>> x = torch.tensor([[[1.0], [3.0]], [[5.0], [99.0]]])  # 99 is padding
+        >>> with watching([scaling]):
+        ...     scaling(x, torch.tensor([2, 1]))[0, :, 0]
+        tensor([-1.2247,  0.0000])
+        >>> scaling.mean, scaling.frames
+        (tensor([3.]), tensor(3))
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.channels = _check.whole("Standardization", "channels", channels)
+        self.register_buffer("mean", torch.zeros(self.channels))
+        self.register_buffer("deviation", torch.ones(self.channels))
+        self.register_buffer("frames", torch.zeros((), dtype=torch.int64))  # that the two come from
+        self.known = False  # frames > 0, without waiting for a GPU
+        self.watches = False
+
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Standardised frames (..., C). lengths: (B,), how many steps of each sequence of x (B, T, C) are real."""
+        if self.watches and not self.known:
+            self._learn(x, lengths)
+        return (x - self.mean) / self.deviation if self.known else x
+
+    @torch.no_grad()
+    def _learn(self, x: Tensor, lengths: Tensor | None) -> None:
+        frames = x.detach().cpu().double()
+        if lengths is not None:
+            frames = frames[torch.arange(x.shape[1]) < lengths.cpu()[:, None]]
+        frames = frames.reshape(-1, self.channels)
+        if not len(frames) or not frames.isfinite().all():
+            return  # what reads the frames next says so
+        mean, deviation = frames.mean(0), frames.std(0, correction=0)
+        self.mean.copy_(mean)
+        self.deviation.copy_(torch.where(deviation > CONSTANT * mean.abs(), deviation, 1))
+        self.frames.fill_(len(frames))
+        self.known = True
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        super()._load_from_state_dict(state, prefix, *rest)
+        if not self.frames.is_meta:
+            self.known = bool(self.frames > 0)
+
+    def extra_repr(self) -> str:
+        """Settings, for ``repr``."""
+        return f"{self.channels}"
+
+
+@contextmanager
+def watching(parts: Iterable[Standardization]) -> Iterator[None]:
+    """Let parts that do not know their mean and deviation take those of the next frames that they see."""
+    parts = list(parts)
+    for part in parts:
+        part.watches = True
+    try:
+        yield
+    finally:
+        for part in parts:
+            part.watches = False

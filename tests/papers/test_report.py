@@ -1,0 +1,52 @@
+"""The READMEs' tables are those that the lines give."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import papers
+from papers.report import PAPERS, main
+
+ROOT = Path(papers.__file__).parent
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_a_readme_has_the_tables_of_its_lines(paper):
+    text = (ROOT / paper / "README.md").read_text()
+    found = list(import_module(f"papers.{paper}.report").tables())
+    for each in found:
+        assert each in text, f"run python -m papers.{paper}.report, and put this table into its README.md:\n{each}"
+    assert text.count("|---|") == sum(each.count("|---|") for each in found), "a table that no report prints"
+
+
+def test_every_folder_is_a_paper_that_is_reported(capsys):
+    assert {path.parent.name for path in ROOT.glob("*/run.py")} == set(PAPERS)
+    index = (ROOT / "README.md").read_text()
+    assert all(f"({paper}/README.md)" in index for paper in PAPERS)
+    main()
+    assert all(f"# {paper}" in capsys.readouterr().out for paper in PAPERS[:1])
+
+
+def test_pictures_and_files_that_readmes_name_exist():
+    import re
+
+    for readme in ROOT.glob("**/README.md"):
+        for target in re.findall(r"\]\(([^)#]+)\)", readme.read_text()):
+            assert (readme.parent / target).exists(), f"{readme}: {target}"
+
+
+def test_the_index_quotes_the_tables():
+    import re
+
+    # Every number of the last two columns is in a table of the paper that the row is of.
+    paper = None
+    for row in (ROOT / "README.md").read_text().splitlines():
+        if not row.startswith("| ") or row.startswith("| paper"):
+            continue
+        cells = row.strip("|").split("|")
+        found = re.search(r"\((\w+)/README", cells[0])
+        paper = found.group(1) if found else paper
+        text = (ROOT / str(paper) / "README.md").read_text()
+        for number in re.findall(r"\d*\.\d+", cells[3] + cells[4]):
+            assert number in text, f"{paper}: {number}"
