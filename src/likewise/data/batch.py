@@ -39,7 +39,8 @@ class Batch:
         _check.sequences("Batch", "values", values)
         count, steps, _ = values.shape
         lengths = torch.full((count,), steps) if lengths is None else _whole_numbers(lengths)
-        _check.lengths_shape("Batch", "lengths", lengths, count)
+        if lengths.shape != (count,):
+            _check.refuse("Batch", f"expected lengths of shape ({count},), got {tuple(lengths.shape)}")
         _check.lengths_range("Batch", "lengths", lengths, steps)
         self.values = values
         self.lengths = lengths
@@ -163,7 +164,8 @@ class Batch:
             >>> Batch(torch.zeros(1, 2, 1)).to(torch.float64).dtype
             torch.float64
         """
-        return type(self)(self.values.to(*args, **kwargs), self.lengths)  # type: ignore[arg-type]
+        values = self.values.to(*args, **kwargs)  # type: ignore[arg-type]
+        return self if values is self.values else type(self)(values, self.lengths)
 
     def pin_memory(self) -> Self:
         """Copy to page-locked memory, for asynchronous transfer to a GPU. DataLoader calls this."""

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -58,8 +57,8 @@ def paired_test(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> Pai
         wilcoxon = float(stats.wilcoxon(changed, method="exact").pvalue)
     else:  # SciPy's test is exact without ties only: flip the signs of the ranks
         ranks = stats.rankdata(abs(changed))
-        wilcoxon = _flipped(ranks * np.sign(changed), seed)
-    return PairedTest(float((first - second).mean()), _flipped((first - second).numpy(), seed), wilcoxon, len(steps))
+        wilcoxon = _flipped(torch.tensor(ranks) * steps[steps != 0].sign(), seed)
+    return PairedTest(float((first - second).mean()), _flipped(first - second, seed), wilcoxon, len(steps))
 
 
 def _in_steps(a: Tensor, b: Tensor) -> Tensor:
@@ -68,18 +67,23 @@ def _in_steps(a: Tensor, b: Tensor) -> Tensor:
     return ((a - b) / (scale or 1.0) * 1e12).round().long()
 
 
-def _flipped(values: np.ndarray, seed: int) -> float:
+def _flipped(values: Tensor, seed: int) -> float:
     """The share of sign flips whose sum is at least as far from 0 as that of the values (n,)."""
     if len(values) <= MOST_EXACT:
-        sums = np.zeros(1)
+        sums = torch.zeros(1, dtype=torch.float64)
         for value in values:
-            sums = np.concatenate([sums + value, sums - value])
+            sums = torch.cat([sums + value, sums - value])
         # Sums that differ by rounding only are equal.
-        return float((abs(sums) >= abs(values.sum()) - 1e-9 * abs(values).sum()).mean())
+        return float((sums.abs() >= values.sum().abs() - 1e-9 * values.abs().sum()).double().mean())
     from scipy import stats
 
     return float(
         stats.permutation_test(
-            (values,), lambda x, axis: x.sum(axis), permutation_type="samples", n_resamples=DRAWS, batch=DRAWS, rng=seed
+            (values.numpy(),),
+            lambda x, axis: x.sum(axis),
+            permutation_type="samples",
+            n_resamples=DRAWS,
+            batch=DRAWS,
+            rng=seed,
         ).pvalue
     )

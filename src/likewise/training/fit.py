@@ -144,11 +144,12 @@ def fit(
     if val is not None:
         sampled = sampler is not None and not _makes_sampler(sampler)
         source, validator = examiner(val, source, step=step, loss=loss, sampled=sampled)
-    batch_size = min(_whole_or_none("batch_size", batch_size) or defaults.batch_size, len(source))
+    count = len(source)
+    batch_size = min(_whole_or_none("batch_size", batch_size) or defaults.batch_size, count)
     order = _sampler(sampler, source, batch_size, defaults, seed)
-    batches = Batches(order, len(source), seed)
+    batches = Batches(order, count, seed)
     if epochs is None:
-        epochs = max(1, round(defaults.steps / max(1, batches.count or len(source) // batch_size)))
+        epochs = max(1, round(defaults.steps / max(1, batches.count or count // batch_size)))
     with _own_randomness(), _quiet(not verbose):
         from likewise.training.loop import Plan
         from likewise.training.loop import train as run
@@ -186,7 +187,7 @@ def fit(
             seed=seed,
             verbose=verbose,
             fabric=fabric,
-            settings={"items": len(source), "batch_size": batch_size, "seed": seed},
+            settings={"items": count, "batch_size": batch_size, "seed": seed},
             layers=tuple(sorted({name for function in functions for name in getattr(function, "layers", ())})),
         )
         if step is matrix_step:
