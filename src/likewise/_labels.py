@@ -125,7 +125,7 @@ def labelled(op: str, name: str, value: Any, *, need_labels: bool = True) -> tup
         items, labels = value
         items = items_of(items)
     elif has_labels(value):
-        items, labels = items_of(value), value.labels
+        items, labels = items_of(value), value.labels  # type: ignore[attr-defined]
     elif need_labels:
         kind = type(value).__name__
         raise TypeError(f"{op}: expected {name} to be a Dataset or a pair (items, labels), got {kind}")
@@ -161,10 +161,9 @@ def same_items(x: Any, y: Any) -> bool:
     """Whether these are the very same items: one object, or the same stretch of memory."""
     if x is y:
         return True
-    values = [items if isinstance(items, Tensor) else getattr(items, "values", None) for items in (x, y)]
-    if not all(isinstance(part, Tensor) for part in values):
+    a, b = (items if isinstance(items, Tensor) else getattr(items, "values", None) for items in (x, y))
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
         return False
-    a, b = values
     return a.numel() > 0 and a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride()
 
 

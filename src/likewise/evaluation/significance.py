@@ -54,7 +54,7 @@ def paired_test(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> Pai
     steps = _in_steps(first, second)
     changed = steps[steps != 0].numpy()
     if len(changed) == len(set(abs(changed))) > 0:
-        wilcoxon = float(stats.wilcoxon(changed, method="exact").pvalue)
+        wilcoxon = float(stats.wilcoxon(changed, method="exact").pvalue)  # type: ignore[attr-defined]
     else:  # SciPy's test is exact without ties only: flip the signs of the ranks
         ranks = stats.rankdata(abs(changed))
         wilcoxon = _flipped(torch.tensor(ranks) * steps[steps != 0].sign(), seed)

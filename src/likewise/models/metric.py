@@ -73,7 +73,8 @@ class Metric(Distance):
         """
         own = self.distance.training_defaults
         parts = () if self.encoder is None else self.encoder.modules()  # those inside an Embedder, say, too
-        encoder = next((part.training_defaults for part in parts if hasattr(part, "training_defaults")), None)
+        found = (part.training_defaults for part in parts if hasattr(part, "training_defaults"))
+        encoder: TrainingDefaults | None = next(found, None)  # type: ignore[assignment]
         if encoder is None:
             return own
         if next(self.distance.parameters(), None) is None:
@@ -147,7 +148,7 @@ class Metric(Distance):
             return self._joined([] if first is None else [first, *pieces])
         whole, done = first.new_empty((total, *first.shape[1:])), 0
         for piece in chain([first], pieces):
-            whole[done : done + len(piece)] = piece
+            whole[done : done + len(piece)] = piece  # type: ignore[assignment]
             done += len(piece)
         return whole
 

@@ -68,7 +68,7 @@ class Inputs(NamedTuple):
 
     def tensors(self) -> tuple[Tensor | None, ...]:
         """All up to the options."""
-        return self[: -len(self.options())]
+        return self[: -len(self.options())]  # type: ignore[return-value]
 
     def options(self) -> tuple[bool, float, int, int]:
         """The plain numbers."""
