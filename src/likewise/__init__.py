@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from likewise import data, distances, dynamics, evaluation, losses, models, regularizers, training
+from likewise import data, distances, evaluation, losses, models, training
 from likewise.data import (
     Batch,
     Dataset,
@@ -60,7 +60,7 @@ from likewise.models import (
 from likewise.training import Checkpoints, History, SoftAdversary, Validation, fit
 
 if TYPE_CHECKING:
-    from likewise import sklearn, viz
+    from likewise import dynamics, regularizers, sklearn, viz
 
 __version__ = "0.1.0"
 
@@ -133,7 +133,8 @@ __all__ = [
     "write_ts",
 ]
 
-_LATER = ("sklearn", "viz")  # scikit-learn and matplotlib take a second each to import
+# Nothing else here needs these; scikit-learn and matplotlib take a second each to import.
+_LATER = ("dynamics", "regularizers", "sklearn", "viz")
 
 
 def __getattr__(name: str) -> Any:

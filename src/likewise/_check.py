@@ -63,6 +63,11 @@ def pair(op: str, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Ten
         return
     sequences(op, "y", y)
     lengths_shape(op, "y_lengths", y_lengths, y.shape[0])
+    agree(op, x, y, paired=paired)
+
+
+def agree(op: str, x: Tensor, y: Tensor, *, paired: bool) -> None:
+    """Check that x (B, Tx, C) and y (B, Ty, C) agree in channels, type and device and, if paired, in number."""
     (rows, _, x_channels), (columns, _, y_channels) = x.shape, y.shape
     if paired and rows != columns:
         refuse(op, f"x has {rows} sequences and y has {columns}; for all pairs, use .matrix")
@@ -145,7 +150,7 @@ def number(op: str, name: str, value: object) -> int | float:
 
 def whole(op: str, name: str, value: object, least: int = 1, most: int | None = None) -> int:
     """Return ``value`` as an int if it is a whole number of at least ``least`` and at most ``most``, if given."""
-    count = number(op, name, value)
+    count = value if type(value) is int else number(op, name, value)
     if not isinstance(count, int) or count < least or (most is not None and count > most):
         limit = f"of {least} or more" if most is None else f"from {least} to {most}"
         refuse(op, f"{name} must be a whole number {limit}, got {value!r}")

@@ -125,7 +125,7 @@ def labelled(op: str, name: str, value: Any, *, need_labels: bool = True) -> tup
         items, labels = value
         items = items_of(items)
     elif has_labels(value):
-        items, labels = items_of(value), value.labels
+        items, labels = items_of(value), value.labels  # type: ignore[attr-defined]
     elif need_labels:
         kind = type(value).__name__
         raise TypeError(f"{op}: expected {name} to be a Dataset or a pair (items, labels), got {kind}")
@@ -149,7 +149,7 @@ def has_labels(value: object) -> bool:
 
 def is_map_style(value: object) -> bool:
     """Whether items must be read one by one: value[i] is (item, label), and there is no tensor of all items."""
-    return has_labels(value) and items_of(value) is value
+    return hasattr(value, "labels") and has_labels(value) and items_of(value) is value
 
 
 def rows_of(items: Any, part: slice) -> Any:
@@ -161,10 +161,9 @@ def same_items(x: Any, y: Any) -> bool:
     """Whether these are identical items: one object, or the same memory."""
     if x is y:
         return True
-    values = [items if isinstance(items, Tensor) else getattr(items, "values", None) for items in (x, y)]
-    if not all(isinstance(part, Tensor) for part in values):
+    a, b = (items if isinstance(items, Tensor) else getattr(items, "values", None) for items in (x, y))
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
         return False
-    a, b = values
     return a.numel() > 0 and a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride()
 
 

@@ -31,6 +31,31 @@ def test_permutation_by_plain_enumeration(count, seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
+def test_permutation_with_ties_by_plain_enumeration(seed):
+    random = np.random.default_rng(seed)
+    a, b = random.integers(0, 20, (2, 10))
+    sums = [abs(np.dot(signs, a - b)) for signs in itertools.product((1, -1), repeat=10)]
+    expected = np.mean(np.array(sums) >= abs((a - b).sum()))
+    assert paired_test(a / 10, b / 10).permutation == expected  # 0.1 + 0.2 is 0.3
+
+
+def test_twenty_pairs_are_exact():
+    a, b = pairs(20)
+    d = a - b
+    signs = 1 - 2 * (np.arange(1 << 20)[:, None] >> np.arange(20) & 1)
+    expected = np.mean(abs(signs @ d) >= abs(d.sum()) - 1e-9)
+    assert paired_test(a, b).permutation == pytest.approx(expected, abs=1e-12)
+    assert paired_test(a, b, seed=1) == paired_test(a, b)  # nothing is drawn
+
+
+@pytest.mark.parametrize("count", [12, 15])
+def test_permutation_is_scipys(count):
+    a, b = pairs(count)
+    found = stats.permutation_test((a - b,), np.sum, permutation_type="samples", n_resamples=1 << count)
+    assert paired_test(a, b).permutation == pytest.approx(found.pvalue, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
 def test_wilcoxon_is_scipys(seed):
     a, b = pairs(12, seed=seed)
     assert paired_test(a, b).wilcoxon == pytest.approx(stats.wilcoxon(a, b, method="exact").pvalue)

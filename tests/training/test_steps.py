@@ -12,14 +12,13 @@ from likewise.models.attended_features import AttendedFeatures
 from likewise.models.embedder import Embedder
 from likewise.regularizers import JointRepresentationSimilarity, coupling_norm
 from likewise.training.adversary import SoftAdversary
-from likewise.training.fit import fit
+from likewise.training.fit import _choose_step, fit
 from likewise.training.options import Optimization
 from likewise.training.pairs import AlignedPairs
 from likewise.training.path_step import path_step
 from likewise.training.regularizer import Regularizer
 from likewise.training.self_supervised import SelfSupervised
-from likewise.training.step import Step
-from likewise.training.steps import choose_step, matrix_step, vector_step
+from likewise.training.step import Step, matrix_step, vector_step
 from likewise.training.validation import Validation
 from tests.training.problems import metric, problem, spread, weights
 
@@ -154,13 +153,13 @@ def test_a_step_of_ones_own():
 
 def test_the_step_is_chosen_by_the_loss_and_the_data():
     x = problem()[0]
-    assert choose_step(x, spread) is matrix_step
-    assert choose_step(x, losses.ProxyNCA(3, 4)) is vector_step
-    assert choose_step(pairs(), losses.WarpError()) is path_step
+    assert _choose_step(x, spread) is matrix_step
+    assert _choose_step(x, losses.ProxyNCA(3, 4)) is vector_step
+    assert _choose_step(pairs(), losses.WarpError()) is path_step
     with pytest.raises(ValueError, match="AlignedPairs need a PathLoss, or your own step; got loss Triplet"):
-        choose_step(pairs(), losses.Triplet())
+        _choose_step(pairs(), losses.Triplet())
     with pytest.raises(ValueError, match=r"WarpError learns from AlignedPairs\(x, y, truth\)"):
-        choose_step(x, losses.WarpError())
+        _choose_step(x, losses.WarpError())
     with pytest.raises(ValueError, match="this loss needs the warp of a GDTW; the distance is DTW"):
         fit(lw.Metric(lw.FrameMLP(3, 4), lw.DTW()), pairs(), losses.WarpError(), **QUIET)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence, pad_sequence
 
 from likewise import _check
-from likewise._labels import is_map_style, items_of
+from likewise._labels import has_labels, items_of
 
 
 class Batch:
@@ -39,7 +39,8 @@ class Batch:
         _check.sequences("Batch", "values", values)
         count, steps, _ = values.shape
         lengths = torch.full((count,), steps) if lengths is None else _whole_numbers(lengths)
-        _check.lengths_shape("Batch", "lengths", lengths, count)
+        if lengths.shape != (count,):
+            _check.refuse("Batch", f"expected lengths of shape ({count},), got {tuple(lengths.shape)}")
         _check.lengths_range("Batch", "lengths", lengths, steps)
         self.values = values
         self.lengths = lengths
@@ -163,7 +164,8 @@ class Batch:
             >>> Batch(torch.zeros(1, 2, 1)).to(torch.float64).dtype
             torch.float64
         """
-        return type(self)(self.values.to(*args, **kwargs), self.lengths)  # type: ignore[arg-type]
+        values = self.values.to(*args, **kwargs)  # type: ignore[arg-type]
+        return self if values is self.values else type(self)(values, self.lengths)
 
     def pin_memory(self) -> Self:
         """Copy to page-locked memory, for asynchronous transfer to a GPU. DataLoader calls this."""
@@ -230,15 +232,17 @@ def as_sequences(op: str, name: str, value: object) -> tuple[Tensor, Tensor | No
 
     Lengths are None if every step is real.
     """
-    value = items_of(value)
     if isinstance(value, Batch):
         return value.values, value.lengths
-    if is_map_style(value):
-        return _padded(op, name, (value[i][0] for i in range(len(value))))  # type: ignore[index, arg-type]
     if isinstance(value, np.ndarray):
         value = _floating(op, name, value)
     if isinstance(value, Tensor):
         return _check.sequences(op, name, value), None
+    items = items_of(value)
+    if items is not value:
+        return as_sequences(op, name, items)
+    if has_labels(value):  # a map-style dataset
+        return _padded(op, name, (value[i][0] for i in range(len(value))))  # type: ignore[index, arg-type]
     if isinstance(value, (list, tuple)):
         return _padded(op, name, value)
     raise TypeError(
@@ -281,7 +285,7 @@ def _floating(op: str, name: str, value: object) -> Tensor:
 
 def _whole_numbers(lengths: object) -> Tensor:
     """Lengths as an int64 tensor on the CPU; nothing is rounded."""
-    tensor = _tensor("Batch", "lengths", lengths)
+    tensor = lengths if isinstance(lengths, Tensor) else _tensor("Batch", "lengths", lengths)
     if tensor.numel() and (tensor.dtype == torch.bool or tensor.is_floating_point() or tensor.is_complex()):
         raise TypeError(f"Batch: expected lengths to be whole numbers, got {tensor.dtype}")
     return tensor.to("cpu", torch.int64)

@@ -40,14 +40,15 @@ class BatchSampler(Sampler[list[int]]):
     batches: int
 
     def __init__(self, batch_size: int, *, seed: int, rank: int, world_size: int) -> None:
-        self.batch_size = _check.whole(self.name, "batch_size", batch_size)
-        self.seed = _check.whole(self.name, "seed", seed, least=0)
-        self.world_size = _check.whole(self.name, "world_size", world_size)
-        self.rank = _check.whole(self.name, "rank", rank, least=0)
+        op = self.name
+        self.batch_size = _check.whole(op, "batch_size", batch_size)
+        self.seed = _check.whole(op, "seed", seed, least=0)
+        self.world_size = _check.whole(op, "world_size", world_size)
+        self.rank = _check.whole(op, "rank", rank, least=0)
         if self.rank >= self.world_size:
-            _check.refuse(self.name, f"rank must be between 0 and {world_size - 1}, got {rank}")
+            _check.refuse(op, f"rank must be between 0 and {world_size - 1}, got {rank}")
         if self.batch_size % self.world_size:
-            _check.refuse(self.name, f"batch_size {batch_size} must be a multiple of world_size {world_size}")
+            _check.refuse(op, f"batch_size {batch_size} must be a multiple of world_size {world_size}")
         self.epoch, self.position = 0, 0  # the epoch, and the number of its batches that were yielded
         self._begun = False
 
@@ -67,7 +68,7 @@ class BatchSampler(Sampler[list[int]]):
         return self.batches
 
     def __iter__(self) -> Iterator[list[int]]:
-        if self._begun or self.position >= len(self):
+        if self._begun or self.position >= self.batches:
             self.epoch, self.position = self.epoch + 1, 0
         if self.position == 0:
             self.begin()
@@ -76,7 +77,8 @@ class BatchSampler(Sampler[list[int]]):
         for i, batch in enumerate(self.draw(np.random.default_rng([self.seed, self.epoch]))):
             if i >= first:
                 self.position = i + 1
-                start, end = (len(batch) * rank // self.world_size for rank in (self.rank, self.rank + 1))
+                start = len(batch) * self.rank // self.world_size
+                end = len(batch) * (self.rank + 1) // self.world_size
                 yield batch[start:end].tolist()
 
     def set_epoch(self, epoch: int) -> None:
@@ -92,7 +94,7 @@ class BatchSampler(Sampler[list[int]]):
             workers reads ahead of the training.
         """
         position = self.position if position is None else _check.whole(self.name, "position", position, least=0)
-        return {"seed": self.seed, "epoch": self.epoch, "position": position, "batches": len(self)}
+        return {"seed": self.seed, "epoch": self.epoch, "position": position, "batches": self.batches}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a state; the number of processes may differ."""
@@ -144,7 +146,7 @@ class Shuffled(BatchSampler):
     def draw(self, random: np.random.Generator) -> Iterator[np.ndarray]:
         """The batches of an epoch."""
         order = random.permutation(self.size)
-        for i in range(len(self)):
+        for i in range(self.batches):
             yield order[i * self.batch_size : (i + 1) * self.batch_size]
 
 

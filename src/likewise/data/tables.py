@@ -6,8 +6,7 @@ file's header as row 1; rows of a frame, and of Parquet, from 0.
 
 import math
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -16,14 +15,13 @@ import torch
 from likewise import _check
 from likewise._labels import number_labels
 from likewise.data.batch import Batch
+from likewise.data.columns import Path, Table, narwhals_module, open_table
 from likewise.data.dataset import Dataset
 from likewise.data.padding import pad_stacked
-from likewise.data.text import brief, file_size, numpy_type
+from likewise.data.text import numpy_type
 
 Fill = Literal["linear", "previous"] | float | None
-Path = str | os.PathLike[str]
 
-MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")  # in a CSV file
 LIMIT = 4 << 30  # bytes of the numbers, and of the file
 TOLERANCE = 1e-6  # share of a step: times this close to a multiple of the step are regular
 
@@ -42,13 +40,13 @@ def from_frame(
 ) -> Dataset:
     """Implements ``Dataset.from_frame``; ``read_table`` calls it too."""
     op = "Dataset.from_frame"
-    nw = _narwhals()
+    nw = narwhals_module()
     try:
         table = nw.from_native(frame, eager_only=True)
     except TypeError as error:
         kind = type(frame).__name__
         raise TypeError(f"{op}: expected a pandas, polars or pyarrow table, got {kind}") from error
-    return _read(_Table(op, table), id, time, label, channels, group, fill, dtype, limit)
+    return _read(Table(op, table), id, time, label, channels, group, fill, dtype, limit)
 
 
 def to_frame(
@@ -62,7 +60,7 @@ def to_frame(
     group: str = "group",
 ) -> Any:
     """Implements ``Dataset.to_frame``."""
-    op, nw, items = "Dataset.to_frame", _narwhals(), dataset.items
+    op, nw, items = "Dataset.to_frame", narwhals_module(), dataset.items
     if not isinstance(items, Batch):
         raise TypeError(f"{op}: expected sequences, got {dataset!r}")
     if len(set(dataset.ids)) != len(dataset.ids):
@@ -116,7 +114,7 @@ def read_table(
         (Dataset(2 sequences, 1..2 steps, 2 channels, 2 classes), ('a', 'b'), ['walk', 'run'])
     """
     wanted = None if channels is None else [c for c in (id, time, label, group, *channels) if c is not None]
-    table = _open(path, [id, *(c for c in (label, group) if c is not None)], wanted, limit)
+    table = open_table(path, [id, *(c for c in (label, group) if c is not None)], wanted, limit)
     return _read(table, id, time, label, channels, group, fill, dtype, limit)
 
 
@@ -146,7 +144,7 @@ def read_wide(
         (tensor([4., 5.]), ['walk', 'run'])
     """
     name, number = os.fspath(path), numpy_type("read_wide", dtype)
-    table = _open(path, [label, id], None, limit, header=header)
+    table = open_table(path, [label, id], None, limit, header=header)
     label, id = (table.column_at(column) for column in (label, id))  # noqa: A001
     steps = [column for column in table.columns if column not in (label, id)]
     if not steps or not table.rows:
@@ -168,100 +166,8 @@ def read_wide(
     return Dataset(items, labels, ids=None if id is None else table.names(id))
 
 
-@dataclass(frozen=True)
-class _Table:
-    """A table, its source, and how its rows are counted."""
-
-    name: str
-    table: Any
-    first: int = 0  # number of the first row of data
-    text: bool = False  # all cells of ids and labels are text
-
-    @property
-    def columns(self) -> list[str]:
-        return self.table.columns
-
-    @property
-    def rows(self) -> int:
-        return len(self.table)
-
-    def refuse(self, row: int, column: str, problem: str) -> None:
-        _check.refuse(f"{self.name}: row {row + self.first}, column {column!r}", problem)
-
-    def check_column(self, column: str) -> str:
-        if column not in self.columns:
-            listed = ", ".join(map(repr, self.columns[:10])) + ", ..." * (len(self.columns) > 10)
-            _check.refuse(self.name, f"there is no column {column!r}; there are {listed}")
-        return column
-
-    def column_at(self, column: str | int | None) -> str | None:
-        """A column's name, given its name or number."""
-        if column is None or isinstance(column, str):
-            return None if column is None else self.check_column(column)
-        return self.columns[_check.whole(self.name, "the number of a column", column, 0, len(self.columns) - 1)]
-
-    def _known(self, column: str) -> Any:
-        series = self.table[self.check_column(column)]
-        missing = _missing(series)
-        if missing.any():
-            self.refuse(int(missing.argmax()), column, "missing value")
-        return series
-
-    def names(self, column: str) -> np.ndarray:
-        """A column without missing values, as numbers or text."""
-        values = self._known(column).to_numpy()
-        return values.astype(str) if values.dtype.kind in "OT" else values
-
-    def labels(self, column: str) -> np.ndarray:
-        """As ``names``, but text that is all decimal numbers, some with a point, becomes targets."""
-        values = self.names(column)
-        if self.text and any("." in value for value in np.unique(values).tolist()):
-            try:
-                return values.astype(np.float64)
-            except ValueError:
-                pass
-        return values
-
-    def times(self, column: str) -> np.ndarray:
-        """Times as float64 or int64, which can be compared and subtracted."""
-        series = self._known(column)
-        values = series.to_numpy()
-        if values.dtype.kind in "mM":
-            return values.astype(f"{values.dtype.kind}8[ns]").astype(np.int64)
-        if values.dtype.kind not in "iuf":
-            bad = _first_text(values)
-            self.refuse(bad, column, f"expected a time, a number or a date, got {_quoted(values[bad])}")
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            self.refuse(int((~np.isfinite(values)).argmax()), column, "expected a finite time")
-        return values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
-
-    def numbers(self, columns: Sequence[str], number: type[np.floating], limit: int) -> tuple[np.ndarray, np.ndarray]:
-        """Values (rows, C), and which are missing."""
-        if self.rows * len(columns) * np.dtype(number).itemsize > limit:
-            _check.refuse(self.name, f"{self.rows} x {len(columns)} numbers take more than limit={limit} bytes")
-        values = np.zeros((self.rows, len(columns)), number)
-        missing = np.zeros(values.shape, bool)
-        for i, column in enumerate(columns):
-            series = self.table[self.check_column(column)]
-            missing[:, i] = gaps = _missing(series)
-            if gaps.all():
-                continue
-            cells = series.filter(~series.is_null()).to_numpy() if series.is_null().any() else series.to_numpy()
-            if cells.dtype.kind not in "iufb":
-                bad = _first_text(cells)
-                row = int(np.flatnonzero(~series.is_null().to_numpy())[bad])
-                self.refuse(row, column, f"expected a number, got {_quoted(cells[bad])}")
-            cells = cells[~np.isnan(cells)] if cells.dtype.kind == "f" else cells
-            with np.errstate(over="ignore"):
-                values[~gaps, i] = cells
-            wrong = ~np.isfinite(values[:, i])
-            if wrong.any():
-                self.refuse(int(wrong.argmax()), column, f"expected a finite number in {np.dtype(number)}")
-        return values, missing
-
-
 def _read(
-    table: _Table,
+    table: Table,
     id: str,  # noqa: A002
     time: str | None,
     label: str | None,
@@ -305,7 +211,7 @@ def _read(
 
 
 def _steps(
-    table: _Table, times: np.ndarray, order: np.ndarray, begins: np.ndarray, column: str, fill: Fill
+    table: Table, times: np.ndarray, order: np.ndarray, begins: np.ndarray, column: str, fill: Fill
 ) -> np.ndarray:
     """Steps from the previous row to each row, (rows,): 0 for the first row of a series, 1 without gaps."""
     inside = np.ones(len(times), bool)
@@ -339,7 +245,7 @@ def _steps(
 
 
 def _constant(
-    table: _Table, values: np.ndarray, order: np.ndarray, lengths: np.ndarray, begins: np.ndarray, column: str
+    table: Table, values: np.ndarray, order: np.ndarray, lengths: np.ndarray, begins: np.ndarray, column: str
 ) -> np.ndarray:
     """The value of each series, which must be constant."""
     values = values[order]
@@ -352,7 +258,7 @@ def _constant(
 
 
 def _filled(
-    table: _Table,
+    table: Table,
     values: np.ndarray,
     missing: np.ndarray,
     lengths: np.ndarray,
@@ -400,95 +306,3 @@ def _check_fill(op: str, fill: object) -> None:
         _check.refuse(op, f"expected fill to be 'linear', 'previous', a number or None, got {fill!r}")
     if not math.isfinite(_check.number(op, "fill", fill)):
         _check.refuse(op, f"fill must be finite, got {fill}")
-
-
-def _open(
-    path: Path, text: Sequence[str | int | None], wanted: list[str] | None, limit: int, *, header: bool = True
-) -> _Table:
-    """Read a file as a table, with these columns as text."""
-    name, nw = os.fspath(path), _narwhals()
-    if file_size(path) > limit:
-        _check.refuse(name, f"is larger than limit={limit} bytes")
-    ending = os.path.splitext(name)[1].lower()
-    readers: dict[str, Callable[[], Any]] = {
-        ".csv": lambda: _read_csv(name, ",", text, header),
-        ".tsv": lambda: _read_csv(name, "\t", text, header),
-        ".parquet": lambda: _read_parquet(name, wanted, limit),
-    }
-    if ending not in readers:
-        _check.refuse(name, f"expected a file that ends in {', '.join(readers)}")
-    import pyarrow
-
-    try:
-        table = readers[ending]()
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{name}: not a table that can be read: {brief(error)}") from error
-    if len(set(table.column_names)) != len(table.column_names):
-        _check.refuse(name, "two columns have the same name")
-    first = 0 if ending == ".parquet" else 1 + header
-    return _Table(name, nw.from_native(table, eager_only=True), first, text=ending != ".parquet")
-
-
-def _read_csv(name: str, delimiter: str, text: Sequence[str | int | None], header: bool) -> Any:
-    from pyarrow import csv, string
-
-    reading = csv.ReadOptions(autogenerate_column_names=not header)
-    columns = [f"f{column}" if isinstance(column, int) and not header else column for column in text]
-    if header and any(isinstance(column, int) for column in text):  # by number: read the header first
-        with csv.open_csv(name, reading, csv.ParseOptions(delimiter=delimiter)) as file:
-            names = file.schema.names
-        columns = [names[c] if isinstance(c, int) and 0 <= c < len(names) else c for c in columns]
-    return csv.read_csv(
-        name,
-        reading,
-        csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False),
-        csv.ConvertOptions(
-            null_values=list(MISSING),
-            strings_can_be_null=True,
-            column_types={column: string() for column in columns if isinstance(column, str)},
-        ),
-    )
-
-
-def _read_parquet(name: str, wanted: list[str] | None, limit: int) -> Any:
-    from pyarrow import parquet
-
-    with parquet.ParquetFile(name) as file:
-        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-        if sum(group.total_byte_size for group in groups) > limit:
-            _check.refuse(name, f"takes more than limit={limit} bytes unpacked")
-        known = None if wanted is None else [column for column in wanted if column in file.schema_arrow.names]
-        return file.read(columns=known)
-
-
-def _missing(series: Any) -> np.ndarray:
-    """Which values are null, or NaN."""
-    missing = series.is_null().to_numpy().astype(bool)
-    if series.dtype.is_float():
-        missing = missing | series.is_nan().fill_null(False).to_numpy().astype(bool)
-    return missing
-
-
-def _first_text(values: np.ndarray) -> int:
-    """The first of some values that is not a number."""
-    for i, value in enumerate(values.tolist()):
-        try:
-            float(value)
-        except (TypeError, ValueError):
-            return i
-    return 0
-
-
-def _quoted(value: object) -> str:
-    text = str(value)
-    return repr(text if len(text) <= 40 else text[:40] + "...")
-
-
-def _narwhals() -> Any:
-    try:
-        import narwhals
-        import pyarrow  # noqa: F401
-    except ImportError as error:
-        hint = 'pip install "likewise[tables]"'
-        raise ImportError(f"tables are read by narwhals and pyarrow; install them with {hint}") from error
-    return narwhals

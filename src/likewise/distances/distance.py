@@ -65,7 +65,7 @@ class Distance(nn.Module):
         Items of a map-style dataset are read piece by piece.
         """
         own = y is None or y is x
-        if is_map_style(x) or is_map_style(y):
+        if is_map_style(x) or (not own and is_map_style(y)):
             return self._blocks(x, x if own else y)
         x, y, x_lengths, y_lengths = self._pair(x, x if own else y, paired=False)
         rows = max(1, CELLS_A_STEP // max(1, len(y) * x.shape[1] * y.shape[1]))
@@ -113,9 +113,11 @@ class Distance(nn.Module):
         return whole + whole.triu(1).T if mirrored else whole
 
     def _pair(self, x: Sequences, y: Sequences, *, paired: bool) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        x_values, x_lengths = as_sequences(self.name, "x", x)
-        y_values, y_lengths = (x_values, x_lengths) if y is x else as_sequences(self.name, "y", y)
-        _check.pair(self.name, x_values, y_values, x_lengths, y_lengths, paired=paired)
+        op = self.name
+        x_values, x_lengths = as_sequences(op, "x", x)
+        y_values, y_lengths = (x_values, x_lengths) if y is x else as_sequences(op, "y", y)
+        if y is not x:
+            _check.agree(op, x_values, y_values, paired=paired)
         return x_values, y_values, x_lengths, y_lengths
 
 

@@ -55,14 +55,6 @@ class DTW(Distance):
             _check.refuse("DTW", f'normalize must be None, "lengths" or "steps", got {normalize!r}')
         self.normalize = normalize
         self.symmetric = self.rules.symmetric and is_fused(self.ground)  # a callable need not be symmetric
-        self._settings = describe(
-            ground=self.ground,
-            band=band,
-            itakura=itakura,
-            open_begin=self.rules.open_begin,
-            open_end=self.rules.open_end,
-            normalize=normalize,
-        )
 
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (B,) of padded pairs."""
@@ -104,4 +96,4 @@ class DTW(Distance):
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""
-        return self._settings
+        return describe(**self.config())

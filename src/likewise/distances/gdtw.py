@@ -252,10 +252,10 @@ class GDTW(Distance):
         at_x = None if times_x is None else read_times("GDTW", "times_x", times_x, x, x_lengths)
         at_y = None if times_y is None else read_times("GDTW", "times_y", times_y, y, y_lengths)
         if at_x is None:
-            at_x = self._like(at_y, y, x, y_lengths, x_lengths)
+            at_x = self._like(at_y, y, x, y_lengths, x_lengths)  # type: ignore[arg-type]
         elif at_y is None:
             at_y = self._like(at_x, x, y, x_lengths, y_lengths)
-        return x, y, x_lengths, y_lengths, at_x, at_y
+        return x, y, x_lengths, y_lengths, at_x, at_y  # type: ignore[return-value]
 
     def _solve(self, *pairs: Any) -> tuple[Tensor, Warp]:
         given = self._problem(*pairs)
@@ -308,16 +308,15 @@ class GDTW(Distance):
 
     def _limits(self, frames: Frames, knots: Tensor) -> dict[str, Tensor | None]:
         """Bounds (B, M) and slope limits (B, M - 1) of the warps, in the units of time."""
-        none = dict.fromkeys(("lower", "upper", "slope_min", "slope_max"))
+        found: dict[str, Tensor | None] = {"lower": None, "upper": None, "slope_min": None, "slope_max": None}
         if knots.shape[1] == 0:
-            return none
+            return found
         slopes = self.slope_min, self.slope_max
-        sloped = any(isinstance(slope, Tensor) for slope in slopes) or slopes != (0, math.inf)
+        sloped = isinstance(slopes[0], Tensor) or isinstance(slopes[1], Tensor) or slopes != (0, math.inf)
         sides = {"lower": self.band if self.lower is None else self.lower}
         sides["upper"] = self.band if self.upper is None else self.upper
         if not sloped and sides["lower"] is None and sides["upper"] is None:
-            return none
-        found: dict[str, Tensor | None] = none
+            return found
         duration_x, duration_y = knots[:, -1:] - knots[:, :1], frames.y[:, -1:] - frames.y[:, :1]  # (B, 1)
         stretch = torch.ones_like(duration_x) if self.subsequence else duration_y / duration_x
         gone = knots - knots[:, :1]

@@ -44,14 +44,6 @@ class SoftDTW(Distance):
             self.name, band=band, itakura=itakura, open_begin=open_begin, open_end=open_end, subsequence=subsequence
         )
         self.symmetric = self.rules.symmetric and is_fused(self.ground)  # a callable need not be symmetric
-        self._settings = describe(
-            gamma=gamma,
-            ground=self.ground,
-            band=band,
-            itakura=itakura,
-            open_begin=self.rules.open_begin,
-            open_end=self.rules.open_end,
-        )
 
     def forward(self, x: Sequences, y: Sequences) -> Tensor:
         """Distances (B,) between x[b] and y[b]."""
@@ -95,7 +87,7 @@ class SoftDTW(Distance):
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""
-        return self._settings
+        return describe(**self.config())
 
 
 class SoftDTWDivergence(SoftDTW):

@@ -127,10 +127,8 @@ class TAP(PairNetwork):
         if not self.kernels or any(k < 1 or k % 2 == 0 for k in self.kernels):
             _check.refuse(self.name, f"kernels must be odd, at least one, got {kernels}")
         channels = [2, *[self.width] * (len(self.kernels) - 1), 1]
-        self.convolutions = nn.ModuleList(
-            nn.Conv2d(a, b, k, padding=k // 2)
-            for a, b, k in zip(channels[:-1], channels[1:], self.kernels, strict=True)
-        )
+        sizes = zip(channels[:-1], channels[1:], self.kernels, strict=True)
+        self.convolutions = nn.ModuleList([nn.Conv2d(a, b, k, padding=k // 2) for a, b, k in sizes])
 
     def scores(self, x: Tensor, y: Tensor, D: Tensor, time: Tensor, inside: Tensor | None) -> Tensor:
         """-(D + g(D, time)), (B, Tx, Ty)."""

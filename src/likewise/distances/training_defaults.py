@@ -1,6 +1,6 @@
 """TrainingDefaults: the settings that a distance or an encoder trains well with."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from torch import Tensor
@@ -42,11 +42,9 @@ class TrainingDefaults:
         """
         choose = {"lr": min, "batch_size": min, "clip": min, "steps": max, "decay": max, "weight_decay": min}
         found = {}
-        for name in (item.name for item in fields(self)):
-            given = [value for value in (getattr(self, name), getattr(other, name)) if value is not None]
-            found[name] = choose.get(name, _first)(given) if given else None
+        for item in fields(self):
+            own, others = getattr(self, item.name), getattr(other, item.name)
+            if own is not None and others is not None and item.name in choose:
+                own = choose[item.name](own, others)
+            found[item.name] = others if own is None else own
         return TrainingDefaults(**found)
-
-
-def _first(values: Iterable[object]) -> object:
-    return next(iter(values))

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from likewise import _check
 
-DRAWS = 1 << 16  # random sign flips for more than 16 pairs; otherwise all of them
+MOST_EXACT = 20  # pairs; all sign flips of them are 2^20 sums
+DRAWS = 1 << 16  # random sign flips of more pairs
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def paired_test(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> Pai
     """Compare the scores of two methods on the same folds or seeds, without assuming a distribution.
 
     Under the null hypothesis, the sign of each difference a_i - b_i is a coin toss. p is the share of the 2^n sign
-    flips whose sum is at least as far from 0 as the observed one: exact up to 16 pairs, beyond that estimated from
+    flips whose sum is at least as far from 0 as the observed one: exact up to 20 pairs, beyond that estimated from
     2^16 random flips. Folds of the same data are not independent: take p as a summary, not as a guarantee.
 
     Example:
@@ -54,11 +54,11 @@ def paired_test(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> Pai
     steps = _in_steps(first, second)
     changed = steps[steps != 0].numpy()
     if len(changed) == len(set(abs(changed))) > 0:
-        wilcoxon = float(stats.wilcoxon(changed, method="exact").pvalue)
+        wilcoxon = float(stats.wilcoxon(changed, method="exact").pvalue)  # type: ignore[attr-defined]
     else:  # SciPy's test is exact without ties only: flip the signs of the ranks
-        ranks = stats.rankdata(abs(changed)) * 2  # whole numbers, where ties share half a rank
-        wilcoxon = _flipped((ranks * (changed > 0) - ranks * (changed < 0)).astype(int), seed)
-    return PairedTest(float((first - second).mean()), _flipped(steps.numpy(), seed), wilcoxon, len(steps))
+        ranks = stats.rankdata(abs(changed))
+        wilcoxon = _flipped(torch.tensor(ranks) * steps[steps != 0].sign(), seed)
+    return PairedTest(float((first - second).mean()), _flipped(first - second, seed), wilcoxon, len(steps))
 
 
 def _in_steps(a: Tensor, b: Tensor) -> Tensor:
@@ -67,14 +67,23 @@ def _in_steps(a: Tensor, b: Tensor) -> Tensor:
     return ((a - b) / (scale or 1.0) * 1e12).round().long()
 
 
-def _flipped(values: Any, seed: int) -> float:
-    """The share of sign flips whose sum is at least as far from 0 as that of the values, an array (n,)."""
+def _flipped(values: Tensor, seed: int) -> float:
+    """The share of sign flips whose sum is at least as far from 0 as that of the values (n,)."""
+    if len(values) <= MOST_EXACT:
+        sums = torch.zeros(1, dtype=torch.float64)
+        for value in values:
+            sums = torch.cat([sums + value, sums - value])
+        # Sums that differ by rounding only are equal.
+        return float((sums.abs() >= values.sum().abs() - 1e-9 * values.abs().sum()).double().mean())
     from scipy import stats
 
-    if len(values) < 2:
-        return 1.0
     return float(
         stats.permutation_test(
-            (values,), lambda x, axis: x.sum(axis), permutation_type="samples", n_resamples=DRAWS, batch=DRAWS, rng=seed
+            (values.numpy(),),
+            lambda x, axis: x.sum(axis),
+            permutation_type="samples",
+            n_resamples=DRAWS,
+            batch=DRAWS,
+            rng=seed,
         ).pvalue
     )

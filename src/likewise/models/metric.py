@@ -73,7 +73,8 @@ class Metric(Distance):
         """
         own = self.distance.training_defaults
         parts = () if self.encoder is None else self.encoder.modules()  # including those inside an Embedder
-        encoder = next((part.training_defaults for part in parts if hasattr(part, "training_defaults")), None)
+        found = (part.training_defaults for part in parts if hasattr(part, "training_defaults"))
+        encoder: TrainingDefaults | None = next(found, None)  # type: ignore[assignment]
         if encoder is None:
             return own
         if next(self.distance.parameters(), None) is None:
@@ -147,7 +148,7 @@ class Metric(Distance):
             return self._joined([] if first is None else [first, *pieces])
         whole, done = first.new_empty((total, *first.shape[1:])), 0
         for piece in chain([first], pieces):
-            whole[done : done + len(piece)] = piece
+            whole[done : done + len(piece)] = piece  # type: ignore[assignment]
             done += len(piece)
         return whole
 
@@ -228,9 +229,9 @@ class Metric(Distance):
 
 def as_items(op: str, name: str, value: Items) -> Batch | Tensor:
     """Items as a Batch or a tensor: sequences become a Batch; images and vectors stay tensors."""
-    value = items_of(value)
     if isinstance(value, Batch):
         return value
+    value = items_of(value)
     if isinstance(value, np.ndarray) and value.ndim in (2, 4):
         value = torch.as_tensor(value if value.flags.writeable else value.copy())
     if isinstance(value, Tensor) and value.ndim == 4 and value.dtype == torch.uint8:

@@ -19,8 +19,7 @@ from likewise.training.pairs import AlignedPairs
 from likewise.training.path_step import path_step
 from likewise.training.regularizer import Regularizer
 from likewise.training.self_supervised import SelfSupervised
-from likewise.training.step import Step
-from likewise.training.steps import matrix_step, vector_step
+from likewise.training.step import Step, matrix_step, vector_step
 from likewise.training.validation import Validation
 
 __all__ = [

@@ -19,20 +19,21 @@ from likewise.distances.distance import Distance
 from likewise.distances.tap import PairNetwork
 from likewise.distances.training_defaults import TrainingDefaults
 from likewise.losses.hard_mining import HardMiningMeans
+from likewise.losses.path_loss import PathLoss
 from likewise.losses.relative import Relative
+from likewise.losses.vector_loss import VectorLoss
 from likewise.losses.warp_error import WarpError
 from likewise.models.metric import Metric
 from likewise.training.batches import Batches, seed_of
 from likewise.training.few_shot import EpisodeLoss
 from likewise.training.history import History
-from likewise.training.options import Checkpoints, Optimization, OptimizerFactory, falling
+from likewise.training.options import Checkpoints, Optimization, OptimizerFactory, falling, parameter_groups
 from likewise.training.pairs import AlignedPairs
-from likewise.training.rates import parameter_groups
+from likewise.training.path_step import path_step
 from likewise.training.self_supervised import SelfSupervised
 from likewise.training.slow import warn_if_slow
 from likewise.training.source import Source
-from likewise.training.step import Augment, Loss, StepFunction, Term
-from likewise.training.steps import choose_step, matrix_step
+from likewise.training.step import Augment, Loss, StepFunction, Term, matrix_step, vector_step
 from likewise.training.validation import examiner
 
 STANDARDIZED = 256  # items used for the mean and deviation of channels
@@ -144,11 +145,12 @@ def fit(
     if val is not None:
         sampled = sampler is not None and not _makes_sampler(sampler)
         source, validator = examiner(val, source, step=step, loss=loss, sampled=sampled)
-    batch_size = min(_whole_or_none("batch_size", batch_size) or defaults.batch_size, len(source))
+    count = len(source)
+    batch_size = min(_whole_or_none("batch_size", batch_size) or defaults.batch_size, count)
     order = _sampler(sampler, source, batch_size, defaults, seed)
-    batches = Batches(order, len(source), seed)
+    batches = Batches(order, count, seed)
     if epochs is None:
-        epochs = max(1, round(defaults.steps / max(1, batches.count or len(source) // batch_size)))
+        epochs = max(1, round(defaults.steps / max(1, batches.count or count // batch_size)))
     with _own_randomness(), _quiet(not verbose):
         from likewise.training.loop import Plan
         from likewise.training.loop import train as run
@@ -186,7 +188,7 @@ def fit(
             seed=seed,
             verbose=verbose,
             fabric=fabric,
-            settings={"items": len(source), "batch_size": batch_size, "seed": seed},
+            settings={"items": count, "batch_size": batch_size, "seed": seed},
             layers=tuple(sorted({name for function in functions for name in getattr(function, "layers", ())})),
         )
         if step is matrix_step:
@@ -209,7 +211,7 @@ def _loss_and_step(
         hint = "; labels go with the items: fit(metric, (items, labels), loss)"
         raise TypeError(f"fit: expected loss to be a function of (D, labels), got {type(loss).__name__}{hint}")
     if step is not None or loss is not None:
-        return loss, choose_step(source.items, loss) if step is None else step
+        return loss, _choose_step(source.items, loss) if step is None else step
     if isinstance(sampler, Episodes):
         return None, EpisodeLoss(sampler)
     if isinstance(source.items, AlignedPairs):
@@ -222,7 +224,21 @@ def _loss_and_step(
         return None, SelfSupervised()
     else:
         _check.refuse("fit", "there are no labels: give a pair (items, labels), or a step that needs none")
-    return loss, choose_step(source.items, loss)
+    return loss, _choose_step(source.items, loss)
+
+
+def _choose_step(items: Any, loss: Any) -> StepFunction | None:
+    """The step for this loss and these items; None without a loss."""
+    aligned = isinstance(items, AlignedPairs)
+    if loss is None:
+        return None
+    if aligned != isinstance(loss, PathLoss):
+        kind = type(loss).__name__
+        need = "AlignedPairs need a PathLoss" if aligned else f"{kind} learns from AlignedPairs(x, y, truth)"
+        _check.refuse("fit", f"{need}, or your own step; got {'loss ' + kind if aligned else type(items).__name__}")
+    if aligned:
+        return path_step
+    return vector_step if isinstance(loss, VectorLoss) else matrix_step
 
 
 def _sampler(given: Any, source: Source, batch_size: int, defaults: TrainingDefaults, seed: int) -> Iterable[Any]:
@@ -262,13 +278,15 @@ def _some(source: Source, seed: int) -> Any:
 
 
 def _check_parts(metric: Metric, loss: object, step: object, terms: Sequence[Term]) -> None:
-    for name, function in (("step", step), *((f"terms[{i}]", term) for i, term in enumerate(terms))):
+    for name, function in [("step", step), *[(f"terms[{i}]", term) for i, term in enumerate(terms)]]:
         if function is not None and not callable(function):
             raise TypeError(f"fit: expected {name} to be a function of a Step, got {type(function).__name__}")
-    modules = [metric, *(part for part in (loss, step, *terms) if isinstance(part, nn.Module))]
-    later = any(hasattr(part, "prepare") for part in (step, *terms))  # they may make parameters
-    if not later and not any(parameter.requires_grad for module in modules for parameter in module.parameters()):
-        _check.refuse("fit", "there is nothing to learn: neither the metric nor the loss has parameters")
+    if [part for part in (step, *terms) if hasattr(part, "prepare")]:
+        return  # they may make parameters
+    for part in (metric, loss, step, *terms):
+        if isinstance(part, nn.Module) and any(parameter.requires_grad for parameter in part.parameters()):
+            return
+    _check.refuse("fit", "there is nothing to learn: neither the metric nor the loss has parameters")
 
 
 def _check_fabric(given: Mapping[str, Any]) -> None:

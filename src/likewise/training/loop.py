@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,7 +37,7 @@ class Trained(nn.Module):
         super().__init__()
         self.metric = metric
         self.loss = loss if isinstance(loss, nn.Module) else None
-        self.functions = nn.ModuleList(part for part in functions if isinstance(part, nn.Module))
+        self.functions = nn.ModuleList([part for part in functions if isinstance(part, nn.Module)])
 
 
 @dataclass(frozen=True)
@@ -84,6 +83,7 @@ class Loop:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self.folder = None if plan.checkpoints is None else plan.checkpoints.folder  # where files go
         self.trained = Trained(plan.metric, plan.loss, [*plan.terms, plan.step])
         self.done = Progress()
         self.best: dict[str, Tensor] | None = None
@@ -100,7 +100,8 @@ class Loop:
         self.schedule = None if plan.schedule is None else plan.schedule(optimizer)
         self.optimizer: Any = self.fabric.setup_optimizers(optimizer)
         self.average = None if plan.average is None else MovingAverage(self.trained, plan.average)
-        self.report = Report(plan.epochs, verbose=plan.verbose and self.fabric.is_global_zero, every=self._every)
+        every = 1 if plan.examiner is None else max(1, int(plan.examiner.settings.every))
+        self.report = Report(plan.epochs, verbose=plan.verbose and self.fabric.is_global_zero, every=every)
         self.clock = time.perf_counter() - self.done.seconds
         if resumed is None:
             self.write_checkpoint()
@@ -287,15 +288,6 @@ class Loop:
             self.plan.metric.save(self.folder)
         if not self.finished:
             self.fabric.barrier()  # no process continues, for example to read the folder, before it is written
-
-    @property
-    def folder(self) -> Path | None:
-        """Where files go."""
-        return None if self.plan.checkpoints is None else self.plan.checkpoints.folder
-
-    @property
-    def _every(self) -> int:
-        return 1 if self.plan.examiner is None else max(1, int(self.plan.examiner.settings.every))
 
     def _open_folder(self) -> Checkpoint | None:
         """Read the checkpoint to resume from, or make the folder."""

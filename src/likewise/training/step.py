@@ -1,4 +1,8 @@
-"""Step: one batch and its features and distances, as passed to the functions of ``fit``."""
+"""Step: one batch and its features and distances, as passed to the functions of ``fit``.
+
+``matrix_step`` and ``vector_step`` are the steps of most losses; ``path_step`` has its own file, and an ``EpisodeLoss``
+and a ``SelfSupervised`` are steps with settings.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -76,9 +80,10 @@ class Step:
     @property
     def rows(self) -> slice:
         """The rows of the batch that this process encodes and compares; all of them if there is only one."""
-        if len(self.batch) < self.ranks.size:
-            raise ValueError(f"a batch of {len(self.batch)} items cannot be divided among {self.ranks.size} processes")
-        return self.ranks.rows(len(self.batch))
+        count = len(self.batch)
+        if count < self.ranks.size:
+            raise ValueError(f"a batch of {count} items cannot be divided among {self.ranks.size} processes")
+        return self.ranks.rows(count)
 
     @cached_property
     def features(self) -> Encoded:
@@ -130,7 +135,10 @@ class Step:
     @cached_property
     def _own(self) -> tuple[Encoded, Mapping[str, FeatureMap]]:
         """The encoded rows of this process, and the outputs of the layers."""
-        items, inside = take(self.batch, self.rows), _inside(self.metric)
+        items = take(self.batch, self.rows)
+        if not self.layers:
+            return _precise(self.metric.encode(items)), {}
+        inside = self.metric if self.metric.encoder is None else self.metric.encoder
         with captured("fit", inside, self.layers) as outputs:
             encoded = _precise(self.metric.encode(items))
         return encoded, _maps(inside, items, outputs, self.layers)
@@ -147,6 +155,33 @@ StepFunction = Callable[[Step], Tensor]
 Term = StepFunction
 
 
+def matrix_step(step: Step) -> Tensor:
+    """The loss of the batch's matrix of distances: loss(D, labels), or loss(D, labels, labels) with an augmentation.
+
+    Example:
+        >>> from likewise import Euclidean, losses
+        >>> items, labels = Batch(torch.tensor([[[0.0]], [[1.0]], [[5.0]]])), torch.tensor([0, 0, 1])
+        >>> matrix_step(Step(Metric(None, Euclidean()), items, labels, losses.Contrastive(margin=2.0)))
+        tensor(0.3333)
+    """
+    assert step.loss is not None
+    more = () if step.augment is None else (step.labels,)  # then every cell of D is a pair, including the diagonal
+    return step.loss(step.D, step.labels, *more)
+
+
+def vector_step(step: Step) -> Tensor:
+    """The loss of the encoded vectors: loss(features, labels). No matrix is made.
+
+    Example:
+        >>> from likewise import Euclidean, losses
+        >>> items, labels = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, -1.0]]), torch.tensor([0, 0, 1])
+        >>> vector_step(Step(Metric(None, Euclidean()), items, labels, losses.Angular()))
+        tensor(0.0037)
+    """
+    assert step.loss is not None
+    return step.loss(step.features, step.labels)
+
+
 def _maps(
     inside: nn.Module, items: Batch | Tensor, outputs: Mapping[str, object], layers: tuple[str, ...]
 ) -> dict[str, FeatureMap]:
@@ -158,10 +193,6 @@ def _maps(
         known = as_map("fit", f"the layer {name!r}", outputs[name], lengths, layer=module)
         found[name] = replace(known, features=known.features.float()) if known.features.dtype in HALVES else known
     return found
-
-
-def _inside(metric: Metric) -> nn.Module:
-    return metric if metric.encoder is None else metric.encoder
 
 
 def _precise(encoded: Encoded) -> Encoded:

@@ -68,7 +68,7 @@ class Inputs(NamedTuple):
 
     def tensors(self) -> tuple[Tensor | None, ...]:
         """All up to the options."""
-        return self[: -len(self.options())]
+        return self[: -len(self.options())]  # type: ignore[return-value]
 
     def options(self) -> tuple[bool, float, int, int]:
         """The plain numbers."""
@@ -256,7 +256,7 @@ def _run(
 ) -> None:
     """Solve, or polish the warps, in place; raise errors for faulty pairs. numbers: of the pairs, by default 0..."""
     faults = torch.empty(problem.count, 2, dtype=torch.int64)
-    written = tuple(each.data_ptr() for each in (values, warps, holds, faults))
+    written = values.data_ptr(), warps.data_ptr(), holds.data_ptr(), faults.data_ptr()
     cpu.share_out(
         problem.count,
         problem.work,
@@ -271,7 +271,7 @@ def _grad_cpu(value_grad: Tensor, warp_grad: Tensor, warp: Tensor, holds: Tensor
     inputs = Inputs(*given)
     problem = _Problem.of(inputs)
     grads = {name: cpu.zeros_like(problem.tensors[name]) for name in ("x", "y", "reg", *_LIMITS)}
-    value_grad, warp_grad, warp, holds = (each.contiguous() for each in (value_grad, warp_grad, warp, holds))
+    value_grad, warp_grad, warp, holds = map(Tensor.contiguous, (value_grad, warp_grad, warp, holds))
     described = cpu.native.WarpGradients(
         value=value_grad.data_ptr(),
         warp=warp_grad.data_ptr(),
@@ -318,7 +318,7 @@ def _backward(ctx: Any, value_grad: Tensor | None, warp_grad: Tensor | None, _: 
     warp_grad = torch.zeros_like(warp) if warp_grad is None else warp_grad
     found = dict(zip(("x", "y", "reg", *_LIMITS), _gdtw_grad(value_grad, warp_grad, warp, holds, *inputs), strict=True))
     found |= {name: None for name, limit in inputs.limits().items() if limit is None}
-    return tuple(found.get(name) for name in Inputs._fields)
+    return tuple(map(found.get, Inputs._fields))
 
 
 def _no_second_derivative(ctx: Any, *grads: Tensor) -> None:
