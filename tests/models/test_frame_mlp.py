@@ -16,7 +16,7 @@ def test_frame_mlp_by_hand():
 
 
 def test_frame_mlp_has_the_layers_of_the_paper():
-    encoder = FrameMLP(13)
+    encoder = FrameMLP(13, out=13)
     assert [tuple(p.shape) for p in encoder.parameters()] == [
         (1024, 13),
         (1024,),

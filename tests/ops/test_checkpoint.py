@@ -39,7 +39,7 @@ def assert_same(work, *inputs):
     found = slopes(work, inputs, lambda work, *given: checkpoint(work, *given, use_reentrant=False))
     assert len(found) == len(expected) > len(inputs)
     for a, b in zip(found, expected, strict=True):
-        assert torch.equal(a, b)
+        torch.testing.assert_close(a, b, rtol=0, atol=0 if a.device.type == "cpu" else 1e-5)  # a GPU adds in any order
 
 
 SEQUENCES = {
