@@ -70,7 +70,7 @@ def score(distance: lw.Distance, queries: lw.Dataset, references: lw.Dataset) ->
 def learn(train: lw.Dataset, epochs: int, folder: Path, *, verbose: bool) -> lw.Metric:
     """Learn a metric, save it, and return it as it is loaded again."""
     torch.manual_seed(0)
-    metric = lw.Metric(lw.FrameMLP(12, hidden=256), lw.TAP(width=16))
+    metric = lw.Metric(lw.FrameMLP(12, hidden=256, out=12, standardize=False), lw.TAP(width=16))
     sampler = lw.MPerClass(train.codes, 36, per_class=4)
     lw.fit(metric, train, lw.losses.HardMiningMeans(), epochs=epochs, lr=1e-3, sampler=sampler, verbose=verbose)
     metric.save(folder)
