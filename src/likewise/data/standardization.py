@@ -28,6 +28,10 @@ class Standardization(nn.Module):
         (tensor([3.]), tensor(3))
     """
 
+    mean: Tensor
+    deviation: Tensor
+    frames: Tensor
+
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.channels = _check.whole("Standardization", "channels", channels)
@@ -57,8 +61,8 @@ class Standardization(nn.Module):
         self.frames.fill_(len(frames))
         self.known = True
 
-    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        super()._load_from_state_dict(state, prefix, *rest)
+    def _load_from_state_dict(self, *given: Any, **named: Any) -> None:
+        super()._load_from_state_dict(*given, **named)
         if not self.frames.is_meta:
             self.known = bool(self.frames > 0)
 

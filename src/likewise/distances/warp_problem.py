@@ -93,8 +93,10 @@ def size_of(given: dict[str, Any]) -> Tensor:
     """
     x, y = given["x"].detach().double(), given["y"].detach().double()
     center = _mean(y, given["y_lengths"])
-    squares = (_mean((z - center[:, None]).square(), given[f"{name}_lengths"]) for name, z in (("x", x), ("y", y)))
-    size = sum(square.sum(1) for square in squares).sqrt()  # (B,)
+    first, second = (
+        _mean((z - center[:, None]).square(), given[f"{name}_lengths"]).sum(1) for name, z in (("x", x), ("y", y))
+    )
+    size = (first + second).sqrt()  # (B,)
     usable = (size > 0) & (size < math.inf)
     return torch.ldexp(torch.ones_like(size), torch.frexp(torch.where(usable, size, 1.0)).exponent)
 

@@ -61,4 +61,5 @@ def _k_means(x: Tensor, clusters: int, starts: int, seed: int) -> Tensor:
     values = x.detach().cpu().to(torch.promote_types(x.dtype, torch.float32)).numpy()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct vectors than clusters are allowed
-        return torch.from_numpy(KMeans(clusters, n_init=starts, random_state=seed).fit_predict(values))
+        found = KMeans(clusters, n_init=starts, random_state=seed).fit_predict(values)  # type: ignore[arg-type]
+        return torch.from_numpy(found)

@@ -87,7 +87,7 @@ tracing_state: Any = None
 below_autograd: Any = None
 keys_below_autograd: Any = None
 if torch_is_tried:  # otherwise never used
-    from torch._C import _functorch
+    from torch._C import _functorch  # type: ignore[attr-defined]
 
     interpreters = _functorch.peek_interpreter_stack
     dispatch_modes = torch._C._len_torch_dispatch_stack
