@@ -236,7 +236,7 @@ ITEMS = torch.zeros(3, 2, 1)
         ((DTW(), (ITEMS, [0, 1])), {}, ValueError, r"expected the labels of queries of shape \(3,\), got \(2,\)"),
         ((DTW(), (ITEMS, ["a", "b", None])), {}, ValueError, r"the labels of queries\[2\] is missing"),
         ((DTW(), Dataset(ITEMS)), {}, ValueError, "queries has no labels"),
-        ((DTW(), (ITEMS, [0, 1, 2]), (ITEMS, [0, 1, 1])), {}, ValueError, "item 2 is the same in both, and its labels"),
+        ((DTW(), (ITEMS, [0, 1, 2]), (ITEMS, [0, 1, 1])), {}, ValueError, "item 2 is the same in both, but its labels"),
         ((DTW(), (ITEMS, [0, 1, 2])), {"workers": -1}, ValueError, "workers must be a whole number of 0 or more"),
         (
             (DTW(), (ITEMS, [0, 1, 2]), (ITEMS, [0])),
