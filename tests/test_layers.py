@@ -9,7 +9,7 @@ import likewise
 
 ROOT = Path(likewise.__file__).parent
 # Entry points for users. The library imports none of these; they may import anything but each other and testing.
-ENTRANCES = {"web", "cli", "recipes", "__main__"}
+ENTRANCES = {"web", "cli", "__main__"}
 ENDS = {"viz", "testing"} | ENTRANCES
 
 # What each part may import of likewise, besides itself. A part that does not exist yet has its line already.
@@ -42,8 +42,7 @@ MAY_IMPORT = {
     "testing": BELOW_MODELS | {"losses"},
     "__init__": EVERYTHING | {"viz"},
     "web": EVERYTHING | {"__init__", "viz"},
-    "cli": EVERYTHING | {"__init__", "viz", "web", "recipes"},
-    "recipes": EVERYTHING | {"__init__", "viz"},
+    "cli": EVERYTHING | {"__init__", "viz", "web"},
     "__main__": {"cli"},
 }
 # What parts that see matrices and tensors may import beside torch.
