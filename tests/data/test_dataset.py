@@ -70,7 +70,7 @@ def test_what_was_passed_is_not_shared():
         ({"labels": ["a", None]}, ValueError, r"labels\[1\] is missing \(None\)"),
         ({"labels": [0.0, float("nan")]}, ValueError, r"labels\[1\] is NaN"),
         ({"labels": [0.0, float("inf")]}, ValueError, r"labels\[1\] is inf; targets must be finite"),
-        ({"labels": ["a", "b\0"]}, ValueError, r"labels\[1\] is 'b\\x00', and NumPy does not keep"),
+        ({"labels": ["a", "b\0"]}, ValueError, r"labels\[1\] is 'b\\x00', but NumPy's strings cannot hold"),
         ({"labels": [{}, []]}, TypeError, "expected labels to be numbers or names"),
         ({"groups": [0, 0, 0]}, ValueError, r"expected groups of shape \(2,\), got \(3,\)"),
         ({"ids": ("a",)}, ValueError, "there are 1 ids for 2 items"),
