@@ -54,7 +54,7 @@ fig, axes = plt.subplots(2, 5, figsize=(9, 3.8), layout="constrained")
 with torch.no_grad():
     maps = features.attend(unseen.items[[0, *nearest]].float()).maps["norms.1"]
 for k, item in enumerate([0, *nearest]):
-    axes[0, k].imshow(unseen.items[item].permute(1, 2, 0))
+    axes[0, k].imshow(unseen.items[item].permute(1, 2, 0).numpy())
     axes[0, k].set_title("query" if k == 0 else unseen.labels[item], fontsize=8)
     viz.plot_attention(maps[k], unseen.items[item], ax=axes[1, k])
 for ax in axes.flat:
