@@ -7,6 +7,7 @@ along the plan says where the distance comes from.
 """
 
 import matplotlib.pyplot as plt
+import numpy as np
 import torch
 
 import likewise as lw
@@ -39,7 +40,7 @@ for k, (text, item) in enumerate(pairs.items()):
     viz.plot_density(alignment, cost=cost, ax=axes[0, k])
     axes[0, k].set_title(f"{text} speaker {train.labels[item]}")
     share = (alignment.plan * cost)[0].sum(1)  # the sum over y is the part of each frame of x
-    axes[1, k].bar(range(len(share)), share)
+    axes[1, k].bar(range(len(share)), share.numpy())
     axes[1, k].set(xlabel="frame of the query", ylabel="part of the distance")
 axes[1, 1].sharey(axes[1, 0])
 
@@ -50,6 +51,6 @@ fig, ax = plt.subplots(figsize=(7, 3), layout="constrained")
 for k, (text, item) in enumerate(pairs.items()):
     i, j = dtw.align(x, train.items[item][None]).path(0).T
     parts = (x[0, i] - train.items[item][j]).square().sum(0)
-    ax.bar(torch.arange(12) + 0.4 * k, parts, width=0.4, label=f"{text} speaker {train.labels[item]}")
+    ax.bar(np.arange(12) + 0.4 * k, parts.numpy(), width=0.4, label=f"{text} speaker {train.labels[item]}")
 ax.set(xlabel="coefficient", ylabel="part of the distance")
 ax.legend()
