@@ -52,6 +52,7 @@ sphinx_gallery_conf = {
     "show_signature": False,
     "min_reported_time": 600,
     "abort_on_example_error": True,
+    "capture_repr": (),  # print what should be shown
     "matplotlib_animations": False,
 }
 
