@@ -7,10 +7,7 @@ import torch
 
 import likewise as lw
 from likewise.testing import TOLERANCE, assert_close, check_distance
-
-
-def manhattan(x, y):
-    return (x[:, :, None] - y[:, None]).abs().sum(-1)
+from tests.distances.grounds import manhattan, named
 
 
 def walks(*shape, dtype=torch.float64, seed=0):
@@ -36,7 +33,7 @@ def walks(*shape, dtype=torch.float64, seed=0):
         {"normalize": "steps"},
         {"normalize": "steps", "ground": "euclidean", "open_end": True},
     ],
-    ids=str,
+    ids=named,
 )
 def test_contract(options):
     check_distance(lw.DTW(**options))

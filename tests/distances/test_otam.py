@@ -6,10 +6,7 @@ import torch
 from likewise.distances.otam import OTAM
 from likewise.models.config import build, describe
 from likewise.testing import check_distance
-
-
-def manhattan(x, y):
-    return (x[:, :, None] - y[:, None]).abs().sum(-1)
+from tests.distances.grounds import manhattan, named
 
 
 def directed(cost, gamma):
@@ -32,7 +29,7 @@ def directed(cost, gamma):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"gamma": 1.0}, {"symmetric": False}, {"ground": "sqeuclidean"}, {"ground": manhattan}], ids=str
+    "options", [{}, {"gamma": 1.0}, {"symmetric": False}, {"ground": "sqeuclidean"}, {"ground": manhattan}], ids=named
 )
 def test_contract(options):
     check_distance(OTAM(**options))

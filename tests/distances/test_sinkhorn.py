@@ -5,18 +5,17 @@ from likewise.distances.emd import EMD
 from likewise.distances.sinkhorn import Sinkhorn
 from likewise.models import config
 from likewise.testing import assert_close, check_distance
+from tests.distances.grounds import manhattan, named
 
 
 def frames(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def manhattan(x, y):
-    return (x[:, :, None] - y[:, None]).abs().sum(-1)
-
-
 @pytest.mark.parametrize(
-    "options", [{"reg": 0.5}, {"ground": "cosine"}, {"reg": 0.3, "ground": "euclidean"}, {"ground": manhattan}], ids=str
+    "options",
+    [{"reg": 0.5}, {"ground": "cosine"}, {"reg": 0.3, "ground": "euclidean"}, {"ground": manhattan}],
+    ids=named,
 )
 def test_contract(options):
     check_distance(Sinkhorn(**options))

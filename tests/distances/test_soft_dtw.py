@@ -8,10 +8,7 @@ from hypothesis import strategies as st
 
 import likewise as lw
 from likewise.testing import TOLERANCE, assert_close, check_distance
-
-
-def manhattan(x, y):
-    return (x[:, :, None] - y[:, None]).abs().sum(-1)
+from tests.distances.grounds import manhattan, named
 
 
 def walks(*shape, dtype=torch.float64, seed=0):
@@ -34,14 +31,14 @@ def walks(*shape, dtype=torch.float64, seed=0):
         {"ground": "cosine"},
         {"ground": manhattan, "band": 2},
     ],
-    ids=str,
+    ids=named,
 )
 def test_contract(options):
     check_distance(lw.SoftDTW(**options))
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"gamma": 0.1, "band": 0.5}, {"ground": "cosine"}, {"ground": manhattan}], ids=str
+    "options", [{}, {"gamma": 0.1, "band": 0.5}, {"ground": "cosine"}, {"ground": manhattan}], ids=named
 )
 def test_contract_of_the_divergence(options):
     check_distance(lw.SoftDTWDivergence(**options))
