@@ -14,6 +14,7 @@ import likewise
 PUBLIC = [
     "Alignment",
     "AttendedFeatures",
+    "Barycenter",
     "Batch",
     "Candidates",
     "Checkpoints",
@@ -53,6 +54,8 @@ PUBLIC = [
     "TransformerTAP",
     "Validation",
     "Warp",
+    "barycenter",
+    "clusters",
     "data",
     "distances",
     "dynamics",
@@ -80,6 +83,7 @@ PUBLIC = [
     "write_ts",
 ]
 SUBPACKAGES = [
+    "clusters",
     "data",
     "distances",
     "dynamics",
