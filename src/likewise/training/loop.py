@@ -14,6 +14,7 @@ from lightning.fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
 from likewise import _check
+from likewise._output import remove_leftovers
 from likewise.losses.vector_loss import VectorLoss
 from likewise.models.config import describe
 from likewise.models.metric import Metric, put_tensors, tensors_of
@@ -298,6 +299,8 @@ class Loop:
         describe(plan.metric)  # fail before training if the metric cannot be saved
         path = self.folder / CHECKPOINT
         own = tensors_of(self.trained)
+        if self.fabric.is_global_zero:
+            remove_leftovers(path)
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             return None
