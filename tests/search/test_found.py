@@ -1,6 +1,6 @@
 import torch
 
-from likewise.search.found import Found, Stats
+from likewise.search.found import Found, Stats, keep_apart
 
 
 def test_rows_are_padded_with_infinity_and_minus_one():
@@ -30,3 +30,19 @@ def test_groups_of_queries_are_joined():
 def test_the_sum_is_exact_only_if_every_part_is():
     assert not Stats.total([Stats("a", 1), Stats("a", 1, exact=False)]).exact
     assert "approximate" in str(Stats("a", 1, exact=False))
+
+
+def test_hits_are_kept_apart_in_each_item():
+    generator = torch.Generator().manual_seed(0)
+    items, starts = (torch.randint(high, (60,), generator=generator) for high in (2, 40))
+    ends = starts + torch.randint(4, 9, (60,), generator=generator)
+    for exclude in (0.0, 0.25, 0.5, 1.0):
+        kept: list[int] = []
+        for w in range(60):
+            near = [
+                v for v in kept if items[v] == items[w] and abs(starts[v] - starts[w]) < exclude * (ends[v] - starts[v])
+            ]
+            if not near:
+                kept.append(w)
+        assert keep_apart(items, starts, ends, [50, 50], exclude, None) == kept
+        assert keep_apart(items, starts, ends, [50, 50], exclude, 5) == kept[:5]

@@ -1,10 +1,41 @@
-"""Found and Stats: what a searcher returns."""
+"""Searcher: what searches. Found and Stats: what it returns."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+
+class Searcher(Protocol):
+    """An object that finds the nearest items, or windows of items, of some queries.
+
+    Its items are given when it is built, and do not change.
+    """
+
+    def search(
+        self,
+        queries: Any,
+        *,
+        k: int | None,
+        within: float | None,
+        exclude: float,
+        skip: Tensor | None = None,
+        threads: int | None = None,
+    ) -> "Found":
+        """The hits of each query, sorted by distance, then item, then start, then end.
+
+        queries: a Batch (Q, T, C), or vectors (Q, D) where the distance compares vectors.
+        k: the most hits of a query, None for all of them. within: the largest distance of a hit, which may be equal to
+            it; None for any. Both together: the k nearest of those within.
+        exclude: for windows: in the order of the result, a window is dropped if it begins less than exclude times the
+            length of an earlier hit from that hit's beginning, in the same item; see ``keep_apart``.
+        skip: (Q,) int64, the item that each query must not find, -1 for none.
+        threads: by default ``torch.get_num_threads()``.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -136,6 +167,34 @@ class Found:
             torch.cat([part.counts for part in parts]),
             Stats.total([part.stats for part in parts]),
         )
+
+
+def keep_apart(
+    items: Tensor, starts: Tensor, ends: Tensor, steps: Sequence[int], exclude: float, k: int | None
+) -> list[int]:
+    """Which of some hits remain, of hits (W,) in the order of the result: the truth about ``exclude``.
+
+    A hit is dropped if it begins less than exclude times the length of a hit that remains from that one's beginning, in
+    the same item. steps: the length of each item.
+
+    Example:
+        >>> starts = torch.tensor([10, 14, 15, 3])
+        >>> keep_apart(torch.zeros(4, dtype=torch.int64), starts, starts + 10, [30], exclude=0.5, k=None)
+        [0, 2, 3]
+    """
+    free: dict[int, Tensor] = {}
+    kept: list[int] = []
+    for place, (item, start, end) in enumerate(zip(items.tolist(), starts.tolist(), ends.tolist(), strict=True)):
+        if len(kept) == k:
+            break
+        if item not in free:
+            free[item] = torch.ones(steps[item], dtype=torch.bool)
+        if free[item][start]:
+            kept.append(place)
+            radius = math.ceil(exclude * (end - start)) - 1
+            if radius >= 0:
+                free[item][max(0, start - radius) : start + radius + 1] = False
+    return kept
 
 
 def _percent(share: float) -> str:
