@@ -14,6 +14,7 @@ from likewise.web.limits import Limits
 from likewise.web.refusals import Refusal
 
 JSON, NPY = "application/json", "application/x-npy"
+LARGEST = 1e18  # the squares of such numbers still fit float32
 PICTURES = ("image/png", "image/jpeg", "image/webp")
 
 Frame = Annotated[list[FiniteFloat], Field(min_length=1, fail_fast=True)]
@@ -72,7 +73,7 @@ class PairsBody(Strict):
 def parse(model: type[Model], body: bytes | bytearray) -> Model:
     """A JSON body as a model; what does not fit is refused with the place."""
     try:
-        return model.model_validate_json(bytes(body))
+        return model.model_validate_json(bytes(body), strict=True)  # true is no number
     except ValidationError as error:
         raise Refusal(422, _first_problem(error)) from None
 
@@ -101,14 +102,14 @@ def sequences(name: str, items: list[Any], limits: Limits, channels: int | None 
         width = len(item[0]) if isinstance(item[0], list) else 1
         if isinstance(item[0], list) and any(len(frame) != width for frame in item):
             raise Refusal(422, f"{name}[{i}]: frames have different numbers of channels")
-        tensors.append(torch.tensor(item, dtype=torch.float64).reshape(len(item), width).float())
+        tensors.append(torch.tensor(item, dtype=torch.float64).reshape(len(item), width))
         _check_channels(name, i, width, limits, channels)
     widths = {tensor.shape[1] for tensor in tensors}
     if len(widths) > 1:
         raise Refusal(422, f"{name}: items have different numbers of channels: {', '.join(map(str, sorted(widths)))}")
-    if not all(tensor.isfinite().all() for tensor in tensors):
-        raise Refusal(422, f"{name}: a number is too large for float32")
-    return Batch.from_list(tensors)
+    batch = Batch.from_list(tensors)
+    _check_size(name, batch.values)
+    return batch.to(torch.float32)
 
 
 def array(body: bytes | bytearray, name: str, limits: Limits, like: "Like") -> Batch | Tensor:
@@ -131,8 +132,7 @@ def array(body: bytes | bytearray, name: str, limits: Limits, like: "Like") -> B
     _check_length(name, 0, found.shape[1], limits)
     _check_channels(name, 0, found.shape[2], limits, like.channels)
     values = torch.from_numpy(_float32(found))
-    if not values.isfinite().all():
-        raise Refusal(422, f"{name}: numbers must be finite")
+    _check_size(name, values)
     return Batch(values)
 
 
@@ -184,6 +184,11 @@ def _check_count(name: str, count: int, limits: Limits) -> None:
 def _check_length(name: str, i: int, length: int, limits: Limits) -> None:
     if length > limits.length:
         raise Refusal(422, f"{name}[{i}]: {length} steps, more than {limits.length}")
+
+
+def _check_size(name: str, values: Tensor) -> None:
+    if not (values.abs() <= LARGEST).all():  # NaN is not, either
+        raise Refusal(422, f"{name}: numbers must be finite, from {-LARGEST:g} to {LARGEST:g}")
 
 
 def _check_channels(name: str, i: int, channels: int, limits: Limits, expected: int | None) -> None:

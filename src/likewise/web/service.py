@@ -234,7 +234,7 @@ def create_service(collection: Collection, limits: Limits = DEFAULT_LIMITS) -> F
             methods=["POST"],
             responses={200: {"model": model}, **REFUSALS},
             response_class=Response,
-            openapi_extra=_request_body(body, options),
+            openapi_extra=_described(service, body, options),
         )
     app.add_api_route(
         "/healthz", service.health, methods=["GET"], responses={200: {"model": Health}}, response_class=Response
@@ -242,17 +242,41 @@ def create_service(collection: Collection, limits: Limits = DEFAULT_LIMITS) -> F
     return app
 
 
-def _request_body(body: Any, options: Any) -> dict[str, Any]:
-    """The description of a body: JSON, and with options in the address an .npy array too."""
-    content: dict[str, Any] = {JSON: {"schema": body.model_json_schema()}}
+def _described(service: Service, body: Any, options: Any) -> dict[str, Any]:
+    """The description of a body for this collection: JSON, and with options in the address an .npy array too."""
+    schema = body.model_json_schema()
+    fields = schema["properties"]
+    for name in ("queries", "items", "x", "y"):
+        if name in fields:
+            fields[name] |= {"maxItems": service.limits.queries, "items": _item_schema(service)}
+    _narrow(service, fields)
+    content: dict[str, Any] = {JSON: {"schema": schema}}
     described: dict[str, Any] = {"requestBody": {"required": True, "content": content}}
     if options is not None:
         content[NPY] = {"schema": {"type": "string", "format": "binary"}}
-        fields = options.model_json_schema()["properties"]
+        parameters = options.model_json_schema()["properties"]
+        _narrow(service, parameters)
         described["parameters"] = [
-            {"name": name, "in": "query", "required": False, "schema": schema} for name, schema in fields.items()
+            {"name": name, "in": "query", "required": False, "schema": found} for name, found in parameters.items()
         ]
     return described
+
+
+def _narrow(service: Service, fields: dict[str, Any]) -> None:
+    """The names of this collection's metrics, and the largest k."""
+    fields["metric"]["anyOf"][0]["enum"] = list(service.collection.metrics)
+    if "k" in fields:
+        fields["k"]["maximum"] = service.limits.k
+
+
+def _item_schema(service: Service) -> dict[str, Any]:
+    """A sequence of this collection: numbers for one channel, or frames."""
+    limits, channels = service.limits, service.collection.like.channels
+    number = {"type": "number", "minimum": -bodies.LARGEST, "maximum": bodies.LARGEST}
+    steps = {"type": "array", "minItems": 1, "maxItems": limits.length}
+    width = {"minItems": channels or 1, "maxItems": channels or limits.channels}
+    frames = {**steps, "items": {"type": "array", **width, "items": number}}
+    return frames if channels not in (None, 1) else {"anyOf": [{**steps, "items": number}, frames]}
 
 
 def _handle_errors(app: FastAPI) -> None:
