@@ -35,8 +35,8 @@ $(DEVELOPMENT): $(RUNTIME)
 demo: $(RUNTIME)  ## the main job on real data
 	$(BIN)/likewise demo
 
-test: setup  ## all tests, doctests included
-	$(BIN)/python -m pytest $(ARGS)
+test: setup  ## all tests, doctests included, in two processes
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
 
 check: setup  ## lint, formatting and types
 	$(BIN)/ruff check

@@ -4,6 +4,7 @@ What is wrong with the data or with an argument's value ends in one line on stde
 2, Ctrl-C in 130. Anything else is a mistake of ours and shows its traceback.
 """
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -58,4 +59,7 @@ def likewise(
 
 def main() -> None:
     """Run the command."""
+    if sys.stdout is None:  # closed by the caller: what we print would be lost, or land in a file that we open
+        typer.echo("error: standard output is closed", err=True)
+        sys.exit(1)
     app()

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from likewise import _check
+from likewise._output import writing
 from likewise.data.batch import Batch
 from likewise.data.dataset import Dataset, names_of
 from likewise.data.padding import pad_stacked
@@ -108,7 +109,7 @@ def write_npz(dataset: Dataset, path: str | os.PathLike[str], *, compress: bool 
         arrays["groups"] = dataset.groups if dataset.groups.dtype.kind != "U" else _text("group", dataset.groups)
     if dataset.ids != tuple(map(str, range(len(dataset)))):
         arrays["ids"] = _text("id", dataset.ids)
-    with open(path, "wb") as file:  # NumPy would append .npz to a path
+    with writing(path) as part, open(part, "wb") as file:  # NumPy would append .npz to a path
         save = np.savez_compressed if compress else np.savez
         save(file, **arrays)  # type: ignore[arg-type]
 

@@ -129,6 +129,10 @@ class TimmBackbone(Backbone):
     """A model of timm by its name, with random weights; ``timm_backbone`` makes one with ImageNet's.
 
     options go to ``timm.create_model``.
+
+    Example:
+        >>> TimmBackbone("resnet18", {"in_chans": 1}).out  # doctest: +SKIP
+        512
     """
 
     def __init__(self, name: str, options: Mapping[str, Any] | None = None) -> None:
@@ -152,6 +156,10 @@ class TorchvisionBackbone(Backbone):
 
     options go to ``torchvision.models.get_model``. The last linear layer in ``fc``, ``classifier``, ``heads`` or
     ``head`` is removed.
+
+    Example:
+        >>> TorchvisionBackbone("resnet18").image_size  # doctest: +SKIP
+        (224, 224)
     """
 
     def __init__(self, name: str, options: Mapping[str, Any] | None = None) -> None:

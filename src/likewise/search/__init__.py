@@ -1,0 +1,1 @@
+"""Search: the nearest sequences under any distance, exactly, and why they match."""
