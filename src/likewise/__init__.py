@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from likewise import clusters, data, distances, evaluation, losses, models, training
+from likewise import clusters, data, distances, evaluation, losses, models, search, training
 from likewise.clusters import Barycenter, barycenter
 from likewise.data import (
     Batch,
@@ -58,6 +58,7 @@ from likewise.models import (
     SelfAttention,
     SmallCNN,
 )
+from likewise.search import Hits, Index
 from likewise.training import Checkpoints, History, SoftAdversary, Validation, fit
 
 if TYPE_CHECKING:
@@ -93,7 +94,9 @@ __all__ = [
     "GradientReversal",
     "HeldOutClasses",
     "History",
+    "Hits",
     "ImageSet",
+    "Index",
     "MPerClass",
     "MeanFrames",
     "Metric",
@@ -130,6 +133,7 @@ __all__ = [
     "read_ts",
     "read_wide",
     "regularizers",
+    "search",
     "sklearn",
     "training",
     "viz",
