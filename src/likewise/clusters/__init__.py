@@ -5,7 +5,7 @@ settings of a distance. ``likewise.sklearn`` has the estimators: KMeans, KMedoid
 
 Example:
     >>> from likewise import DTW
-    >>> barycenter(DTW(), [[0.0, 0.0, 1.0, 3.0], [0.0, 1.0, 3.0, 3.0]]).sequence.flatten()
+    >>> barycenter(DTW(), [[0.0, 0.0, 1.0, 3.0], [0.0, 1.0, 3.0, 3.0]], init="medoid").sequence.flatten()
     tensor([0., 0., 1., 3.])
 """
 

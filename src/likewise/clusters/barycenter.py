@@ -43,9 +43,9 @@ class Barycenter:
         >>> from likewise import DTW, barycenter
         >>> found = barycenter(DTW(), [[0.0, 0.0, 2.0], [0.0, 2.0, 4.0]])
         >>> found
-        Barycenter(1 average of 3 steps, cost 1, converged after 2 iterations)
-        >>> found.cost
-        1.0
+        Barycenter(1 average of 3 steps, cost 2, converged after 1 iteration)
+        >>> found.sequence.flatten(), found.cost
+        (tensor([0., 1., 3.]), 2.0)
     """
 
     sequences: Batch
@@ -114,7 +114,7 @@ def barycenter(
 
     Example:
         >>> from likewise import DTW
-        >>> found = barycenter(DTW(), [[0.0, 0.0, 1.0, 3.0], [0.0, 1.0, 3.0, 3.0]])
+        >>> found = barycenter(DTW(), [[0.0, 0.0, 1.0, 3.0], [0.0, 1.0, 3.0, 3.0]], init="medoid")
         >>> found.sequence.flatten(), found.cost
         (tensor([0., 0., 1., 3.]), 0.0)
         >>> barycenter(DTW(), [[0.0, 1.0], [0.0, 3.0], [5.0, 5.0]], groups=["a", "a", "b"]).labels

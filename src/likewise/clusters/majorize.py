@@ -39,7 +39,7 @@ class MajorizeMinimize:
         >>> from likewise import DTW, barycenter
         >>> found = barycenter(DTW(), [[0.0, 1.0, 1.0], [0.0, 0.0, 2.0]], solver=MajorizeMinimize(max_iter=5))
         >>> found.sequence.flatten()
-        tensor([0.0000, 0.0000, 1.3333])
+        tensor([0.0000, 0.5000, 1.5000])
     """
 
     max_iter: int = 50
