@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from likewise import clusters, data, distances, evaluation, losses, models, search, training
-from likewise.clusters import Barycenter, barycenter
+from likewise.clusters import Barycenter, Tuning, barycenter, tune
 from likewise.data import (
     Batch,
     Dataset,
@@ -109,6 +109,7 @@ __all__ = [
     "SoftDTW",
     "SoftDTWDivergence",
     "TransformerTAP",
+    "Tuning",
     "Validation",
     "Warp",
     "barycenter",
@@ -136,6 +137,7 @@ __all__ = [
     "search",
     "sklearn",
     "training",
+    "tune",
     "viz",
     "write_npz",
     "write_ts",

@@ -13,5 +13,6 @@ from likewise.clusters.barycenter import Barycenter, barycenter
 from likewise.clusters.lbfgs import LBFGS
 from likewise.clusters.majorize import MajorizeMinimize
 from likewise.clusters.subgradient import Subgradient
+from likewise.clusters.tune import Tuning, tune
 
-__all__ = ["LBFGS", "Barycenter", "MajorizeMinimize", "Subgradient", "barycenter"]
+__all__ = ["LBFGS", "Barycenter", "MajorizeMinimize", "Subgradient", "Tuning", "barycenter", "tune"]
