@@ -104,6 +104,8 @@ class Loop:
         every = 1 if plan.examiner is None else max(1, int(plan.examiner.settings.every))
         self.report = Report(plan.epochs, verbose=plan.verbose and self.fabric.is_global_zero, every=every)
         self.clock = time.perf_counter() - self.done.seconds
+        if self.folder is not None and self.fabric.is_global_zero:
+            remove_leftovers(self.folder / CHECKPOINT)
         if resumed is None:
             self.write_checkpoint()
         else:
@@ -299,8 +301,6 @@ class Loop:
         describe(plan.metric)  # fail before training if the metric cannot be saved
         path = self.folder / CHECKPOINT
         own = tensors_of(self.trained)
-        if self.fabric.is_global_zero:
-            remove_leftovers(path)
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             return None
