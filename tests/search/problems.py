@@ -176,7 +176,8 @@ def main(count: int) -> None:
         if wrong:
             sys.exit(f"seed {seed}: {wrong}")
         if (seed + 1) % 10_000 == 0:
-            print(f"{seed + 1:,} problems equal brute force", flush=True)
+            sys.stdout.write(f"{seed + 1:,} problems equal brute force\n")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

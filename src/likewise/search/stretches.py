@@ -81,9 +81,7 @@ class StretchSearch:
         place = torch.stack([item, first, last + 1], 1)[order]
         if exclude > 0:  # of the stretches that start together the best remains
             place, order = _first_of_each(place, order)
-        kept = keep_apart(
-            place[:, 0], place[:, 1], place[:, 1] + steps, self.items.lengths.tolist(), exclude, k
-        )
+        kept = keep_apart(place[:, 0], place[:, 1], place[:, 1] + steps, self.items.lengths.tolist(), exclude, k)
         return value[order][kept], place[kept]
 
 

@@ -16,10 +16,10 @@ from likewise.search.found import Found, Stats
 class WholeSearch:
     """The nearest whole items under DTW, exactly: equal to comparing each query with every item.
 
-    distance: a DTW for which ``refusal`` returns None. Envelopes are built once, here. Memory: three times the items, in
-    float32. ``search`` leaves out what a lower bound settles, in stages that ``stats`` counts: Keogh's bound of the items
-    with the query's envelope, ends included, then of the query with the items' envelopes. Unequal lengths: the first of
-    them, and abandoning.
+    distance: a DTW for which ``refusal`` returns None. Envelopes are built once, here. Memory: three times the items,
+    in float32. ``search`` leaves out what a lower bound settles, in stages that ``stats`` counts: Keogh's bound of the
+    items with the query's envelope, ends included, then of the query with the items' envelopes. Unequal lengths: the
+    first of them, and abandoning.
 
     Example:
         >>> searcher = WholeSearch(DTW(band=1), Batch.from_list([[0.0, 1.0], [5.0, 5.0], [0.0, 2.0]]))
@@ -47,9 +47,7 @@ class WholeSearch:
     ) -> Found:
         """The hits of each query; ``exclude`` does not apply to whole items."""
         start = time.perf_counter()
-        wanted = op.Wanted(
-            k, within, skip=skip, by_lengths=self.distance.normalize == "lengths", threads=threads
-        )
+        wanted = op.Wanted(k, within, skip=skip, by_lengths=self.distance.normalize == "lengths", threads=threads)
         root = self.distance.ground is euclidean
         outcome = op.whole(at_least_float32(queries.values), queries.lengths, self.prepared, wanted, root=root)
         stats = Stats(self.method, outcome.candidates, outcome.killed, outcome.cells)
@@ -82,4 +80,4 @@ def as_found(values: list[Tensor], places: list[Tensor], stats: Stats, queries: 
         distances[q, : len(value)] = value
         where[:, q, : len(value)] = place.T
     stats = replace(stats, seconds=time.perf_counter() - start)
-    return Found(distances, *where, queries.lengths.new_tensor(counts), stats)
+    return Found(distances, where[0], where[1], where[2], queries.lengths.new_tensor(counts), stats)

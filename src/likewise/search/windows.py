@@ -22,8 +22,9 @@ class WindowSearch:
     normalize: z-normalise every window, and every query, as ``normalization.znormalize`` does. stretch: (least,
     greatest), windows of several lengths, in units of ``length``.
 
-    Windows are never laid out: bounds read the series, and the moments of each window come from running sums. Memory: the
-    series, and three copies in float32; a search adds 16 bytes for each candidate that the bounds leave, in bounded parts.
+    Windows are never laid out: bounds read the series, and the moments of each window come from running sums. Memory:
+    the series, and three copies in float32; a search adds 16 bytes for each candidate that the bounds leave, in parts
+    of bounded size.
 
     Example:
         >>> searcher = WindowSearch(DTW(band=1), Batch.from_list([[0.0, 0.0, 1.0, 2.0, 0.0]]))
@@ -92,7 +93,8 @@ class WindowSearch:
             outcomes = self._group(at_least_float32(queries.values[rows, :steps]), wanted, exclude)
             parts += [Stats(self.method, one.candidates, one.killed, one.cells) for one in outcomes]
             for i, q in enumerate(rows.tolist()):
-                values[q], places[q] = self._select([o.values[i] for o in outcomes], [o.places[i] for o in outcomes], k, exclude)
+                own = [one.values[i] for one in outcomes], [one.places[i] for one in outcomes]
+                values[q], places[q] = self._select(*own, k, exclude)
         return as_found(values, places, Stats.total(parts), queries, start)
 
     def _group(self, queries: Tensor, wanted: op.Wanted, exclude: float) -> list[op.Outcome]:
@@ -114,7 +116,9 @@ class WindowSearch:
             outcomes.append(op.windows(queries, prepared, wanted, root=root, normalized=self.normalize))
         return outcomes
 
-    def _select(self, values: list[Tensor], places: list[Tensor], k: int | None, exclude: float) -> tuple[Tensor, Tensor]:
+    def _select(
+        self, values: list[Tensor], places: list[Tensor], k: int | None, exclude: float
+    ) -> tuple[Tensor, Tensor]:
         """The matches of one query, from those of every length of the windows."""
         value, place = torch.cat(values), torch.cat(places)
         if len(values) > 1:
@@ -123,5 +127,5 @@ class WindowSearch:
                 value, place = value[order], place[order]
             order = value.argsort(stable=True)
             value, place = value[order], place[order]
-        kept = keep_apart(*place.T, self.items.lengths.tolist(), exclude, k)
+        kept = keep_apart(place[:, 0], place[:, 1], place[:, 2], self.items.lengths.tolist(), exclude, k)
         return value[kept], place[kept]

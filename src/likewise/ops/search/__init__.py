@@ -1,13 +1,13 @@
 """Exact search under DTW on the CPU: lower bounds settle most candidates, DTW the rest, abandoned as soon as it may be.
 
 ``Prepared`` holds items with their envelopes, built once for a band. ``whole`` searches whole items, ``windows`` every
-window of a given length, which is never laid out. Both return ``Outcome``: the k nearest, or all within a distance, in the
-order of (value, item, start, length), as if every value had been computed by the kernel of ``dtw_matrix``.
+window of a given length, which is never laid out. Both return ``Outcome``: the k nearest, or all within a distance, in
+the order of (value, item, start, length), as if every value had been computed by the kernel of ``dtw_matrix``.
 
 The stages, and what each costs a candidate: the query's and the data's ends and Keogh's bound of the data with the
 query's envelope, some 20 operations for 16 samples; Keogh's bound of the query with the data's envelope, the same;
-then DTW in lanes in the order of the bounds, abandoned when the least cell of a row and the bound of what follows exceed
-the k-th best so far, which all threads share. Rounding never settles a candidate: see Limit in bounds.h.
+then DTW in lanes in the order of the bounds, abandoned when the least cell of a row and the bound of what follows
+exceed the k-th best so far, which all threads share. Rounding never settles a candidate: see Limit in bounds.h.
 
 Reference: Keogh & Ratanamahatana (2005); Rakthanmanon et al. (2012), the UCR suite; Herrmann & Webb (2021).
 """
@@ -64,10 +64,10 @@ class Prepared:
 class Wanted:
     """What to look for.
 
-    k: the most matches of a query; None for all. within: the largest value. radius: matches start at least so many steps
-    apart, by ``likewise.search.found.keep_apart``, which the caller applies; k matches then remain. skip: the item that
-    each query must not find, (Q,) int64, -1 for none; with skip_start and skip_radius, only those of its windows that
-    start less than skip_radius from there. by_lengths: values are divided by the sum of the lengths.
+    k: the most matches of a query; None for all. within: the largest value. radius: matches start at least so many
+    steps apart, by ``likewise.search.found.keep_apart``, which the caller applies; k matches then remain. skip: the
+    item that each query must not find, (Q,) int64, -1 for none; with skip_start and skip_radius, only those of its
+    windows that start less than skip_radius from there. by_lengths: values are divided by the sum of the lengths.
     """
 
     k: int | None = None
@@ -111,7 +111,7 @@ def prepare(values: Tensor, lengths: Tensor | None, window: Window, length: int 
         tensor([2., 2., 2.])
     """
     values = _readable("search", "items", values)
-    count, steps, channels = values.shape
+    count, steps, _channels = values.shape
     lengths = cpu.checked_lengths("search", "lengths", lengths, count, steps)
     cpu.check_finite("search", "items", values, lengths)
     padded = -(-(steps + (0 if length is None else 64)) // 16) * 16
@@ -163,23 +163,24 @@ def whole(queries: Tensor, lengths: Tensor | None, items: Prepared, wanted: Want
     search = _Search(queries, lengths, items, wanted, root)
     order = torch.argsort(items.lengths, stable=True)
     count, found = len(queries), len(items.values)
-    # Few queries: their items are split, too, so that every thread has work.
+    # Few queries: their items are split, too, so that every thread has work. Many: some together read the items once.
     parts = max(1, min(16 // max(1, count), found // 512))
     bounds = [found * part // parts for part in range(parts + 1)]
-    problem = search.problem(order=order)
+    together = max(1, min(16, count // 16))
+    blocks = -(-count // together)
+    problem = search.problem()
 
     def work(begin: int, end: int) -> None:
-        if parts == 1:
-            cpu.native.search_whole(cpu.INSTRUCTION_SET, problem, order.data_ptr(), 0, found, begin, end)
-            return
         for task in range(begin, end):
-            part, query = divmod(task, count)
-            first, last = bounds[part], bounds[part + 1]
-            cpu.native.search_whole(cpu.INSTRUCTION_SET, problem, order.data_ptr(), first, last, query, query + 1)
+            part, block = divmod(task, blocks)
+            query, last = block * together, min((block + 1) * together, count)
+            cpu.native.search_whole(
+                cpu.INSTRUCTION_SET, problem, order.data_ptr(), bounds[part], bounds[part + 1], query, last
+            )
 
     if found:
-        cells = found * items.values.shape[1] * items.values.shape[2] // parts
-        cpu.share_out(count * parts, cells, work, threads=wanted.threads)
+        cells = together * found * items.values.shape[1] * items.values.shape[2] // parts
+        cpu.share_out(blocks * parts, cells, work, threads=wanted.threads)
     return search.outcome(count * found - _skipped(wanted.skip))
 
 
@@ -197,7 +198,10 @@ def windows(
     if spans and len(queries) and queries.shape[1]:
         search.seed(spans)
         search.compare(spans)
-    candidates = sum(last - first for _, first, last in spans) * len(queries)
+    counts = (items.lengths - length + 1).clamp(min=0)
+    candidates = int(counts.sum()) * len(queries)
+    if wanted.skip is not None and wanted.skip_start is None:
+        candidates -= int(counts[wanted.skip[wanted.skip >= 0]].sum())
     return search.outcome(candidates)
 
 
@@ -303,7 +307,7 @@ class _Search:
         self.counts = torch.zeros(len(STAGES) + 3, dtype=torch.int64)
         self.kept: list[Tensor] = []
 
-    def problem(self, order: Tensor | None = None) -> object:
+    def problem(self) -> object:
         """What the kernels are given."""
         items, wanted = self.items, self.wanted
         rows, x_steps, channels = self.queries.shape
@@ -467,16 +471,20 @@ def _envelopes(
 ) -> None:
     """Write the greatest and the least of x[j - left..j + right], for j = 0..counts - 1: x (N, C, T), all else (N,)."""
     channels = x.shape[1]
-    each = [part.repeat_interleave(channels).contiguous() for part in (lengths, left, right, counts)]
-    addresses = [part.data_ptr() for part in each]
+    lengths, left, right, counts = (
+        part.repeat_interleave(channels).contiguous() for part in (lengths, left, right, counts)
+    )
     stride, to_stride = x.shape[2], upper.shape[2]
     cpu.share_out(
-        len(each[0]),
+        len(counts),
         64 * int(counts.max()) if len(counts) else 1,
         lambda begin, end: cpu.native.search_envelopes(
             cpu.INSTRUCTION_SET,
             x.data_ptr(),
-            *addresses,
+            lengths.data_ptr(),
+            left.data_ptr(),
+            right.data_ptr(),
+            counts.data_ptr(),
             stride,
             to_stride,
             upper.data_ptr(),
@@ -504,7 +512,8 @@ def _ordered(queries: Tensor, items: Prepared, root: bool) -> dict[str, Tensor]:
     shape = (count, channels, m)
     upper, lower = torch.empty(shape), torch.empty(shape)
     left, right = radius + max(0, m - n), radius + max(0, n - m)
-    _envelopes(plane, *(torch.full((count,), size) for size in (n, left, right, m)), upper, lower)
+    given = [torch.full((count,), size) for size in (n, left, right, m)]
+    _envelopes(plane, given[0], given[1], given[2], given[3], upper, lower)
     if m > 1:
         for envelope in (upper, lower):
             envelope[:, :, 0], envelope[:, :, -1] = plane[:, :, 0], plane[:, :, -1]

@@ -126,13 +126,14 @@ private:
         const float* bounds = bounds_.get() + b * count_;
         const Limit limit(problem_, n, pairs_.y_steps, problem_.error);
         Entry* entries = entries_.get();
-        int64_t alive = 0;
+        int64_t alive = 0, skipped = 0;
         float most = limit(problem_.matches->threshold(q));
         for (int64_t i = 0; i < count_; ++i) {
             entries[alive] = {bounds[i], int32_t(i)};
+            skipped += order_[i] == skip;
             alive += bounds[i] <= most && order_[i] != skip;
         }
-        counts_[kQueryEnvelope] += count_ - alive;
+        counts_[kQueryEnvelope] += count_ - alive - skipped;
         // Without a threshold, the candidates of the least bounds give one.
         const int64_t wanted = problem_.matches->wanted(), seeds = min(alive, (wanted + W<T> - 1) / W<T> * W<T>);
         if (wanted > 0 && most == kInfinity<float>) {
