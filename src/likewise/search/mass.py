@@ -91,8 +91,8 @@ def euclidean_profile(
 
     Example:
         >>> distance, neighbor = euclidean_profile(np.array([[0.0], [1.0], [5.0], [0.0], [1.0]]), 2, 1, normalize=False)
-        >>> distance, neighbor
-        (array([ 0., 17., 17.,  0.]), array([3, 0, 1, 0]))
+        >>> distance.round(6), neighbor
+        (array([ 0., 17., 26.,  0.]), array([3, 0, 0, 0]))
     """
     count, channels = len(series) - length + 1, series.shape[1]
     if count < 1:
@@ -105,6 +105,7 @@ def euclidean_profile(
     energy = length * ~constant if normalize else _means(x**2, length) * length
     first = sliding_products(x[:length], x)  # of window 0 with all
     products = first.copy()
+    close = 1e-12 * length * (channels if normalize else float(energy.max()))
     best, where = np.full(count, np.inf), np.full(count, -1, dtype=np.int64)
     for i in range(count):
         if i > 0:
@@ -117,7 +118,7 @@ def euclidean_profile(
         distance = squared.sum(1) if channels > 1 else squared[:, 0]
         distance = np.maximum(distance, 0)
         distance[max(0, i - radius + 1) : i + radius] = np.inf
-        nearest = int(distance.argmin())
+        nearest = int((distance <= distance.min() + close).argmax())  # the first of equals, but for rounding
         if distance[nearest] < np.inf:
             best[i], where[i] = distance[nearest], nearest
     return best, where

@@ -27,7 +27,7 @@ class StretchSearch:
         >>> searcher = StretchSearch(DTW(subsequence=True), Batch.from_list([[1.0, 2.0, 0.0, 0.0, 1.0, 1.0, 2.0]]))
         >>> found = searcher.search(Batch.from_list([[1.0, 2.0]]), k=2, within=None, exclude=0.5)
         >>> found.starts, found.ends
-        (tensor([[0, 4]]), tensor([[2, 7]]))
+        (tensor([[0, 5]]), tensor([[2, 7]]))
 
     Reference: Sakurai, Faloutsos & Yamamuro (2007), SPRING.
     """

@@ -29,12 +29,13 @@ class Watch:
 
     distance: a DTW, over windows of the query's length, or DTW(subsequence=True), over stretches of any length. query:
     a sequence (T, C) or (T,). within: the largest distance of a match. exclude: matches start at least this share of
-    the query's length apart; of those that do not, the nearest remains. normalize: z-normalise the query and every window.
+    the query's length apart; of those that do not, the nearest remains. normalize: z-normalise the query and each
+    window.
 
     ``push`` returns the matches that no later sample can change, and ``finish`` those that are still open at the end of
     the stream. Together they equal ``search(query, k=None, within=within)`` of the whole stream, digit by digit.
-    Memory: the last samples of one window or, with open ends, two numbers for each step of the query; and each candidate
-    of an unbroken run in which each overlaps with a nearer one.
+    Memory: the last samples of one window or, with open ends, two numbers for each step of the query; and each
+    candidate of an unbroken run in which each overlaps with a nearer one.
 
     Example:
         >>> watch = Watch(DTW(band=1), [0.0, 5.0, 0.0], within=0.5)
