@@ -3,7 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from likewise import data, distances, evaluation, losses, models, training
+from likewise import clusters, data, distances, evaluation, losses, models, search, training
+from likewise.clusters import Barycenter, barycenter
 from likewise.data import (
     Batch,
     Dataset,
@@ -57,6 +58,7 @@ from likewise.models import (
     SelfAttention,
     SmallCNN,
 )
+from likewise.search import Hits, Index
 from likewise.training import Checkpoints, History, SoftAdversary, Validation, fit
 
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ __all__ = [
     "TCOT",
     "Alignment",
     "AttendedFeatures",
+    "Barycenter",
     "Batch",
     "Candidates",
     "Checkpoints",
@@ -91,7 +94,9 @@ __all__ = [
     "GradientReversal",
     "HeldOutClasses",
     "History",
+    "Hits",
     "ImageSet",
+    "Index",
     "MPerClass",
     "MeanFrames",
     "Metric",
@@ -106,6 +111,8 @@ __all__ = [
     "TransformerTAP",
     "Validation",
     "Warp",
+    "barycenter",
+    "clusters",
     "data",
     "distances",
     "dynamics",
@@ -126,6 +133,7 @@ __all__ = [
     "read_ts",
     "read_wide",
     "regularizers",
+    "search",
     "sklearn",
     "training",
     "viz",
