@@ -21,11 +21,11 @@ def main(write: bool = False) -> None:
 
 
 def replaced(text: str, tables: list[str]) -> str:
-    """A README with each table in the place of the one that has the same headings.
+    r"""A README with each table in the place of the one that has the same headings.
 
     Example:
-        >>> replaced("| a |\\n|---|\\n| 1 |\\n", ["| a |\\n|---|\\n| 2 |"])
-        '| a |\\n|---|\\n| 2 |\\n'
+        >>> replaced("| a |\n|---|\n| 1 |\n", ["| a |\n|---|\n| 2 |"])
+        '| a |\n|---|\n| 2 |\n'
     """
     for table in tables:
         heading = re.escape(table.splitlines()[0])
