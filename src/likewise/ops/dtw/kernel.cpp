@@ -116,6 +116,35 @@ template <class T> void gradients(const Problem& problem, const T* weights, T* x
     }
 }
 
+// Lanes are candidates of one query. Once every lane's least cell and what must still follow exceed the limit, none of
+// them can be among the nearest.
+template <class T>
+int64_t abandoning(const Problem& problem, const T* x, int64_t steps, const T* y, const int64_t* m, const T* suffix, T limit,
+                   T* values) {
+    int64_t n[W<T>], cells = 0;
+    for (int l = 0; l < W<T>; ++l) {
+        n[l] = steps;
+        values[l] = kInfinity<T>;
+    }
+    LaneBlock<T, HardStep<T>> block(problem);
+    const auto ended = [&](int l, const auto* row) { values[l] = HardStep<T>::value(problem, steps, m[l], l, row); };
+    const auto going = [&](int64_t done, const auto* row, int64_t first, int64_t last) {
+        cells = done;
+        V<T> least = row[first].value, other = least;
+        for (int64_t j = first + 1; j < last; j += 2) {
+            least = min(least, row[j].value);
+            other = min(other, row[j + 1].value);
+        }
+        least = min(min(least, other), row[last].value);
+        if (suffix) least += load(suffix + done * W<T>);
+        bool alive = false;
+        for (int l = 0; l < W<T>; ++l) alive |= least[l] <= limit;
+        return alive;
+    };
+    block.template run<true>(HardStep<T>{false}, x, n, y, m, ended, going);
+    return cells;
+}
+
 template <class T> void values_of(const Problem& problem, T* values, int64_t begin, int64_t end) {
     Aligner<T> aligner(problem);
     for (int64_t pair = begin; pair < end; ++pair) values[pair] = aligner.value(pair);
@@ -148,6 +177,17 @@ void dtw_tile(const Problem& problem, const int64_t* row_order, const int64_t* c
               int64_t block, int64_t first, int64_t last) {
     if (problem.float64) tile(problem, row_order, column_order, symmetric, static_cast<double*>(values), block, first, last);
     else tile(problem, row_order, column_order, symmetric, static_cast<float*>(values), block, first, last);
+}
+
+int64_t dtw_abandoning(const Problem& problem, const void* x, int64_t steps, const void* y, const int64_t* m, const void* suffix,
+                       double limit, void* values) {
+    if (problem.float64)
+        return abandoning(problem, static_cast<const double*>(x), steps, static_cast<const double*>(y), m,
+                          static_cast<const double*>(suffix), limit, static_cast<double*>(values));
+    // Rounded upwards: what is equal to the limit goes on.
+    const float rounded = float(limit), up = rounded < limit ? __builtin_nextafterf(rounded, kInfinity<float>) : rounded;
+    return abandoning(problem, static_cast<const float*>(x), steps, static_cast<const float*>(y), m,
+                      static_cast<const float*>(suffix), up, static_cast<float*>(values));
 }
 
 void dtw_values(const Problem& problem, void* values, int64_t begin, int64_t end) {
