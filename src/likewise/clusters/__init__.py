@@ -10,9 +10,20 @@ Example:
 """
 
 from likewise.clusters.barycenter import Barycenter, barycenter
+from likewise.clusters.kmeans import Clustering, kmeans
 from likewise.clusters.lbfgs import LBFGS
 from likewise.clusters.majorize import MajorizeMinimize
 from likewise.clusters.subgradient import Subgradient
 from likewise.clusters.tune import Tuning, tune
 
-__all__ = ["LBFGS", "Barycenter", "MajorizeMinimize", "Subgradient", "Tuning", "barycenter", "tune"]
+__all__ = [
+    "LBFGS",
+    "Barycenter",
+    "Clustering",
+    "MajorizeMinimize",
+    "Subgradient",
+    "Tuning",
+    "barycenter",
+    "kmeans",
+    "tune",
+]
