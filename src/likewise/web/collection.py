@@ -16,11 +16,10 @@ from likewise.data.batch import Batch
 from likewise.distances.alignment import Alignment
 from likewise.distances.distance import Distance
 from likewise.models.metric import Metric, as_items, take
+from likewise.search import Hits, Index, Stats
 from likewise.web.bodies import Like
 from likewise.web.refusals import Refusal
 from likewise.web.work import Job
-
-CELLS_A_PIECE = 1 << 31  # cells between two checks of a job: about a tenth of a second of DTW
 
 
 @dataclass(frozen=True)
@@ -74,9 +73,8 @@ class Collection:
         self.ids: tuple[str, ...] = ()
         if items is not None:
             self._read(items)
-        self._encoded: dict[str, Batch | Tensor] = {}
+        self._indexes: dict[tuple[str, bool], Index] = {}
         self._lock = Lock()
-        self.pieces = 1 << 16  # items compared between two checks of a job, at most
 
     def _read(self, given: Any) -> None:
         items, labels = labelled("Collection", "items", given, need_labels=False)
@@ -131,22 +129,17 @@ class Collection:
             raise Refusal(422, f"items: expected positions from 0 to {len(self) - 1}")
         return take(self.items, torch.tensor(places))
 
-    def encoded(self, name: str, job: Job | None = None) -> Batch | Tensor:
-        """All items as the metric's distance compares them; encoded once."""
-        metric = self.metrics[name]
-        if not isinstance(metric, Metric):
-            assert self.items is not None
-            return self.items
+    def index(self, name: str, *, windows: bool = False) -> Index:
+        """The index of a metric, made on first use; of whole items, or of all their windows, each normalised."""
         with self._lock:
-            if name not in self._encoded:
-                assert self.items is not None
-                parts = []
-                for start in range(0, len(self), 256):
-                    if job is not None:
-                        job.check()
-                    parts.append(metric.embed(take(self.items, slice(start, start + 256))))
-                self._encoded[name] = Batch.cat(parts) if isinstance(parts[0], Batch) else torch.cat(parts)  # type: ignore[arg-type]
-            return self._encoded[name]
+            if (name, windows) not in self._indexes:
+                options: dict[str, Any] = {"subsequence": True, "normalize": "window"} if windows else {}
+                labels = None if self.labels is None else self.labels
+                made = Index(self.metrics[name], self.items, labels=labels, ids=self.ids, **options)
+                if not windows:
+                    made.search(self.take([0]), k=1)  # encodes the items, and builds what the search needs
+                self._indexes[name, windows] = made
+            return self._indexes[name, windows]
 
     def search(
         self,
@@ -156,37 +149,30 @@ class Collection:
         k: int = 10,
         within: float | None = None,
         skip: list[int] | None = None,
+        windows: bool = False,
         job: Job | None = None,
     ) -> Answer:
-        """The k nearest items of each query. skip: for each query an item that it must not find."""
+        """The k nearest items of each query, or with ``windows`` the nearest stretches of the items.
+
+        skip: for each query an item that it must not find. Queries are searched one by one, with a check of the job
+        before each.
+        """
         if self.items is None:
             raise Refusal(422, "this server holds no items to search; start it with data")
-        name, metric = self.metric(name)
-        references = self.encoded(name, job)
+        name, _ = self.metric(name)
+        if job is not None:
+            job.check()
+        index = self.index(name, windows=windows)
         began = time.perf_counter()
-        x = metric.embed(queries) if isinstance(metric, Metric) else queries
-        distance = metric.distance if isinstance(metric, Metric) else metric
-        columns = []
-        with torch.no_grad(), evaluating(distance):
-            for part in _pieces(x, references, self.pieces):
-                if job is not None:
-                    job.check()
-                columns.append(distance.matrix(x, take(references, part)))
-        D = torch.cat(columns, 1)
-        if skip is not None:
-            rows = [row for row, item in enumerate(skip) if item >= 0]
-            D[rows, [skip[row] for row in rows]] = torch.inf
-        values, items = D.sort(dim=1, stable=True)
-        lengths = self.lengths
-        hits = [
-            [
-                Hit(i, d, 0, int(lengths[i]))
-                for d, i in zip(values[q, :k].tolist(), items[q, :k].tolist(), strict=True)
-                if (within is None or d <= within) and not (skip is not None and i == skip[q])
-            ]
-            for q in range(len(D))
-        ]
-        return Answer(hits, time.perf_counter() - began, "exhaustive", D.numel(), {})
+        parts = []
+        for q in range(len(queries)):
+            if job is not None:
+                job.check()
+            one = None if skip is None else [skip[q]]
+            parts.append(index.search(take(queries, slice(q, q + 1)), k=k, within=within, skip=one))
+        seconds = time.perf_counter() - began
+        stats = Stats.total([part.stats for part in parts])
+        return Answer([_hits(part) for part in parts], seconds, stats.method, stats.candidates, stats.killed)
 
     def align(self, name: str | None, x: Batch | Tensor, y: Batch | Tensor) -> Alignment:
         """How x[b] and y[b] match."""
@@ -214,9 +200,9 @@ class Collection:
         return metric.embed(x)
 
 
-def _pieces(x: Batch | Tensor, y: Batch | Tensor, most: int) -> list[slice]:
-    """Parts of y, each of them a short computation."""
-    steps = [items.values.shape[1] if isinstance(items, Batch) else items.shape[1] for items in (x, y)]
-    cells = steps[0] * steps[1] if isinstance(x, Batch) else steps[0]
-    size = min(most, max(16, CELLS_A_PIECE // max(1, len(x) * cells)))
-    return [slice(first, first + size) for first in range(0, len(y), size)]
+def _hits(found: Hits) -> list[Hit]:
+    """The hits of one query."""
+    columns = (
+        getattr(found, name)[0, : int(found.counts[0])].tolist() for name in ("items", "distances", "starts", "ends")
+    )
+    return [Hit(*row) for row in zip(*columns, strict=True)]
