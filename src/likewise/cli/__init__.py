@@ -38,7 +38,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (distance.distance, align.align, fewshot.fewshot, info.info, demo.demo, serve.serve):
+for command in (distance.distance, align.align, fewshot.fewshot, info.info, demo.demo, serve.serve, serve.explore):
     app.command()(command)
 
 

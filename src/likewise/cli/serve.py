@@ -56,6 +56,33 @@ def serve(
     server.run()
 
 
+def explore(
+    run: Run,
+    data: Data = None,
+    distance: More = None,
+    split: arguments.SplitA = None,
+    columns: arguments.Columns = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    token_file: TokenFile = None,
+    browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Open a page to look at the items, ask for neighbours, understand a match, and judge the metric.
+
+    RUN may also be data; it is then compared by DTW, or by the distances that -d names.
+    """
+    from likewise.web import Explorer
+    from likewise.web.server import read_token
+
+    token = read_token(token_file, host)
+    collection = open_collection(run, data, distance or [], split, columns)
+    page = Explorer(collection, host=host, port=port, token=token)
+    typer.echo(f"{page.url}: {len(collection):,} items, {', '.join(collection.metrics)}; Ctrl-C ends it")
+    if browser:
+        typer.launch(page.url)
+    page.run()
+
+
 def open_collection(
     run: Path, data: Path | None, more: list[DistanceName], split: str | None, columns: dict[str, str] | None
 ):

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from likewise.web.collection import Collection
+    from likewise.web.explorer import Explorer, explore
     from likewise.web.limits import Limits
     from likewise.web.server import Server
     from likewise.web.service import create_service
 
-__all__ = ["Collection", "Limits", "Server", "create_service"]
+__all__ = ["Collection", "Explorer", "Limits", "Server", "create_service", "explore"]
 
 _HOMES = {
     "Collection": "collection",
+    "Explorer": "explorer",
     "Limits": "limits",
     "Server": "server",
     "create_service": "service",
+    "explore": "explorer",
 }
 
 
