@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -48,7 +48,7 @@ class Collection:
 
     items: a Dataset, an ImageSet, a Batch, a tensor, a list of sequences, or a pair (items, labels); None for a service
         that compares only what it is sent.
-    metrics: Distances by name; the first is the default.
+    metrics: Distances by name; the first is the default. indexes: those that there are already, by the metric's name.
 
     Example:
         >>> from likewise import DTW
@@ -57,7 +57,14 @@ class Collection:
         [[Hit(item=0, distance=0.0, start=0, end=2)]]
     """
 
-    def __init__(self, items: Any, metrics: Mapping[str, Distance], *, name: str = "collection") -> None:
+    def __init__(
+        self,
+        items: Any,
+        metrics: Mapping[str, Distance],
+        *,
+        name: str = "collection",
+        indexes: Mapping[str, Index] | None = None,
+    ) -> None:
         if not metrics:
             raise ValueError("Collection: expected at least one metric")
         for key, metric in metrics.items():
@@ -73,8 +80,28 @@ class Collection:
         self.ids: tuple[str, ...] = ()
         if items is not None:
             self._read(items)
-        self._indexes: dict[tuple[str, bool], Index] = {}
+        self._indexes = {(key, False): index for key, index in (indexes or {}).items()}
         self._lock = Lock()
+
+    @classmethod
+    def of_index(cls, index: Index, metrics: Mapping[str, Distance] | None = None, *, name: str = "index") -> Self:
+        """The items of an index, searched by it, and by other metrics beside it.
+
+        Example:
+            >>> from likewise import DTW, Euclidean
+            >>> index = Index(DTW(), [[0.0, 1.0], [5.0, 6.0]], labels=["low", "high"])
+            >>> list(Collection.of_index(index, {"euclidean": Euclidean()}).metrics)
+            ['DTW', 'euclidean']
+        """
+        own = short_name(index.distance)
+        collection = cls(
+            index.items if index.labels is None else (index.items, index.labels),
+            {own: index.distance, **(metrics or {})},
+            name=name,
+            indexes={own: index},
+        )
+        collection.ids = index.ids
+        return collection
 
     def _read(self, given: Any) -> None:
         items, labels = labelled("Collection", "items", given, need_labels=False)
@@ -198,6 +225,19 @@ class Collection:
         if not isinstance(metric, Metric) or metric.encoder is None:
             raise Refusal(422, f"metric: {name} has no encoder, so that it does not embed")
         return metric.embed(x)
+
+
+def short_name(distance: Distance) -> str:
+    """A name of a distance for a list of them.
+
+    Example:
+        >>> from likewise import DTW
+        >>> short_name(DTW(band=3))
+        'DTW'
+    """
+    learned = isinstance(distance, Metric) and distance.encoder is not None
+    inner = distance.distance if isinstance(distance, Metric) else distance
+    return f"learned {inner.name}" if learned else inner.name
 
 
 def _hits(found: Hits) -> list[Hit]:

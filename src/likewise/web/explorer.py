@@ -11,11 +11,10 @@ from pydantic import Field
 
 from likewise.distances.distance import Distance
 from likewise.distances.dtw import DTW
-from likewise.models.metric import Metric
 from likewise.search import Index
 from likewise.web import bodies
 from likewise.web.answers import finite
-from likewise.web.collection import Collection
+from likewise.web.collection import Collection, short_name
 from likewise.web.limits import DEFAULT_LIMITS, Limits
 from likewise.web.panels import Panels
 from likewise.web.refusals import Refusal
@@ -138,7 +137,13 @@ def _add_page(app: FastAPI) -> None:
 
 
 class Explorer(Server):
-    """A server with the page of a collection; ``url`` is its address, ``close`` ends it."""
+    """A server with the page of a collection; ``url`` is its address, ``close`` ends it.
+
+    Example:
+        >>> with Explorer(Collection([[0.0, 1.0]], {"dtw": DTW()})) as page:
+        ...     page
+        Explorer(http://127.0.0.1:..., 1 items)
+    """
 
     def __init__(self, collection: Collection, *, limits: Limits = DEFAULT_LIMITS, **options: Any) -> None:
         public = ("/healthz", *page_files())
@@ -177,23 +182,13 @@ def explore(
         True
         >>> page.close()
     """
+    given = {short_name(metrics): metrics} if isinstance(metrics, Distance) else dict(metrics or {})
     if isinstance(items, Index):
-        given: dict[str, Distance] = {_name(items.distance): items.distance}
-        items = (items.items, items.labels) if items.labels is not None else items.items
+        collection = Collection.of_index(items, given, name=name)
     else:
-        given = {}
-    if isinstance(metrics, Distance):
-        given[_name(metrics)] = metrics
-    elif metrics is not None:
-        given |= metrics
-    page = Explorer(Collection(items, given or {"dtw": DTW()}, name=name), port=port)
+        collection = Collection(items, given or {"DTW": DTW()}, name=name)
+    page = Explorer(collection, port=port)
     page.start()
     if open_browser:
         webbrowser.open(page.url)
     return page
-
-
-def _name(distance: Distance) -> str:
-    """A short name of a distance."""
-    inner = distance.distance if isinstance(distance, Metric) else distance
-    return f"learned {inner.name}" if isinstance(distance, Metric) and distance.encoder is not None else inner.name
