@@ -4,7 +4,6 @@ from torch import Tensor
 
 from likewise.data.batch import Batch
 from likewise.distances.distance import Distance
-from likewise.models.metric import Metric
 from likewise.search.exhaustive import Exhaustive, Items
 from likewise.search.exhaustive_windows import ExhaustiveStretches, ExhaustiveWindows
 from likewise.search.found import Searcher
@@ -28,8 +27,8 @@ def _of_windows(distance: Distance, items: Batch, options: Options) -> Searcher:
 
 
 def comparing(distance: Distance) -> Distance:
-    """What compares encoded items: the distance of a Metric, or the distance itself."""
-    return distance.distance if isinstance(distance, Metric) else distance
+    """What compares encoded items: the distance of a Metric or a SiameseGRU, or the distance itself."""
+    return distance.distance if _embeds(distance) else distance  # type: ignore[return-value]
 
 
 def has_free_ends(distance: Distance) -> bool:
@@ -43,6 +42,10 @@ def has_free_ends(distance: Distance) -> bool:
 
 def encoded(distance: Distance, items: Items) -> Items:
     """Items as ``comparing`` takes them: encoded once, if there is an encoder."""
-    found = distance.embed(items) if isinstance(distance, Metric) else items
+    found = distance.embed(items) if _embeds(distance) else items  # type: ignore[operator]
     assert isinstance(found, (Batch, Tensor))
     return found
+
+
+def _embeds(distance: Distance) -> bool:
+    return callable(getattr(distance, "embed", None))
