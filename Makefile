@@ -27,6 +27,9 @@ $(RUNTIME): $(SOURCES)
 
 $(DEVELOPMENT): $(RUNTIME)
 	$(PIP) --no-build-isolation --editable '.[dev]'
+	# Real models for tests, beside the other packages: lightning imports a torchvision that it finds, which one built
+	# for another torch does not survive. Their tests are skipped where they cannot be had.
+	-$(PIP) --no-deps --upgrade --target $(VENV)/backbones timm torchvision
 	touch $@
 
 demo: $(RUNTIME)  ## the main job on real data
