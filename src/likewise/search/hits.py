@@ -2,15 +2,19 @@
 
 import copy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 
+from likewise import _check
+from likewise._output import writing
 from likewise.data.columns import narwhals_module
 from likewise.search.explanation import Explanation
 from likewise.search.found import Found, Stats
 from likewise.search.items import Items
+from likewise.search.page import write_page
 
 if TYPE_CHECKING:
     from likewise.search.index import Index
@@ -100,7 +104,9 @@ class Hits:
         """
         q, i = self._place(q, i)
         label = None if self.labels is None else self.labels[q, i]
+        start, end = int(self.starts[q, i]), int(self.ends[q, i])
         name = str(self.ids[q, i]) + ("" if label is None else f" ({label})")
+        name += "" if end - start == len(self.series(q, i)) else f", steps {start}..{end - 1}"
         value = float(self.distances[q, i])
         return Explanation(
             self._index.distance,
@@ -129,6 +135,25 @@ class Hits:
             if int(hits.counts[0]) < k:
                 return None
             k *= 4
+
+    def to_html(self, path: str | Path, q: int = 0, *, k: int = 10, title: str | None = None) -> Path:
+        """Write one page about a query: its hits, drawn and aligned, with their costs, segments and counterfactuals.
+
+        The page is one file that opens from disk, and loads nothing. k: the most hits that are drawn. Returns the path.
+
+        Example:
+            >>> import tempfile
+            >>> from likewise import DTW, Index
+            >>> hits = Index(DTW(), [[0.0, 1.0, 3.0], [5.0, 5.0, 5.0]]).search([[0.0, 1.0, 2.0]], k=2)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     hits.to_html(f"{folder}/hits.html").read_text()[:15]
+            '<!doctype html>'
+        """
+        q = self._query(q)
+        text = write_page(self, q, k=_check.whole("Hits.to_html", "k", k), title=title)
+        with writing(path) as part:
+            part.write_text(text, encoding="utf-8")
+        return Path(path)
 
     def to_frame(self, *, backend: str = "pyarrow") -> Any:
         """A table with a row for each hit: query, rank (from 0), distance, item, id, label, start, end.
