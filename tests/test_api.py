@@ -14,6 +14,7 @@ import likewise
 PUBLIC = [
     "Alignment",
     "AttendedFeatures",
+    "Barycenter",
     "Batch",
     "Candidates",
     "Checkpoints",
@@ -55,6 +56,8 @@ PUBLIC = [
     "TransformerTAP",
     "Validation",
     "Warp",
+    "barycenter",
+    "clusters",
     "data",
     "distances",
     "dynamics",
@@ -83,6 +86,7 @@ PUBLIC = [
     "write_ts",
 ]
 SUBPACKAGES = [
+    "clusters",
     "data",
     "distances",
     "dynamics",

@@ -3,7 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from likewise import data, distances, evaluation, losses, models, search, training
+from likewise import clusters, data, distances, evaluation, losses, models, search, training
+from likewise.clusters import Barycenter, barycenter
 from likewise.data import (
     Batch,
     Dataset,
@@ -76,6 +77,7 @@ __all__ = [
     "TCOT",
     "Alignment",
     "AttendedFeatures",
+    "Barycenter",
     "Batch",
     "Candidates",
     "Checkpoints",
@@ -109,6 +111,8 @@ __all__ = [
     "TransformerTAP",
     "Validation",
     "Warp",
+    "barycenter",
+    "clusters",
     "data",
     "distances",
     "dynamics",
