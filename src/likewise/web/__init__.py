@@ -4,6 +4,7 @@ They need the extra ``web``: ``pip install "likewise[web]"``. The names are impo
 
 Example:
     >>> from likewise import DTW
+    >>> from likewise.web import Collection, Explorer
     >>> collection = Collection(([[0.0, 1.0], [5.0, 6.0]], ["low", "high"]), {"dtw": DTW()})
     >>> with Explorer(collection) as page:
     ...     page.url.startswith("http://127.0.0.1:")
