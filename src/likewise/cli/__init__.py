@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 import likewise as lw
-from likewise.cli import align, demo, distance, explain, fewshot, index, info, search, serve
+from likewise.cli import align, demo, distance, explain, fewshot, index, info, search, serve, train
 
 
 class _Commands(TyperGroup):
@@ -48,6 +48,7 @@ for command in (
     info.info,
     demo.demo,
     serve.serve,
+    train.train,
 ):
     app.command()(command)
 
