@@ -11,7 +11,20 @@ import typer
 from typer.core import TyperGroup
 
 import likewise as lw
-from likewise.cli import align, convert, demo, distance, evaluate, fewshot, info, serve, train
+from likewise.cli import (
+    align,
+    convert,
+    demo,
+    distance,
+    evaluate,
+    explain,
+    fewshot,
+    index,
+    info,
+    search,
+    serve,
+    train,
+)
 
 
 class _Commands(TyperGroup):
@@ -45,6 +58,9 @@ COMMANDS = (
     fewshot.fewshot,
     distance.distance,
     align.align,
+    index.index,
+    search.search,
+    explain.explain,
     serve.serve,
     demo.demo,
     info.info,
