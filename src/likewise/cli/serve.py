@@ -8,7 +8,7 @@ import typer
 import likewise as lw
 from likewise.cli import arguments
 from likewise.cli.arguments import DISTANCES, DistanceName
-from likewise.cli.files import read
+from likewise.cli.files import read_items
 from likewise.search import Index
 
 Run = Annotated[
@@ -101,7 +101,7 @@ def open_collection(
     metrics |= beside
     if not metrics:
         metrics[str(DistanceName.DTW)] = lw.DTW()
-    items = None if data is None else read(data, split, columns)
+    items = None if data is None else read_items(data, split, columns)
     return _web().Collection(items, metrics, name=(data or run).resolve().stem)
 
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from threading import Lock
 from typing import Any, Self
 
@@ -100,7 +101,7 @@ class Collection:
             name=name,
             indexes={own: index},
         )
-        collection.ids = index.ids
+        collection.ids = tuple(map(_without_folders, index.ids))
         return collection
 
     def _read(self, given: Any) -> None:
@@ -109,7 +110,7 @@ class Collection:
         if len(self.items) == 0:
             raise ValueError("Collection: there are no items")
         size = len(self.items)
-        self.ids = tuple(getattr(given, "ids", None) or map(str, range(size)))
+        self.ids = tuple(_without_folders(name) for name in getattr(given, "ids", None) or map(str, range(size)))
         if labels is not None:
             self.labels = class_names(read_labels("Collection", "labels", labels, size))
             self.classes = tuple(sorted_classes(self.labels).tolist())
@@ -161,8 +162,7 @@ class Collection:
         with self._lock:
             if (name, windows) not in self._indexes:
                 options: dict[str, Any] = {"subsequence": True, "normalize": "window"} if windows else {}
-                labels = None if self.labels is None else self.labels
-                made = Index(self.metrics[name], self.items, labels=labels, ids=self.ids, **options)
+                made = Index(self.metrics[name], self.items, **options)
                 if not windows:
                     made.search(self.take([0]), k=1)  # encodes the items, and builds what the search needs
                 self._indexes[name, windows] = made
@@ -238,6 +238,11 @@ def short_name(distance: Distance) -> str:
     learned = isinstance(distance, Metric) and distance.encoder is not None
     inner = distance.distance if isinstance(distance, Metric) else distance
     return f"learned {inner.name}" if learned else inner.name
+
+
+def _without_folders(name: str) -> str:
+    """A file's name with that of its folder, which is often its class: nobody learns where on the disk it lies."""
+    return "/".join(PurePath(name).parts[-2:]) if PurePath(name).is_absolute() or name.count("/") > 1 else name
 
 
 def _hits(found: Hits) -> list[Hit]:
