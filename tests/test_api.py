@@ -65,6 +65,7 @@ PUBLIC = [
     "evaluate",
     "evaluate_matrix",
     "evaluation",
+    "explore",
     "few_shot_accuracy",
     "fit",
     "losses",
@@ -85,6 +86,7 @@ PUBLIC = [
     "training",
     "tune",
     "viz",
+    "web",
     "write_npz",
     "write_ts",
 ]
@@ -102,6 +104,7 @@ SUBPACKAGES = [
     "sklearn",
     "training",
     "viz",
+    "web",
 ]
 # Every name that a user may import, by where it lives.
 NAMES = PUBLIC + [f"{part}.{name}" for part in SUBPACKAGES for name in getattr(likewise, part).__all__]

@@ -41,9 +41,9 @@ class Nearest:
 
     def update(self, z: Tensor, z_lengths: Tensor | None) -> None:
         """Find the nearest of other centres (K, L, C)."""
-        bounds = None
+        bounds, moved = None, np.ones(len(z), dtype=bool)  # (K,)
         if self.centers is not None and self.centers.shape == z.shape:
-            moved = (z != self.centers).flatten(1).any(1).cpu().numpy()  # (K,)
+            moved = (z != self.centers).flatten(1).any(1).cpu().numpy()
             bounds = self._bounds(z, z_lengths, moved)
         if bounds is None or not self._some(z, z_lengths, bounds, moved):
             self._all(z, z_lengths)

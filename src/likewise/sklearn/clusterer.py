@@ -12,7 +12,7 @@ from torch import Tensor
 from likewise import _check
 from likewise._labels import items_of
 from likewise._modes import evaluating
-from likewise.data.batch import Batch
+from likewise.data.batch import Batch, as_sequences
 from likewise.distances.distance import Distance
 from likewise.distances.euclidean import Euclidean
 from likewise.sklearn.neighbor_classifier import comparing, embedded
@@ -42,14 +42,15 @@ class Clusterer(ClusterMixin, BaseEstimator):
         if is_table(X):
             checked = fitting or hasattr(self, "n_features_in_")
             X = as_array(X)
-            X = validate_data(self, X, dtype=FLOATS, reset=fitting) if checked else check_array(X, dtype=FLOATS)
+            X = validate_data(self, X, dtype=FLOATS, reset=fitting) if checked else check_array(X)
         elif fitting:
             self.__dict__.pop("n_features_in_", None)  # from an earlier table
             width = common_width(X)
             if width is not None:
                 self.n_features_in_ = width
         found: Any = embedded(metric, as_items(name, metric, X))
-        return Batch(found[:, None]) if isinstance(found, Tensor) and found.ndim == 2 else found
+        vectors = isinstance(found, Tensor) and found.ndim == 2
+        return Batch(found[:, None]) if vectors else Batch(*as_sequences(name, "X", found))
 
     def _matrix(self, items: Batch, centers: Batch | None = None) -> np.ndarray:
         """Distances (N, N), or (N, K) from the centres, as an array."""
