@@ -10,6 +10,7 @@ Example:
 """
 
 from likewise.clusters.barycenter import Barycenter, barycenter
+from likewise.clusters.interpolation import interpolate
 from likewise.clusters.kmeans import Clustering, kmeans
 from likewise.clusters.lbfgs import LBFGS
 from likewise.clusters.majorize import MajorizeMinimize
@@ -24,6 +25,7 @@ __all__ = [
     "Subgradient",
     "Tuning",
     "barycenter",
+    "interpolate",
     "kmeans",
     "tune",
 ]
