@@ -44,6 +44,18 @@ def dtw_tile(
 def dtw_values(isa: str, problem: object, values: int, begin: int, end: int) -> None: ...
 def dtw_paths(isa: str, problem: object, paths: int, steps: int, begin: int, end: int) -> None: ...
 def dtw_gradients(isa: str, problem: object, weights: int, x_grad: int, y_grad: int, begin: int, end: int) -> None: ...
+def dtw_matched(
+    isa: str,
+    problem: object,
+    order: int,
+    count: int,
+    weights: int,
+    sums: int,
+    counts: int,
+    values: int,
+    begin: int,
+    end: int,
+) -> None: ...
 def soft_dtw_values(isa: str, problem: object, values: int, begin: int, end: int) -> None: ...
 def soft_dtw_value_blocks(
     isa: str, problem: object, order: int, count: int, values: int, begin: int, end: int

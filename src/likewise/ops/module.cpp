@@ -116,6 +116,15 @@ NB_MODULE(_native, module) {
         Release());
 
     module.def(
+        "dtw_matched",
+        [](const std::string& isa, const Problem& problem, Address order, int64_t count, Address weights, Address sums,
+           Address counts, Address values, int64_t begin, int64_t end) {
+            CALL(isa, dtw_matched, problem, at<int64_t>(order), count, at<double>(weights), at<double>(sums), at<double>(counts),
+                 at<void>(values), begin, end);
+        },
+        Release());
+
+    module.def(
         "soft_dtw_values",
         [](const std::string& isa, const Problem& problem, Address values, int64_t begin, int64_t end) {
             CALL(isa, soft_dtw_values, problem, at<void>(values), begin, end);

@@ -4,6 +4,7 @@
 #include "kernel.h"
 
 #include "../lanes.h"
+#include "matched.h"
 #include "pair.h"
 
 namespace likewise {
@@ -207,6 +208,14 @@ void dtw_gradients(const Problem& problem, const void* weights, void* x_grad, vo
         gradients(problem, static_cast<const double*>(weights), static_cast<double*>(x_grad), static_cast<double*>(y_grad), begin, end);
     else
         gradients(problem, static_cast<const float*>(weights), static_cast<float*>(x_grad), static_cast<float*>(y_grad), begin, end);
+}
+
+void dtw_matched(const Problem& problem, const int64_t* order, int64_t count, const double* weights, double* sums,
+                 double* counts, void* values, int64_t begin, int64_t end) {
+    if (problem.float64)
+        matched<double, HardStep<double>>(problem, order, count, weights, sums, counts, static_cast<double*>(values), begin, end);
+    else
+        matched<float, HardStep<float>>(problem, order, count, weights, sums, counts, static_cast<float*>(values), begin, end);
 }
 
 }  // namespace LIKEWISE_ISA

@@ -20,7 +20,11 @@
     /* Optimal paths (pairs, x_steps + y_steps - 1, 2), may be null, and their numbers of steps (pairs,). */      \
     void dtw_paths(const Problem&, int64_t* paths, int64_t* steps, int64_t begin, int64_t end);                   \
     /* Adds weights[p] * d value[p]: to x_grad and y_grad, or to x_grad as the gradient of given costs. */        \
-    void dtw_gradients(const Problem&, const void* weights, void* x_grad, void* y_grad, int64_t begin, int64_t end);
+    void dtw_gradients(const Problem&, const void* weights, void* x_grad, void* y_grad, int64_t begin, int64_t end); \
+    /* What the frames of x are matched with, over pairs of all pairs: adds weights[column] times the frames of y to   \
+       sums (rows, x_steps, channels), the weights to counts (rows, x_steps); values (columns,). Blocks of lanes. */     \
+    void dtw_matched(const Problem&, const int64_t* order, int64_t count, const double* weights, double* sums,        \
+                     double* counts, void* values, int64_t begin, int64_t end);
 
 namespace likewise {
 namespace baseline { LIKEWISE_DTW_KERNELS }
