@@ -73,7 +73,7 @@ class WindowSearch:
         """The hits of each query.
 
         skip_start: (Q,), of the item that a query must not find, only windows that begin less than exclude times the
-        query's length from here are left out.
+        query's length from here are left out, the one that begins here in any case.
         """
         start = time.perf_counter()
         values: list[Tensor] = [torch.empty(0)] * len(queries)
@@ -86,7 +86,7 @@ class WindowSearch:
                 within,
                 skip=None if skip is None else skip[rows],
                 skip_start=None if skip_start is None else skip_start[rows],
-                skip_radius=math.ceil(exclude * steps),
+                skip_radius=max(1, math.ceil(exclude * steps)),
                 by_lengths=self.distance.normalize == "lengths",
                 threads=threads,
             )
