@@ -65,6 +65,7 @@ PUBLIC = [
     "evaluate_matrix",
     "evaluation",
     "few_shot_accuracy",
+    "few_shot_predict",
     "fit",
     "losses",
     "models",
