@@ -42,13 +42,17 @@ class Settings:
     splits: int = 10
     ways: tuple[int, ...] = (5, 10)
     shots: tuple[int, ...] = (1, 5)
-    episodes: int = 2_000  # of a split, in the test
-    validations: int = 1_000
+    episodes: int = 1_000  # of a split, in the test
+    validations: int = 500
+
+
+Drawn = dict[tuple, tuple[torch.Tensor, torch.Tensor]]  # episodes, which are the same for every method
 
 
 def main(run: Run, settings: Settings) -> None:
     """Score every method on every split; a line for each number of ways and shots."""
     check_choice("--data", settings.data, READERS)
+    drawn: Drawn = {}
     for method in settings.methods:
         check_choice("--methods", method, DISTANCES)
         about = {"recipe": "few_shot_splits", "data": settings.data, "method": method, "split": settings.splits - 1}
@@ -60,30 +64,37 @@ def main(run: Run, settings: Settings) -> None:
             found = {n: DISTANCES[method]().matrix(each.items.to(run.device)).cpu() for n, each in data.items()}
         seconds = time.perf_counter() - start
         for split in range(settings.splits):
-            for line in scores(settings, data[settings.frames[0]], found, split):
+            for line in scores(settings, data[settings.frames[0]], found, split, drawn):
                 about = {"recipe": "few_shot_splits", **asdict(settings), "method": method, "split": split}
                 del about["methods"]
                 emit(about | line | {"matrix_seconds": seconds, "device": device_name(run.device)}, run.out)
 
 
-def scores(settings: Settings, every: lw.Dataset, found: dict[int, torch.Tensor], split: int) -> list[dict]:
+def scores(
+    settings: Settings, every: lw.Dataset, found: dict[int, torch.Tensor], split: int, drawn: Drawn
+) -> list[dict]:
     """Accuracies on one split, with what its validation classes chose, for every number of ways and shots."""
     _, val, test = (torch.from_numpy(part) for part in parts(every.codes.numpy(), settings.data, split))
     lines = []
     for shots in settings.shots:
         ways = min(5, int(every.codes[val].unique().numel()))
-        drawn = episodes(every, val, ways, shots, seed=0, count=settings.validations)
+        key = split, "val", ways, shots
+        if key not in drawn:
+            drawn[key] = episodes(every, val, ways, shots, seed=0, count=settings.validations)
         tried = {
-            (frames, name): few_shot_accuracy_matrix(D[val][:, val], *drawn, combine=combine).accuracy
+            (frames, name): few_shot_accuracy_matrix(D[val][:, val], *drawn[key], combine=combine).accuracy
             for frames, D in found.items()
             for name, combine in (COMBINED.items() if shots > 1 else [("mean", mean_shot)])
         }
         frames, name = max(tried, key=lambda key: tried[key])
         for ways in settings.ways:
-            drawn = episodes(every, test, ways, shots, seed=1, count=settings.episodes)
+            key = split, "test", ways, shots
+            if key not in drawn:
+                drawn[key] = episodes(every, test, ways, shots, seed=1, count=settings.episodes)
             D = found[frames][test][:, test]
             each = {
-                key: few_shot_accuracy_matrix(D, *drawn, combine=combine).accuracy for key, combine in COMBINED.items()
+                how: few_shot_accuracy_matrix(D, *drawn[key], combine=combine).accuracy
+                for how, combine in COMBINED.items()
             }
             lines.append(
                 {"ways": ways, "shots": shots, "chosen_frames": frames, "chosen": name, "accuracy": each[name],
