@@ -151,8 +151,9 @@ def draw(lines: list[dict], folder: Path) -> None:
         if line.get("norms"):
             figure = Figure(figsize=(9, 3.4), layout="constrained")
             left, right = figure.subplots(1, 2)
-            viz.plot_coupling_norm(line["norms"], line["accuracies"], epochs=epochs_of(line, lines), ax=left)
-            viz.plot_loss_by_coupling(line["norms"], line["losses"], ax=right)
+            epochs = epochs_of(line, lines)
+            viz.plot_coupling_norm(line["norms"], line["accuracies"], epochs=epochs, ax=left)
+            viz.plot_loss_by_coupling(line["norms"], line["losses"], epochs=epochs, ax=right)
             figure.savefig(folder / f"{name} coupling.png", dpi=150)
         errors = {kind: values for kind, values in line.get("synchronization", {}).items() if isinstance(values, list)}
         if errors:
