@@ -62,7 +62,7 @@ from likewise.search import Hits, Index
 from likewise.training import Checkpoints, History, SoftAdversary, Validation, fit
 
 if TYPE_CHECKING:
-    from likewise import dynamics, regularizers, sklearn, viz
+    from likewise import dynamics, regularizers, selection, sklearn, viz
 
 __version__ = "0.1.0"
 
@@ -135,6 +135,7 @@ __all__ = [
     "read_wide",
     "regularizers",
     "search",
+    "selection",
     "sklearn",
     "training",
     "viz",
@@ -143,7 +144,7 @@ __all__ = [
 ]
 
 # Nothing else here needs these; scikit-learn and matplotlib take a second each to import.
-_LATER = ("dynamics", "regularizers", "sklearn", "viz")
+_LATER = ("dynamics", "regularizers", "selection", "sklearn", "viz")
 
 
 def __getattr__(name: str) -> Any:
