@@ -29,13 +29,7 @@ INTERRUPTED = 130
 
 
 def train(
-    data: Annotated[
-        Path,
-        typer.Argument(
-            help="Labelled items: .npz, .ts, a long table (.csv, .tsv, .parquet), or a folder of WAV files or images.",
-            show_default=False,
-        ),
-    ],
+    data: arguments.Items,
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder for the result.")] = Path("run"),
     minutes: Annotated[float, typer.Option(help="The time for the search.")] = 10.0,
     metric: Annotated[
