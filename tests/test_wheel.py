@@ -61,6 +61,7 @@ def test_it_is_a_manylinux_wheel_without_sources(wheel):
         names = archive.namelist()
     assert not [name for name in names if name.endswith((".cpp", ".h"))]
     assert {"likewise/data/japanese_vowels.npz", "likewise/data/japanese_vowels.txt", "likewise/py.typed"} <= set(names)
+    assert {"likewise/web/page/index.html", "likewise/web/page/main.js", "likewise/web/page/style.css"} <= set(names)
     assert {name.split("/")[0] for name in names} == {"likewise", f"likewise-{lw.__version__}.dist-info"}
 
 
