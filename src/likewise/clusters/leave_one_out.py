@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from likewise.clusters.members import take
 from likewise.data.batch import Batch
 from likewise.distances.distance import PAIRED_NUMBERS, Distance
 
@@ -140,8 +141,3 @@ def some_pairs(
         with torch.no_grad():
             found.append(distance.paired(take(x, i), take(x, j), *ends))
     return torch.cat(found)
-
-
-def take(x: Tensor, index: Tensor) -> Tensor:
-    """x[index]; on the CPU by NumPy, since PyTorch would wake its threads."""
-    return torch.from_numpy(x.numpy()[index.numpy()]) if x.is_cpu else x[index.to(x.device)]

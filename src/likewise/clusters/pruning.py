@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likewise.clusters.leave_one_out import take
-from likewise.clusters.members import PAIRED_NUMBERS
+from likewise.clusters.members import PAIRED_NUMBERS, take
 from likewise.data.batch import Batch
 from likewise.distances.distance import Distance
 from likewise.distances.dtw import DTW
