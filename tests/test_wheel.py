@@ -72,6 +72,6 @@ def test_the_demo_runs_without_a_compiler(environment, tmp_path):
     fresh = {"env": kept | {"PATH": path}, "cwd": tmp_path}
     where = run(environment / "bin" / "python", "-c", "import likewise; print(likewise.__file__)", **fresh)
     assert Path(where.strip()).is_relative_to(environment)
-    found = json.loads(run(environment / "bin" / "likewise", "demo", "--epochs", "1", "--json", **fresh))
+    found = json.loads(run(environment / "bin" / "likewise", "demo", "--minutes", "0.01", "--json", **fresh))
     assert found["scores"]["DTW"]["accuracy"] == pytest.approx(351 / 370)
     assert (tmp_path / "demo" / "alignment.png").is_file()
