@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import torch
+from PIL import Image
 from playwright.sync_api import sync_playwright
 
 import likewise as lw
@@ -48,6 +49,7 @@ def shoot(page, name: str, *, full: bool = False) -> None:
     page.wait_for_timeout(500)
     path = FOLDER / f"explorer_{name}.png"
     page.screenshot(path=path, full_page=full)
+    Image.open(path).convert("RGB").quantize(200, dither=Image.Dither.NONE).save(path, optimize=True)
     print(path.name, path.stat().st_size)
 
 
