@@ -167,6 +167,10 @@ def _read_parquet(name: str, wanted: list[str] | None, limit: int) -> Any:
         if sum(group.total_byte_size for group in groups) > limit:
             _check.refuse(name, f"takes more than limit={limit} bytes unpacked")
         known = None if wanted is None else [column for column in wanted if column in file.schema_arrow.names]
+        columns = len(file.schema_arrow.names if known is None else known)
+        rows = file.metadata.num_rows
+        if rows * columns * 8 > limit:  # a column of one value, repeated, is packed in a few bytes
+            _check.refuse(name, f"{rows} rows of {columns} columns take more than limit={limit} bytes")
         return file.read(columns=known)
 
 

@@ -4,7 +4,6 @@ A kernel is a plain function on addresses that releases the GIL and works on a r
 ``torch.get_num_threads()`` threads. This module checks the inputs and keeps the tensors alive.
 """
 
-import math
 import os
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from likewise import _check
+from likewise._check import finite_values as finite_values
 from likewise.ops.rules import Rules
 
 try:
@@ -240,15 +240,6 @@ def _forget_pool() -> None:
 # A forked child, such as a DataLoader's worker, inherits the pool without its threads.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_pool)
-
-
-def finite_values(op: str, values: Tensor) -> Tensor:
-    """Return values if all are finite; with finite input, only an overflow can make them otherwise."""
-    if not math.isfinite(values.sum()):  # a quick look: it may be the sum alone that overflows
-        wrong = (~values.isfinite()).nonzero().tolist()
-        if wrong:
-            _check.refuse(op, f"the value of pair {wrong[0]} is not finite: the costs overflow {values.dtype}")
-    return values
 
 
 def _lengths(op: str, name: str, lengths: Tensor | None, count: int, steps: int) -> Tensor:
