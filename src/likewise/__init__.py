@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from likewise import data, distances, evaluation, losses, models, training
+from likewise import data, distances, evaluation, losses, models, search, training
 from likewise.data import (
     Batch,
     Dataset,
@@ -57,6 +57,7 @@ from likewise.models import (
     SelfAttention,
     SmallCNN,
 )
+from likewise.search import Hits, Index
 from likewise.training import Checkpoints, History, SoftAdversary, Validation, fit
 
 if TYPE_CHECKING:
@@ -91,7 +92,9 @@ __all__ = [
     "GradientReversal",
     "HeldOutClasses",
     "History",
+    "Hits",
     "ImageSet",
+    "Index",
     "MPerClass",
     "MeanFrames",
     "Metric",
@@ -126,6 +129,7 @@ __all__ = [
     "read_ts",
     "read_wide",
     "regularizers",
+    "search",
     "sklearn",
     "training",
     "viz",

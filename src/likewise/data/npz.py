@@ -171,6 +171,22 @@ def read_npy(path: str | os.PathLike[str], *, limit: int | None = None, expansio
         return _decoded(name, partial(_read_plain, name, file), size, limit)
 
 
+def decode_npy(data: bytes, name: str = "array", *, limit: int = 4 << 30) -> np.ndarray:
+    """The array of an .npy file's bytes; ``name`` is used in errors. Nothing is unpickled.
+
+    Example:
+        >>> buffer = io.BytesIO()
+        >>> np.save(buffer, np.arange(3.0))
+        >>> decode_npy(buffer.getvalue())
+        array([0., 1., 2.])
+    """
+
+    def read(skip: int, size: int) -> np.ndarray:
+        return np.frombuffer(data, np.uint8, size, skip) if size else np.empty(0, np.uint8)
+
+    return _decoded(name, read, len(data), limit)
+
+
 class _ShortReads(io.FileIO):
     """A file that limits reads: zipfile would load a directory of any length, at ten times its size."""
 
