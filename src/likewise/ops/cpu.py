@@ -5,6 +5,7 @@ A kernel is a plain function on addresses that releases the GIL and works on a r
 """
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -28,6 +29,7 @@ except ImportError as error:  # a source tree that was never built
 INSTRUCTION_SET: str = native.instruction_sets()[0]
 
 SQUARED, EUCLIDEAN, GIVEN = range(3)  # Ground in problem.h
+LONG = 1 << 29  # cells that a kernel may take without looking whether to stop: some tenths of a second
 
 
 @dataclass(frozen=True)
@@ -189,27 +191,42 @@ def share_out(count: int, cells: int, work: Callable[[int, int], None]) -> None:
     # but keep enough items for every lane.
     least, most = 250_000 // max(cells, 1), max(16, (1 << 28) // max(cells, 1))
     chunk = max(1, least, min(most, -(-count // 64)))
-    if chunk >= count:
+    # Python sees Ctrl-C in its main thread only, and there not before a kernel returns. Where one range may take longer
+    # than a moment, the main thread waits for the others instead, and stops them.
+    waits = min(chunk, count) * cells > LONG and threading.current_thread() is threading.main_thread()
+    if chunk >= count and not waits:
         work(0, count)
         return
     pending = deque(range(0, count, chunk))
+    flag = np.zeros(1, np.uint8)
 
     def drain() -> None:
-        while pending:
-            try:
-                begin = pending.popleft()
-            except IndexError:  # another thread took the last one
-                return
-            try:
+        if waits:
+            native.watch(flag.ctypes.data)
+        try:
+            while pending:
+                try:
+                    begin = pending.popleft()
+                except IndexError:  # another thread took the last one
+                    return
                 work(begin, min(begin + chunk, count))
-            except BaseException:  # Ctrl-C, too
-                pending.clear()  # the others stop at the end of their range
-                raise
+        except BaseException:  # Ctrl-C, too
+            pending.clear()  # the others stop at the end of their range
+            raise
+        finally:
+            if waits:
+                native.watch(0)
 
-    helpers = min(torch.get_num_threads(), len(pending)) - 1
+    helpers = min(torch.get_num_threads(), len(pending)) - (not waits)
     others: list[Future[None]] = [_pool().submit(drain) for _ in range(helpers)]
     try:
-        drain()
+        if waits:
+            wait(others)
+        else:
+            drain()
+    except BaseException:
+        flag[0] = 1
+        raise
     finally:
         wait([other for other in others if not other.cancel()])  # they write to memory that must live until then
     for other in others:
