@@ -14,6 +14,7 @@ import likewise
 PUBLIC = [
     "Alignment",
     "AttendedFeatures",
+    "Barycenter",
     "Batch",
     "Candidates",
     "Checkpoints",
@@ -55,6 +56,8 @@ PUBLIC = [
     "TransformerTAP",
     "Validation",
     "Warp",
+    "barycenter",
+    "clusters",
     "data",
     "distances",
     "dynamics",
@@ -76,6 +79,7 @@ PUBLIC = [
     "read_wide",
     "regularizers",
     "search",
+    "selection",
     "sklearn",
     "training",
     "viz",
@@ -83,6 +87,7 @@ PUBLIC = [
     "write_ts",
 ]
 SUBPACKAGES = [
+    "clusters",
     "data",
     "distances",
     "dynamics",
@@ -91,6 +96,7 @@ SUBPACKAGES = [
     "models",
     "regularizers",
     "search",
+    "selection",
     "sklearn",
     "training",
     "viz",

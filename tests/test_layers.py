@@ -19,7 +19,7 @@ BELOW_DISTANCES = CHECKS | HELPERS | {"data", "ops"}
 BELOW_MODELS = BELOW_DISTANCES | {"distances"}
 BELOW_TRAINING = BELOW_MODELS | {"models", "losses", "regularizers", "evaluation"}
 BELOW_SCALE = BELOW_TRAINING | {"training", "clusters", "search"}
-EVERYTHING = BELOW_SCALE | {"scale", "sklearn", "dynamics"}
+EVERYTHING = BELOW_SCALE | {"scale", "selection", "sklearn", "dynamics"}
 MAY_IMPORT = {
     "_check": set(),
     "_labels": {"_check"},
@@ -38,6 +38,7 @@ MAY_IMPORT = {
     "clusters": BELOW_TRAINING,
     "search": BELOW_TRAINING,
     "scale": BELOW_SCALE,
+    "selection": BELOW_SCALE,
     "sklearn": BELOW_SCALE,
     "viz": CHECKS,
     "testing": BELOW_MODELS | {"losses"},

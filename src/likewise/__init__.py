@@ -3,7 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from likewise import data, distances, evaluation, losses, models, search, training
+from likewise import clusters, data, distances, evaluation, losses, models, search, training
+from likewise.clusters import Barycenter, barycenter
 from likewise.data import (
     Batch,
     Dataset,
@@ -61,7 +62,7 @@ from likewise.search import Hits, Index
 from likewise.training import Checkpoints, History, SoftAdversary, Validation, fit
 
 if TYPE_CHECKING:
-    from likewise import dynamics, regularizers, sklearn, viz
+    from likewise import dynamics, regularizers, selection, sklearn, viz
 
 __version__ = "0.1.0"
 
@@ -76,6 +77,7 @@ __all__ = [
     "TCOT",
     "Alignment",
     "AttendedFeatures",
+    "Barycenter",
     "Batch",
     "Candidates",
     "Checkpoints",
@@ -109,6 +111,8 @@ __all__ = [
     "TransformerTAP",
     "Validation",
     "Warp",
+    "barycenter",
+    "clusters",
     "data",
     "distances",
     "dynamics",
@@ -130,6 +134,7 @@ __all__ = [
     "read_wide",
     "regularizers",
     "search",
+    "selection",
     "sklearn",
     "training",
     "viz",
@@ -138,7 +143,7 @@ __all__ = [
 ]
 
 # Nothing else here needs these; scikit-learn and matplotlib take a second each to import.
-_LATER = ("dynamics", "regularizers", "sklearn", "viz")
+_LATER = ("dynamics", "regularizers", "selection", "sklearn", "viz")
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 import likewise as lw
-from likewise.cli import align, demo, distance, fewshot, info, serve
+from likewise.cli import align, demo, distance, fewshot, info, serve, train
 
 
 class _Commands(TyperGroup):
@@ -38,7 +38,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (distance.distance, align.align, fewshot.fewshot, info.info, demo.demo, serve.serve):
+for command in (distance.distance, align.align, fewshot.fewshot, info.info, demo.demo, serve.serve, train.train):
     app.command()(command)
 
 

@@ -5,6 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 
 import likewise as lw
@@ -54,6 +55,23 @@ class Normalization(StrEnum):
 
     LENGTHS = "lengths"
     STEPS = "steps"
+
+
+class DeviceName(StrEnum):
+    """Where to compute."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+def device(name: DeviceName) -> str:
+    """The device of a name; a GPU that is not there is refused."""
+    if name is DeviceName.CUDA and not torch.cuda.is_available():
+        raise ValueError("--device cuda: PyTorch finds no GPU here")
+    if name is DeviceName.AUTO:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return name.value
 
 
 def _parse_band(text: str) -> int | float:
@@ -127,6 +145,9 @@ Subsequence = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Replace an existing file.")]
+Seed = Annotated[int, typer.Option(min=0, help="Determines all that is random.")]
+Size = Annotated[int, typer.Option(min=8, help="Images are scaled to SIZE x SIZE pixels.")]
+Device = Annotated[DeviceName, typer.Option(help="Where to compute; auto takes a GPU if there is one.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 

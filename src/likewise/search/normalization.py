@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from likewise.data.batch import Batch
+from likewise.ops.ground import at_least_float32
+from likewise.ops.search import normalize
 
-FLAT = 1e-7  # a channel whose deviation is at most this share of its largest absolute value is constant
 STRETCH_STEP = 1.05  # from one length of a stretched window to the next
 
 
@@ -21,11 +22,10 @@ def znormalize(windows: Tensor) -> Tensor:
         >>> znormalize(torch.tensor([[1.0], [3.0]])).flatten(), znormalize(torch.full((3, 1), 0.1)).flatten()
         (tensor([-1.,  1.]), tensor([0., 0., 0.]))
     """
-    wide = windows.double()
-    centred = wide - wide.mean(-2, keepdim=True)
-    deviation = centred.square().mean(-2, keepdim=True).sqrt()
-    constant = deviation <= FLAT * wide.abs().amax(-2, keepdim=True)
-    return torch.where(constant, 0, centred / torch.where(constant, 1, deviation)).to(windows.dtype)
+    wide = at_least_float32(windows.detach().cpu())
+    steps, channels = wide.shape[-2:]
+    flat = wide.reshape(-1, steps, channels) if wide.numel() else wide.new_empty(0, steps, channels)
+    return normalize(flat).reshape(windows.shape).to(windows)
 
 
 def normalized(items: Batch) -> Batch:
