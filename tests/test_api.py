@@ -64,6 +64,7 @@ PUBLIC = [
     "evaluate",
     "evaluate_matrix",
     "evaluation",
+    "explore",
     "few_shot_accuracy",
     "fit",
     "losses",
@@ -83,6 +84,7 @@ PUBLIC = [
     "sklearn",
     "training",
     "viz",
+    "web",
     "write_npz",
     "write_ts",
 ]
@@ -100,6 +102,7 @@ SUBPACKAGES = [
     "sklearn",
     "training",
     "viz",
+    "web",
 ]
 # Every name that a user may import, by where it lives.
 NAMES = PUBLIC + [f"{part}.{name}" for part in SUBPACKAGES for name in getattr(likewise, part).__all__]

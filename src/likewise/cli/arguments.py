@@ -101,6 +101,17 @@ FileA = Annotated[
         metavar="A", help="Sequences: .npz, .ts, a long table (.csv, .tsv, .parquet), WAV files.", show_default=False
     ),
 ]
+Items = Annotated[
+    Path,
+    typer.Argument(
+        help="Items: .npz, .ts, a long table (.csv, .tsv, .parquet), or a folder of WAV files or images.",
+        show_default=False,
+    ),
+]
+MetricFolder = Annotated[
+    Path | None,
+    typer.Option("--metric", "-m", help="A folder with a learned metric, instead of a distance.", show_default=False),
+]
 Columns = Annotated[
     Any,
     typer.Option(
@@ -162,3 +173,8 @@ def build(name: StrEnum, **given: Any) -> tuple[lw.Distance, dict[str, Any]]:
             has = f"it has {', '.join(f'--{key}' for key in known)}" if known else "it has none"
             raise typer.BadParameter(f"{name} has no option --{key}; {has}")
     return kind(**options), options
+
+
+def load(distance: StrEnum, metric: Path | None) -> lw.Distance:
+    """The metric of a folder, or a distance by name."""
+    return DISTANCES[distance]() if metric is None else lw.Metric.load(metric)

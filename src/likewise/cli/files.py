@@ -46,11 +46,18 @@ def read(path: Path, split: str | None = None, columns: dict[str, str] | None = 
     return data
 
 
+def read_items(
+    path: Path, split: str | None = None, columns: dict[str, str] | None = None, size: int = 96
+) -> lw.Dataset:
+    """Sequences as ``read`` gives them, or the images of one folder per class."""
+    return lw.read_image_folder(path, size=size) if _holds_images(path) else read(path, split, columns)
+
+
 def read_labelled(
     path: Path, split: str | None = None, columns: dict[str, str] | None = None, size: int = 96
 ) -> lw.Dataset:
-    """Sequences as ``read`` gives them, or the images of one folder per class; all must have labels."""
-    data = lw.read_image_folder(path, size=size) if _holds_images(path) else read(path, split, columns)
+    """Items as ``read_items`` gives them, which must have labels."""
+    data = read_items(path, split, columns, size)
     if data.codes is None:
         hint = "; name its column with --columns id=...,label=..." if path.suffix.lower() in TABLES else ""
         raise ValueError(f"{path}: holds no classes{hint}")

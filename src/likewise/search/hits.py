@@ -136,10 +136,13 @@ class Hits:
                 return None
             k *= 4
 
-    def to_html(self, path: str | Path, q: int = 0, *, k: int = 10, title: str | None = None) -> Path:
+    def to_html(
+        self, path: str | Path, q: int = 0, *, k: int = 10, title: str | None = None, overwrite: bool = True
+    ) -> Path:
         """Write one page about a query: its hits, drawn and aligned, with their costs, segments and counterfactuals.
 
-        The page is one file that opens from disk, and loads nothing. k: the most hits that are drawn. Returns the path.
+        The page is one file that opens from disk, and loads nothing. k: the most hits that are drawn. overwrite:
+        whether a file of that name may be replaced. Returns the path.
 
         Example:
             >>> import tempfile
@@ -151,7 +154,7 @@ class Hits:
         """
         q = self._query(q)
         text = write_page(self, q, k=_check.whole("Hits.to_html", "k", k), title=title)
-        with writing(path) as part:
+        with writing(path, overwrite=overwrite) as part:
             part.write_text(text, encoding="utf-8")
         return Path(path)
 
