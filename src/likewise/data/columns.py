@@ -130,9 +130,10 @@ def open_table(
 
     try:
         table = readers[ending]()
+        names = table.column_names  # decoded here
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{name}: not a table that can be read: {brief(error)}") from error
-    if len(set(table.column_names)) != len(table.column_names):
+    if len(set(names)) != len(names):
         _check.refuse(name, "two columns have the same name")
     first = 0 if ending == ".parquet" else 1 + header
     return Table(name, nw.from_native(table, eager_only=True), first, text=ending != ".parquet")
