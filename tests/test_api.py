@@ -66,6 +66,7 @@ PUBLIC = [
     "evaluation",
     "explore",
     "few_shot_accuracy",
+    "few_shot_predict",
     "fit",
     "losses",
     "models",

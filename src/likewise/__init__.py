@@ -45,7 +45,7 @@ from likewise.distances import (
     TransformerTAP,
     Warp,
 )
-from likewise.evaluation import Candidates, Scores, evaluate, evaluate_matrix, few_shot_accuracy
+from likewise.evaluation import Candidates, Scores, evaluate, evaluate_matrix, few_shot_accuracy, few_shot_predict
 from likewise.models import (
     TCN,
     AttendedFeatures,
@@ -122,6 +122,7 @@ __all__ = [
     "evaluation",
     "explore",
     "few_shot_accuracy",
+    "few_shot_predict",
     "fit",
     "losses",
     "models",
