@@ -1,8 +1,8 @@
 """An hour of mixed calls in one process: memory, threads and file handles stay flat.
 
-Every round computes all distances with gradients, trains, saves and loads a metric, builds, saves, loads and searches an
-index, reads and writes files, and gives damaged ones to the readers. After some rounds to warm up, resident memory (the
-median of a window), threads and handles of the last tenth are compared with those of the first.
+Every round computes all distances with gradients, trains, saves and loads a metric, builds, saves, loads and searches
+an index, reads and writes files, and gives damaged ones to the readers. After some rounds to warm up, resident memory
+(the median of a window), threads and handles of the last tenth are compared with those of the first.
 
 Run: python benchmarks/soak.py [--minutes 60]
 """
