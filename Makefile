@@ -27,13 +27,16 @@ $(RUNTIME): $(SOURCES)
 
 $(DEVELOPMENT): $(RUNTIME)
 	$(PIP) --no-build-isolation --editable '.[dev]'
+	# Real models for tests, beside the other packages: lightning imports a torchvision that it finds, which one built
+	# for another torch does not survive. Their tests are skipped where they cannot be had.
+	-$(PIP) --no-deps --upgrade --target $(VENV)/backbones timm torchvision
 	touch $@
 
 demo: $(RUNTIME)  ## the main job on real data
 	$(BIN)/likewise demo
 
-test: setup  ## all tests, doctests included
-	$(BIN)/python -m pytest $(ARGS)
+test: setup  ## all tests, doctests included, in two processes
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
 
 check: setup  ## lint, formatting and types
 	$(BIN)/ruff check

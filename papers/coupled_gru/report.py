@@ -4,6 +4,7 @@ python -m papers.coupled_gru.report
 python -m papers.coupled_gru.report --figures FOLDER
 """
 
+import math
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,8 +12,10 @@ from pathlib import Path
 
 from likewise.evaluation.significance import paired_test
 from papers.common import bold, decimals, from_command_line, read_lines, table
+from papers.coupled_gru.data import FOLDS
 
 HERE = Path(__file__).parent
+HAR_TRAIN = 7352  # training sequences
 SCORES = ("accuracy", "f1", "map")
 NAMES = {"sgru": "siamese GRU", "cgru": "coupled GRU", "cgru-4": "coupled GRU, weak start (bias -4)"}
 PAPER = ["coupled GRU in the paper", ".913", ".916", ".900", ".885", ".887", ".899"]
@@ -105,6 +108,16 @@ def candidates_table(lines: list[dict], model: str = "cgru", chooser: str = "sgr
     return table(["share of pairs passed", *(f"{100 * share:g} %" for share in shares)], rows)
 
 
+def epochs_of(line: dict, lines: list[dict]) -> list[float]:
+    """After how many epochs the validations of a line came; earlier lines count steps."""
+    if "validation_epochs" in line:
+        return line["validation_epochs"]
+    # The subjects of fold n are held out: of N = own + theirs training sequences, a fold's pairs are own * theirs.
+    fold = next(one for one in lines if (one["kind"], one["number"]) == ("fold", line["number"] % FOLDS))
+    own = (HAR_TRAIN + math.isqrt(HAR_TRAIN**2 - 4 * fold["pairs"])) // 2
+    return [step / (own // line["batch_size"]) for step in line["validation_steps"]]
+
+
 def draw(lines: list[dict], folder: Path) -> None:
     """Draw Figure 3 and the synchronisation error of every coupled run, and Figure 4 with means over the runs."""
     from matplotlib.figure import Figure
@@ -117,7 +130,7 @@ def draw(lines: list[dict], folder: Path) -> None:
         if line.get("norms"):
             figure = Figure(figsize=(9, 3.4), layout="constrained")
             left, right = figure.subplots(1, 2)
-            viz.plot_coupling_norm(line["norms"], line["accuracies"], ax=left)
+            viz.plot_coupling_norm(line["norms"], line["accuracies"], epochs=epochs_of(line, lines), ax=left)
             viz.plot_loss_by_coupling(line["norms"], line["losses"], ax=right)
             figure.savefig(folder / f"{name} coupling.png", dpi=150)
         errors = {kind: values for kind, values in line.get("synchronization", {}).items() if isinstance(values, list)}

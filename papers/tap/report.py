@@ -11,7 +11,8 @@ DATA = {"sad": "Spoken Arabic Digits, 6,600 / 2,200", "msr_action3d": "MSR Actio
 LOSSES = {"hm": "HM", "binomial": "binomial", "lifted": "lifted"}
 DISTANCES = {
     "dtw": "DTW", "ldtw": "DTW, by both lengths", "ndtw": "DTW, by its steps", "softdtw": "soft-DTW", "opw": "OPW",
-    "sinkhorn": "Sinkhorn", "tcot": "TCOT", "ot": "EMD", "rvsml_dtw": "RVSML with DTW", "tap": "TAP",
+    "sinkhorn": "Sinkhorn", "tcot": "TCOT", "ot": "EMD", "rvsml_dtw": "RVSML with DTW, centred",
+    "rvsml_opw": "RVSML with OPW, centred", "tap": "TAP",
 }  # fmt: skip
 METHODS = {
     ("tap", True): "TAP", ("satap", True): "SA-TAP", ("mean", True): "mean frames, trained",

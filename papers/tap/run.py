@@ -8,6 +8,8 @@ The defaults are ours: the encoder sees each sequence with another offset, gain 
 is dropped, and a larger learning rate falls to zero. Each was chosen on held-out speakers, as --validate does. The last
 command trains as the paper does, but for its augmentation (--augment). The weights are those after the last epoch.
 
+--self-supervised learns TAP's alignment without labels, from augmentations, on the frames as they are (Tables 6 and 7).
+
 Every line has the k-NN accuracies of the paper's Table 6 and, for TAP, the norm ratio of Table 3 and the alignment
 error of Table 4. --distance tap_large, tap_deep and tap_transformer are the networks of Tables 9 and 10.
 """
@@ -59,7 +61,7 @@ class Settings:
     loss: str = "hm"
     distance: str = "tap"
     augment: bool = False  # learn from augmented sequences too, as the paper does
-    self_supervised: bool = False  # train on augmentations alone, without labels
+    self_supervised: bool = False  # train TAP on augmentations alone, without labels, on the frames as they are
     epochs: int = 32
     batch_size: int = 64
     lr: float = 2e-3
@@ -142,7 +144,9 @@ def experiment(run: Run, settings: Settings, seed: int, train: lw.Dataset, test:
 
 
 def build(settings: Settings, channels: int) -> lw.Metric:
-    """An untrained network and distance."""
+    """An untrained network and distance; without labels there is no network, as the paper's D is fixed then."""
+    if settings.self_supervised:
+        return lw.Metric(None, DISTANCES[settings.distance](channels))
     encoder: torch.nn.Module = lw.FrameMLP(channels, out=channels, dropout=settings.dropout, standardize=False)
     if any(settings.jitter):
         offset, scale, noise = settings.jitter

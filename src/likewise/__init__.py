@@ -3,7 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from likewise import data, distances, evaluation, losses, models, training
+from likewise import clusters, data, distances, evaluation, losses, models, search, training
+from likewise.clusters import Barycenter, barycenter
 from likewise.data import (
     Batch,
     Dataset,
@@ -69,10 +70,11 @@ from likewise.models import (
     SelfAttention,
     SmallCNN,
 )
+from likewise.search import Hits, Index
 from likewise.training import Checkpoints, History, SoftAdversary, Validation, fit
 
 if TYPE_CHECKING:
-    from likewise import dynamics, regularizers, sklearn, viz
+    from likewise import dynamics, regularizers, selection, sklearn, viz
 
 __version__ = "0.1.0"
 
@@ -97,6 +99,7 @@ __all__ = [
     "WDTW",
     "Alignment",
     "AttendedFeatures",
+    "Barycenter",
     "Batch",
     "Candidates",
     "Checkpoints",
@@ -114,7 +117,9 @@ __all__ = [
     "GradientReversal",
     "HeldOutClasses",
     "History",
+    "Hits",
     "ImageSet",
+    "Index",
     "MPerClass",
     "MeanFrames",
     "Metric",
@@ -130,6 +135,8 @@ __all__ = [
     "TransformerTAP",
     "Validation",
     "Warp",
+    "barycenter",
+    "clusters",
     "data",
     "distances",
     "dynamics",
@@ -150,6 +157,8 @@ __all__ = [
     "read_ts",
     "read_wide",
     "regularizers",
+    "search",
+    "selection",
     "sklearn",
     "training",
     "viz",
@@ -158,7 +167,7 @@ __all__ = [
 ]
 
 # Nothing else here needs these; scikit-learn and matplotlib take a second each to import.
-_LATER = ("dynamics", "regularizers", "sklearn", "viz")
+_LATER = ("dynamics", "regularizers", "selection", "sklearn", "viz")
 
 
 def __getattr__(name: str) -> Any:

@@ -44,6 +44,18 @@ def dtw_tile(
 def dtw_values(isa: str, problem: object, values: int, begin: int, end: int) -> None: ...
 def dtw_paths(isa: str, problem: object, paths: int, steps: int, begin: int, end: int) -> None: ...
 def dtw_gradients(isa: str, problem: object, weights: int, x_grad: int, y_grad: int, begin: int, end: int) -> None: ...
+def dtw_matched(
+    isa: str,
+    problem: object,
+    order: int,
+    count: int,
+    weights: int,
+    sums: int,
+    counts: int,
+    values: int,
+    begin: int,
+    end: int,
+) -> None: ...
 
 class ElasticProblem:
     def __init__(
@@ -250,6 +262,79 @@ def coupled_gru_gradients(
     begin: int,
     end: int,
 ) -> None: ...
+
+class Matches:
+    def __init__(self, queries: int, k: int, within: float, radius: int) -> None: ...
+    def wanted(self) -> int: ...
+    def threshold(self, query: int) -> float: ...
+    def forget(self) -> None: ...
+    def count(self, query: int) -> int: ...
+    def copy(self, query: int, values: int, places: int) -> None: ...
+
+class Candidates:
+    def __init__(self, queries: int) -> None: ...
+    def sort(self, query: int, radius: int, most: int) -> int: ...
+    def clear(self) -> None: ...
+
+class SearchProblem:
+    def __init__(
+        self,
+        pairs: object,
+        plane: int,
+        upper: int,
+        lower: int,
+        padded: int,
+        window: int,
+        steps: int,
+        channels: int,
+        ordered_upper: int,
+        ordered_lower: int,
+        ordered_query: int,
+        query_upper: int,
+        query_lower: int,
+        normalize: bool,
+        error: float,
+        by_lengths: bool,
+        skip: int,
+        skip_start: int,
+        skip_radius: int,
+        matches: Matches,
+        candidates: Candidates | None,
+        counts: int,
+    ) -> None: ...
+
+def search_envelopes(
+    isa: str,
+    x: int,
+    lengths: int,
+    left: int,
+    right: int,
+    counts: int,
+    stride: int,
+    to_stride: int,
+    upper: int,
+    lower: int,
+    begin: int,
+    end: int,
+) -> None: ...
+def search_normalize(
+    isa: str, source: int, float64: bool, length: int, channels: int, to: int, begin: int, end: int
+) -> None: ...
+def search_whole(isa: str, problem: object, order: int, first: int, last: int, begin: int, end: int) -> None: ...
+def search_bounds(isa: str, problem: object, item: int, first: int, last: int, stride: int) -> None: ...
+def search_stretches(
+    isa: str,
+    problem: object,
+    query: int,
+    samples: int,
+    count: int,
+    position: int,
+    column: int,
+    starts: int,
+    values: int,
+    found: int,
+) -> None: ...
+def search_compare(isa: str, problem: object, query: int, begin: int, end: int) -> None: ...
 
 class Tape:
     def __init__(self, launch_kernel: int, record_event: int) -> None: ...

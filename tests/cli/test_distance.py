@@ -61,7 +61,9 @@ def test_options_reach_the_distance(a, b, arguments, distance, options):
 def test_distance_writes_the_matrix(a, b, tmp_path):
     output = tmp_path / "D.npz"
     output.write_text("what was there")
-    found = answer("distance", a, b, "-o", output)
+    assert refusal(1, "distance", a, "-o", output) == f"error: {output}: already exists; --force replaces it\n"
+    assert output.read_text() == "what was there"
+    found = answer("distance", a, b, "-o", output, "--force")
     expected = lw.DTW().matrix(lw.read_npz(a).items, lw.read_ts(b).items)
     with np.load(output) as saved:
         assert saved.files == ["distances"]
@@ -80,7 +82,7 @@ def test_an_interrupted_write_leaves_what_was_there(a, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(np, "savez", half)
-    assert run("distance", a, "-o", output).exit_code == 130
+    assert run("distance", a, "-o", output, "--force").exit_code == 130
     assert output.read_text() == "what was there"
     assert {path.name for path in tmp_path.iterdir()} == {"a.npz", "D.npz"}
 
@@ -146,6 +148,6 @@ def test_gdtw_takes_its_own_options(a, b):
 
 def test_output_is_checked_before_the_work(a, tmp_path, monkeypatch):
     monkeypatch.setattr(lw.DTW, "matrix", None)
-    assert refusal(1, "distance", a, "-o", tmp_path) == f"error: {tmp_path}: is a folder\n"
+    assert refusal(1, "distance", a, "-o", tmp_path) == f"error: {tmp_path}: is a folder; give the name of a file\n"
     nowhere = tmp_path / "none" / "D.npz"
     assert refusal(1, "distance", a, "-o", nowhere) == f"error: {nowhere}: its folder does not exist\n"

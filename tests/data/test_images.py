@@ -53,6 +53,17 @@ def test_the_middle_is_kept_or_all_is_squeezed_in(tmp_path):
     assert squeezed[:, 3].eq(200).all()
 
 
+def test_photographs_are_turned_upright(tmp_path):
+    pixels = np.zeros((8, 8, 3), np.uint8)
+    pixels[:, 4:] = 200  # dark on the left, when the sensor's top was at the top
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned: the left is now at the top
+    Image.fromarray(pixels).save(tmp_path / "a.png", exif=exif)
+    found = decode(tmp_path / "a.png", size=8)
+    assert (found[:, :4] == 0).all()
+    assert (found[:, 4:] == 200).all()
+
+
 @pytest.mark.parametrize(
     ("mode", "expected"),
     [("L", (100, 100, 100)), ("1", (255, 255, 255)), ("RGBA", (255, 255, 255)), ("LA", (255, 255, 255)), ("P", None)],

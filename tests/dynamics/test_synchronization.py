@@ -1,7 +1,10 @@
+import math
+
 import pytest
 import torch
 
 from likewise.distances.coupled_gru import CoupledGRU
+from likewise.distances.siamese_gru import SiameseGRU
 from likewise.dynamics import couple, couple_gru, follow, lyapunov, synchronization_error, transverse_lyapunov
 
 
@@ -85,6 +88,38 @@ def test_equal_new_states_do_not_make_equal_states():
     assert (network(x, y) < 1e-6).all()
 
 
+def test_stacked_networks():
+    torch.manual_seed(0)
+    network, x = CoupledGRU(2, hidden=(4, 3), coupling_bias=-1.0, standardize=False).double(), torch.randn(1, 9, 2)
+    start, x = torch.zeros(1, 7).double(), x.double()
+    a, b = follow(couple_gru(network), start, start, inputs=x[0])
+    alignment = network.align(x, x)  # of the last layer
+    torch.testing.assert_close(a[:, :, 4:], alignment.x_states.detach())
+    torch.testing.assert_close(b[:, :, 4:], alignment.y_states.detach())
+    # Without coupling, a pair is the stack of GRUs twice, whichever way it is written.
+    gru = torch.nn.GRU(2, 3, num_layers=2, batch_first=True).double()
+    siamese = SiameseGRU(2, hidden=(3, 3), standardize=False).double()
+    siamese.load_gru(gru)
+    other = torch.randn(1, 6).double()
+    for system in (gru, siamese):
+        for pair in (couple_gru(system, 0.0), couple(system, 0.0)):
+            a, b = follow(pair, other, 0 * other, inputs=x[0])
+            torch.testing.assert_close(a[:, :, 3:], gru(x, other.reshape(2, 1, 3))[0].detach())
+            torch.testing.assert_close(b[:, :, 3:], gru(x)[0].detach())
+    torch.testing.assert_close(lyapunov(siamese, other[0], steps=30), lyapunov(gru, other[0], steps=30))
+    units = torch.tensor([0.5] * 3 + [0.0] * 3).double()
+    assert transverse_lyapunov(couple_gru(gru, units), other[0], steps=20, burn_in=5).isfinite().all()
+
+
+def test_one_way():
+    a, b = torch.tensor([[1.0]]), torch.tensor([[3.0]])
+    assert couple(lambda h: 2 * h, 0.25, one_way=True)(a, b) == (torch.tensor([[2.0]]), torch.tensor([[5.0]]))
+    # The drive is the logistic map with ln 2; a response that is pulled by c has ln 2 + ln(1 - c).
+    found = transverse_lyapunov(couple(logistic, 0.6, one_way=True), next(starts(500)), steps=50, burn_in=10).mean()
+    alone = lyapunov(logistic, next(starts(500)), steps=50, burn_in=10).mean()
+    assert float(found - alone) == pytest.approx(math.log(0.4), abs=1e-6)
+
+
 def test_following_is_stepping():
     torch.manual_seed(0)
     gru, x = torch.nn.GRU(2, 3, batch_first=True), torch.randn(5, 2)
@@ -118,9 +153,11 @@ def test_bad_arguments_are_refused():
         couple(logistic, "strong")
     with pytest.raises(ValueError, match="couple_gru: a GRUCell has no coupling; pass coupling="):
         couple_gru(torch.nn.GRUCell(1, 2))
-    with pytest.raises(ValueError, match="couple_gru: expected a GRU of one layer"):
-        couple_gru(torch.nn.GRU(1, 2, num_layers=2), 0.1)
-    with pytest.raises(TypeError, match="couple_gru: expected a GRU with biases, a GRUCell or a CoupledGRU, got LSTM"):
+    with pytest.raises(ValueError, match="couple_gru: expected a GRU of one direction"):
+        couple_gru(torch.nn.GRU(1, 2, bidirectional=True), 0.1)
+    with pytest.raises(ValueError, match=r"couple_gru: expected coupling of 4 units, got \(2,\)"):
+        couple_gru(torch.nn.GRU(1, 2, num_layers=2), torch.zeros(2))
+    with pytest.raises(TypeError, match=r"couple_gru: expected a GRU with biases, a GRUCell, .* got LSTM"):
         couple_gru(torch.nn.LSTM(1, 2), 0.1)
     x = torch.zeros(1, 2, 3)
     with pytest.raises(ValueError, match=r"x is \(1, 2, 3\) and y is \(1, 1, 3\); trajectories must be equally long"):

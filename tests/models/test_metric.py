@@ -265,20 +265,6 @@ def test_saving_again_replaces_and_leaves_nothing_behind(tmp_path):
     assert torch.equal(Metric.load(tmp_path).matrix(batch()), metric(1).matrix(batch()))
 
 
-def test_a_failed_write_keeps_the_old_file(tmp_path):
-    path = tmp_path / "a.json"
-    storage.write_json(path, 1)
-
-    def broken(part):
-        part.write_text("half")
-        raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        storage.write_whole(path, broken)
-    assert storage.read_json(path) == 1
-    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
-
-
 @pytest.fixture
 def folder(tmp_path):
     metric().save(tmp_path)

@@ -14,24 +14,9 @@ from likewise.models.storage import (
     read_tensors,
     write_json,
     write_tensors,
-    write_whole,
 )
 
 TENSORS = {"weight": torch.arange(6.0).reshape(2, 3), "count": torch.tensor([3])}
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "file.txt"
-    write_whole(path, lambda part: part.write_text("old"))
-
-    def fail(part):
-        part.write_text("half")
-        raise OSError("the disk is full")
-
-    with pytest.raises(OSError, match="the disk is full"):
-        write_whole(path, fail)
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_json_there_and_back(tmp_path):

@@ -1,11 +1,13 @@
 """Every op under torch.utils.checkpoint: what is saved for the backward pass may be read once, and never again."""
 
+import math
 import os
 
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
+import likewise as lw
 from likewise import GDTW
 from likewise.ops import additive_attention, dispatch, joint_gaussians
 from likewise.ops.coupled_gru import Cell, coupled_gru, coupled_gru_states
@@ -14,6 +16,7 @@ from likewise.ops.ground import cosine, euclidean, sqeuclidean
 from likewise.ops.pair_convolution import Cells, convolve
 from likewise.ops.rules import Rules
 from likewise.ops.soft_dtw import soft_dtw, soft_dtw_cost, soft_dtw_matrix, soft_dtw_plan
+from likewise.ops.tap import frame_distances, tap, tap_matrix
 from likewise.ops.transport import Settings, transport_cost, transport_plan
 
 ON_GPU = torch.cuda.is_available() and os.environ["TRITON_INTERPRET"] == "0"
@@ -42,6 +45,11 @@ def assert_same(work, *inputs):
         torch.testing.assert_close(a, b, rtol=0, atol=0 if a.device.type == "cpu" else 1e-5)  # a GPU adds in any order
 
 
+def minus(x, y, D, time, inside):
+    """The scores of a TAP whose network gives zero."""
+    return -D
+
+
 SEQUENCES = {
     "dtw": lambda x, y: dtw(x, y, *LENGTHS),
     "dtw_matrix": lambda x, y: dtw_matrix(x, y, *LENGTHS),
@@ -50,6 +58,9 @@ SEQUENCES = {
     "soft_dtw_matrix": lambda x, y: soft_dtw_matrix(x, y, *LENGTHS),
     "transport": lambda x, y: transport_plan(x, y, *LENGTHS, settings=Settings(reg=0.5)).plan,
     "gdtw": lambda x, y: GDTW(reg=0.1)(x, y),
+    "frame_distances": frame_distances,
+    "tap": lambda x, y: tap(x, y, *LENGTHS, minus),
+    "tap_matrix": lambda x, y: tap_matrix(x, y, *LENGTHS, minus),
     "sqeuclidean": sqeuclidean,
     "euclidean": euclidean,
     "cosine": cosine,
@@ -156,3 +167,32 @@ def test_soft_dtw_in_triton(monkeypatch):
     gpu = pytest.importorskip("likewise.ops.soft_dtw.gpu")
     settings = (0.5, False, *Rules().plain())
     assert_same(lambda x, y: gpu.apply(x, y, None, None, settings, None), draw(2, 4, 2), draw(2, 3, 2))
+
+
+@pytest.mark.skipif(not ON_GPU, reason="the kernels that are compiled and checkpointed need a GPU")
+@pytest.mark.parametrize("distance", [lw.TAP, lw.SoftDTW, lw.OTAM])
+def test_training_of_long_sequences_on_a_gpu(distance):
+    """Batches of 64 with 200 steps: TAP then computes its tiles again in the backward pass."""
+    torch.manual_seed(0)
+    x, y = torch.randn(128, 200, 4, device="cuda").cumsum(1), torch.arange(128) % 4
+    metric = lw.Metric(lw.FrameMLP(4, hidden=8, out=4), distance()).to("cuda")
+    loss = lw.losses.BinomialDeviance()
+    history = lw.fit(metric, (x, y), loss, epochs=2, batch_size=64, val=None, verbose=False, accelerator="cuda")
+    assert all(math.isfinite(value) for value in history.losses)
+
+
+def test_training_with_tiles_computed_again(monkeypatch):
+    """The same on the CPU, with a limit so low that checkpointing sets in: the gradients are those without it."""
+    torch.manual_seed(0)
+    metric = lw.Metric(lw.FrameMLP(4, hidden=8, out=4, standardize=False), lw.TAP(4))
+    x = lw.Batch(torch.randn(6, 20, 4), [20, 3, 7, 20, 1, 12])
+
+    def gradients():
+        metric.zero_grad()
+        metric.matrix(x).square().sum().backward()
+        return [parameter.grad.clone() for parameter in metric.parameters()]
+
+    expected = gradients()
+    monkeypatch.setattr("likewise.ops.tap.KEPT_CELLS", {"cpu": 1, "cuda": 1})
+    for a, b in zip(gradients(), expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)

@@ -46,6 +46,10 @@ def test_every_kind_of_row_runs(tmp_path, row):
     json.dumps(line)
 
 
+def test_without_labels_the_frames_stay_as_they_are():
+    assert run.build(Settings(self_supervised=True), 13).encoder is None
+
+
 def test_a_speaker_is_held_out(tmp_path, capsys):
     write_digits(tmp_path)
     train, kept = data.held_out(data.read_digits(tmp_path)[0])

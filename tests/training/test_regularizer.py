@@ -54,6 +54,14 @@ def test_pooling():
         torch.testing.assert_close(Regularizer(EnergyConfusion(), pool=pool)(Step(m, x, y)), expected)
 
 
+def test_pooling_of_vectors_is_refused():
+    """JRD-Pooling of a layer that has nothing to pool would silently be JRD."""
+    m, (x, y) = embedder(), problem()
+    term = Regularizer(EnergyConfusion(), of="outward", pool=FeatureMap.max)
+    with pytest.raises(ValueError, match="layer 'outward' returns vectors, of which max is the same; name a layer of"):
+        term(Step(m, x, y, layers=term.layers))
+
+
 def test_everything_together():
     x, y = problem()
     torch.manual_seed(0)

@@ -6,6 +6,8 @@ import torch
 from likewise import DTW, Batch
 from likewise.data.augment import RandomBlurOrMerge
 from likewise.distances.tap import TAP
+from likewise.evaluation.evaluate import evaluate
+from likewise.models.frame_mlp import FrameMLP
 from likewise.models.metric import Metric
 from likewise.testing import assert_close
 from likewise.training.fit import fit
@@ -36,6 +38,26 @@ def test_training_on_it_alone_brings_the_plans_closer():
         tap, x, augment=RandomBlurOrMerge(), step=SelfSupervised(), epochs=6, batch_size=8, lr=3e-3, verbose=False
     )  # fmt: skip
     assert history.losses[-1] < 0.8 * history.losses[0]
+
+
+def test_alone_it_does_not_collapse():
+    """An encoder that learned from it made all frames alike; now D is fixed, and one that would learn is warned of."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(48) % 3
+    waves = torch.sin(torch.linspace(0, 6, 16)[:, None] * (1 + labels)[:, None, None]) * torch.tensor([1.0, -1.0])
+    data = waves + 0.3 * torch.randn(48, 16, 2, generator=generator)
+    torch.manual_seed(0)
+    metric = Metric(FrameMLP(2, hidden=8, out=4), TAP(8))
+    before = evaluate(metric, (data[::2], labels[::2]), (data[1::2], labels[1::2])).accuracy
+    settings = {"augment": RandomBlurOrMerge(), "step": SelfSupervised(), "epochs": 5, "batch_size": 12, "lr": 3e-3}
+    with pytest.warns(UserWarning, match="SelfSupervised without another loss .* freeze the encoder"):
+        fit(metric, data, verbose=False, **(settings | {"epochs": 1}))
+    metric.encoder.requires_grad_(False)
+    frames = metric.embed(data).values
+    fit(metric, data, verbose=False, **settings)
+    assert torch.equal(metric.embed(data).values, frames)
+    after = evaluate(metric, (data[::2], labels[::2]), (data[1::2], labels[1::2])).accuracy
+    assert after >= before - 0.05
 
 
 def test_missing_requirements_are_named():

@@ -4,13 +4,14 @@ What is wrong with the data or with an argument's value ends in one line on stde
 2, Ctrl-C in 130. Anything else is a mistake of ours and shows its traceback.
 """
 
+import sys
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 import likewise as lw
-from likewise.cli import align, demo, distance, fewshot, info
+from likewise.cli import align, demo, distance, fewshot, info, serve
 
 
 class _Commands(TyperGroup):
@@ -37,7 +38,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (distance.distance, align.align, fewshot.fewshot, info.info, demo.demo):
+for command in (distance.distance, align.align, fewshot.fewshot, info.info, demo.demo, serve.serve):
     app.command()(command)
 
 
@@ -58,4 +59,7 @@ def likewise(
 
 def main() -> None:
     """Run the command."""
+    if sys.stdout is None:  # closed by the caller: what we print would be lost, or land in a file that we open
+        typer.echo("error: standard output is closed", err=True)
+        sys.exit(1)
     app()

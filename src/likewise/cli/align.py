@@ -9,8 +9,9 @@ import typer
 from torch import Tensor
 
 import likewise as lw
+from likewise._output import check_output, is_standard_output
 from likewise.cli import arguments
-from likewise.cli.files import read_both, select
+from likewise.cli.files import read_both, save_figure, select
 from likewise.cli.printing import finite, print_facts
 
 
@@ -52,6 +53,7 @@ def align(
     split_a: arguments.SplitA = None,
     split_b: arguments.SplitB = None,
     columns: arguments.Columns = None,
+    force: arguments.Force = False,
     as_json: arguments.Json = False,
 ) -> None:
     """How a sequence of A matches one of B: their distance and the path of matched steps.
@@ -61,6 +63,8 @@ def align(
     chosen, options = arguments.build(
         distance, band=band, gamma=gamma, reg=reg, ground=ground, normalize=normalize, subsequence=subsequence
     )
+    if plot is not None:
+        check_output(plot, overwrite=force)
     first, second = read_both(a, b, split_a, split_b, columns)
     x, y = select(first, item_a, a), select(first if second is None else second, item_b, b)
     alignment = chosen.align(x, y)
@@ -74,15 +78,16 @@ def align(
         "plot": None if plot is None else str(plot),
     }
     if plot is not None:
-        _draw(plot, kind, x, y, alignment)
+        _draw(plot, kind, x, y, alignment, force=force)
+    aside = plot is not None and is_standard_output(plot)
     if as_json:
-        typer.echo(json.dumps(facts | {"path": path.tolist()}, allow_nan=False))
+        typer.echo(json.dumps(facts | {"path": path.tolist()}, allow_nan=False), err=aside)
     else:
         shown = {key: " and ".join(map(str, facts[key])) for key in ("items", "lengths")}
-        print_facts(facts | shown | {"path": f"{len(path):,} cells, {_ends(path)}"})
+        print_facts(facts | shown | {"path": f"{len(path):,} cells, {_ends(path)}"}, err=aside)
 
 
-def _draw(path: Path, kind: Kind, x: lw.Batch, y: lw.Batch, alignment: lw.Alignment) -> None:
+def _draw(path: Path, kind: Kind, x: lw.Batch, y: lw.Batch, alignment: lw.Alignment, *, force: bool) -> None:
     from matplotlib.figure import Figure
 
     from likewise import viz
@@ -94,7 +99,7 @@ def _draw(path: Path, kind: Kind, x: lw.Batch, y: lw.Batch, alignment: lw.Alignm
     else:
         plot = viz.plot_density if kind is Kind.DENSITY else viz.plot_path
         plot(alignment, ax=figure.subplots())
-    figure.savefig(path, dpi=150)
+    save_figure(path, figure, force=force)
 
 
 def _ends(path: Tensor) -> str:

@@ -126,6 +126,7 @@ Subsequence = Annotated[
         show_default=False,
     ),
 ]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Replace an existing file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 

@@ -17,6 +17,7 @@ from rich.table import Table
 
 import likewise as lw
 from likewise.cli import arguments
+from likewise.cli.files import save_figure
 from likewise.data.japanese_vowels import load_japanese_vowels
 from likewise.data.shl import standardize
 
@@ -34,7 +35,7 @@ LEARNED = "TAP, learned"
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder for alignment.png.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="The folder for alignment.png and metric/; replaces them.")] = Path("demo"),
     epochs: Annotated[int, typer.Option(help="How long to learn; 12 take half a minute on two cores.")] = 12,
     as_json: arguments.Json = False,
 ) -> None:
@@ -109,7 +110,7 @@ def draw_alignments(
     figure.suptitle(f"Speaker {test.labels[i]} says /ae/ twice: x, test utterance {i}, and y, training utterance {j}")
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "alignment.png"
-    figure.savefig(path, dpi=150)
+    save_figure(path, figure, force=True)
     return path
 
 

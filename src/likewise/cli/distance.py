@@ -8,6 +8,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from likewise._output import check_output, is_standard_output
 from likewise.cli import arguments
 from likewise.cli.arguments import DistanceName
 from likewise.cli.files import read_both, save
@@ -34,25 +35,27 @@ def distance(
     split_a: arguments.SplitA = None,
     split_b: arguments.SplitB = None,
     columns: arguments.Columns = None,
+    force: arguments.Force = False,
     as_json: arguments.Json = False,
 ) -> None:
     """Distances between every sequence of A and every sequence of B.
 
-    With -o, the matrix goes to a file, under the key "distances": np.load("D.npz")["distances"]. A file of that name is
-    replaced once the new one is complete. --json describes the matrix and, without -o and up to 10,000 numbers, holds
-    it: otherwise its "distances" is null.
+    With -o, the matrix goes to a file, under the key "distances": np.load("D.npz")["distances"]. It appears once it is
+    complete; --force replaces a file of that name. With -o /dev/stdout the description goes to stderr. --json describes
+    the matrix and, without -o and up to 10,000 numbers, holds it: otherwise its "distances" is null.
     """
     chosen, options = arguments.build(
         distance, band=band, gamma=gamma, reg=reg, ground=ground, normalize=normalize, subsequence=subsequence
     )
-    if output is not None and (output.is_dir() or not output.parent.is_dir()):
-        raise ValueError(f"{output}: {'is a folder' if output.is_dir() else 'its folder does not exist'}")
+    if output is not None:
+        check_output(output, overwrite=force)
     x, y = read_both(a, b, split_a, split_b, columns)
     start = time.perf_counter()
     D = chosen.matrix(x, y, progress=is_terminal()).numpy()
     seconds = time.perf_counter() - start
     if output is not None:
-        save(output, D)
+        save(output, D, force=force)
+    aside = output is not None and is_standard_output(output)
     small = output is None and D.size <= MOST_PRINTED
     facts = {
         "distance": distance.value,
@@ -66,6 +69,6 @@ def distance(
     }
     if as_json:
         facts["distances"] = [[finite(value) for value in row] for row in D] if small else None
-        typer.echo(json.dumps(facts, allow_nan=False))
+        typer.echo(json.dumps(facts, allow_nan=False), err=aside)
     else:
-        print_facts(facts | {"shape": f"{len(D):,} x {D.shape[1]:,}", "seconds": f"{seconds:.3g}"})
+        print_facts(facts | {"shape": f"{len(D):,} x {D.shape[1]:,}", "seconds": f"{seconds:.3g}"}, err=aside)

@@ -1,15 +1,19 @@
 """Files that the subcommands read and write."""
 
-import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import typer
 
 import likewise as lw
+from likewise._output import writing
 from likewise.data.audio import read_audio_folder
 from likewise.data.tables import read_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TABLES = (".csv", ".tsv", ".parquet")
 
@@ -62,12 +66,13 @@ def select(sequences: lw.Batch, item: int, path: Path) -> lw.Batch:
     return lw.Batch.from_list([sequences[item]])
 
 
-def save(path: Path, D: np.ndarray) -> None:
-    """Write a matrix, under another name first, so that an interrupted run leaves no half file."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(part, "wb") as file:  # given a path, NumPy would append .npz to it
-            np.savez(file, distances=D)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+def save(path: Path, D: np.ndarray, *, force: bool) -> None:
+    """Write a matrix as .npz."""
+    with writing(path, overwrite=force) as part, open(part, "wb") as file:  # NumPy would append .npz to a path
+        np.savez(file, distances=D)
+
+
+def save_figure(path: Path, figure: "Figure", *, force: bool) -> None:
+    """Draw a figure in the format of the file's ending, PNG by default."""
+    with writing(path, overwrite=force) as part:
+        figure.savefig(part, dpi=150, format=path.suffix[1:] or "png")

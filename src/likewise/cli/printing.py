@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 
-def print_facts(facts: dict[str, Any]) -> None:
-    """Print names and values, a line each; what is None is left out."""
+def print_facts(facts: dict[str, Any], *, err: bool = False) -> None:
+    """Print names and values, a line each, on stderr if so asked; what is None is left out."""
     table = Table(show_header=False, box=None)
     table.add_column(style="dim")
     for name, value in facts.items():
@@ -17,7 +17,7 @@ def print_facts(facts: dict[str, Any]) -> None:
             value = ", ".join(f"{key}={option}" for key, option in value.items()) or "none"
         if value is not None:
             table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
-    Console().print(table, soft_wrap=True)
+    Console(stderr=err).print(table, soft_wrap=True)
 
 
 def finite(value: Any) -> float | None:

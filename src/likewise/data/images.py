@@ -44,7 +44,8 @@ class Options(TypedDict, total=False):
 class ImageSet(Dataset):
     """Images with their labels: a Dataset whose items are images.
 
-    items: (N, C, H, W) uint8. ``fit`` and ``Metric`` convert them to floats, 0 to 255, on the device.
+    items: (N, C, H, W) uint8. likewise's image encoders scale them by their own mean and deviation; to other encoders,
+        ``fit`` and ``Metric`` give floats from 0 to 255.
     labels, classes, groups: as in Dataset. ids: the files, where they are known.
     skipped: "file: reason" for each file that was left out.
 
@@ -101,7 +102,7 @@ def read_images(listing: Listing, **options: Unpack[Options]) -> ImageSet:
 
     Images with more pixels than Pillow's MAX_IMAGE_PIXELS and formats that are not in FORMATS are not opened. Grey,
     palette and CMYK images are converted, transparent ones are drawn on white, and 16-bit and float ones raise an
-    error.
+    error. Photographs are turned upright, as their EXIF orientation says.
     """
     op = "read_images"
     _pillow()
@@ -148,6 +149,8 @@ def decode(
         tensor([7], dtype=torch.uint8)
     """
     Image = _pillow()
+    from PIL import ImageOps
+
     named = name or ("image" if isinstance(file, bytes) else os.fspath(file))
     if isinstance(file, Path) and not file.is_file():  # a pipe would block forever
         _check.refuse(named, "there is no such file" if not file.exists() else "expected an image, this is not a file")
@@ -161,7 +164,8 @@ def decode(
                     f"its mode {image.mode} is not one of {', '.join(CONVERTED + TRANSPARENT)}; save it with 8 bits"
                 )
             image.draft(None, (size, size))  # JPEG can decode directly to a smaller size
-            pixels = _resized(Image, _flat(Image, image, channels), size, crop)
+            upright = ImageOps.exif_transpose(image)  # a camera notes how it was held
+            pixels = _resized(Image, _flat(Image, upright, channels), size, crop)
     except Exception as error:  # Pillow may raise anything for malformed bytes
         text = brief(error) if isinstance(error, ValueError) else f"{type(error).__name__}, {brief(error)}"
         raise ValueError(f"{named}: not an image that can be read: {text}") from error

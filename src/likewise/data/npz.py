@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from likewise import _check
+from likewise._output import writing
 from likewise.data.batch import Batch
 from likewise.data.dataset import Dataset, names_of
 from likewise.data.padding import pad_stacked
@@ -108,7 +109,7 @@ def write_npz(dataset: Dataset, path: str | os.PathLike[str], *, compress: bool 
         arrays["groups"] = dataset.groups if dataset.groups.dtype.kind != "U" else _text("group", dataset.groups)
     if dataset.ids != tuple(map(str, range(len(dataset)))):
         arrays["ids"] = _text("id", dataset.ids)
-    with open(path, "wb") as file:  # NumPy would append .npz to a path
+    with writing(path) as part, open(part, "wb") as file:  # NumPy would append .npz to a path
         save = np.savez_compressed if compress else np.savez
         save(file, **arrays)  # type: ignore[arg-type]
 
@@ -159,6 +160,22 @@ def read_npy(path: str | os.PathLike[str], *, limit: int = 4 << 30) -> np.ndarra
             where = f"{name}: {info.filename}"
             return _decoded(where, partial(_read_bytes, where, archive, info), info.file_size, limit)
         return _decoded(name, partial(_read_plain, name, file), size, limit)
+
+
+def decode_npy(data: bytes, name: str = "array", *, limit: int = 4 << 30) -> np.ndarray:
+    """The array of an .npy file's bytes; ``name`` is used in errors. Nothing is unpickled.
+
+    Example:
+        >>> buffer = io.BytesIO()
+        >>> np.save(buffer, np.arange(3.0))
+        >>> decode_npy(buffer.getvalue())
+        array([0., 1., 2.])
+    """
+
+    def read(skip: int, size: int) -> np.ndarray:
+        return np.frombuffer(data, np.uint8, size, skip) if size else np.empty(0, np.uint8)
+
+    return _decoded(name, read, len(data), limit)
 
 
 class _ShortReads(io.FileIO):

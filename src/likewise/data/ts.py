@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from likewise import _check
+from likewise._output import writing
 from likewise.data.dataset import Dataset, names_of
 from likewise.data.padding import pad_stacked, padding_limit
 from likewise.data.text import (
@@ -120,7 +121,7 @@ def write_ts(dataset: Dataset, path: str | os.PathLike[str], *, name: str | None
     else:
         header.append("@classLabel true " + " ".join(dataset.classes))
         endings = [f":{label}" for label in dataset.labels.tolist()]
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
+    with writing(path) as part, open(part, "w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{line}\n" for line in [*header, "@data"])
         for series, ending in zip(dataset.items, endings, strict=True):
             # The digits of a float64 also identify a float32; fewer digits would be rounded twice when read back.

@@ -129,7 +129,7 @@ class PathAlignment(Alignment):
     @cached_property
     def plan(self) -> Tensor:
         """(B, Tx, Ty), 1 on the path's cells."""
-        cells, item = self._cells()
+        cells, item = self.cells()
         plan = self._like.new_zeros(self._shape)
         plan[item, cells[:, 0], cells[:, 1]] = 1
         return plan
@@ -137,7 +137,7 @@ class PathAlignment(Alignment):
     @cached_property
     def warp(self) -> Tensor:
         """(B, Tx), the last frame of y that each frame of x is matched with."""
-        cells, item = self._cells()
+        cells, item = self.cells()
         warp = self._like.new_full(self._shape[:2], torch.nan)
         # Cells are in path order, so the last one of each row wins.
         last = torch.ones(len(cells), dtype=torch.bool, device=cells.device)
@@ -145,7 +145,8 @@ class PathAlignment(Alignment):
         warp[item[last], cells[last, 0]] = cells[last, 1].to(warp.dtype)
         return warp
 
-    def _cells(self) -> tuple[Tensor, Tensor]:
+    def cells(self) -> tuple[Tensor, Tensor]:
+        """The cells (S, 2) of all paths, one path after the other, and the item (S,) that each belongs to."""
         paths, steps = self._paths
         real = torch.arange(paths.shape[1], device=paths.device) < steps[:, None]
         return paths[real], real.nonzero()[:, 0]

@@ -71,11 +71,12 @@ def transverse_lyapunov(
 ) -> Tensor:
     """Lyapunov exponents transverse to synchrony of two coupled systems: they synchronise if all are negative.
 
-    For a symmetric pair step (a, b) -> (a', b'), a small difference near a = b follows d' = (A - B) d with A = d a' / d
-    a and B = d a' / d b. Its exponents are computed as in ``lyapunov``, along the common trajectory.
+    For a pair step (a, b) -> (a', b'), a small difference e = b - a near a = b follows e' = (B - A) e with B = d b' / d
+    b and A = d a' / d b. Its exponents are computed as in ``lyapunov``, along the trajectory of a. Where a drives b,
+    these are the conditional exponents of b.
 
     pair_step: a differentiable function of two states (N, S) and, if ``inputs`` are given, of inputs (N, C) for both;
-        ``couple`` makes one from any system and a constant coupling.
+        ``couple`` makes one from any system and a constant coupling, ``couple_flow`` and ``drive_response`` from flows.
     Other arguments and the result as in ``lyapunov``.
 
     For maps coupled as a' = (1 - c) F(a) + c F(b) the results are the exponents of F plus log |1 - 2c|: they
@@ -91,12 +92,14 @@ def transverse_lyapunov(
     """
 
     def linearised(states: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor]:
-        first, repeated = _copies(states, given)
-        second = first.detach().clone().requires_grad_()
-        after, _ = pair_step(first, second) if repeated is None else pair_step(first, second, repeated)
-        _check_step("transverse_lyapunov", after, first)
-        own, other = (_rows_of_jacobian(after, part, states, keep=True) for part in (first, second))
-        return _own_rows(after, states), own - other
+        second, repeated = _copies(states, given)
+        first = second.detach()
+        after, other = pair_step(first, second) if repeated is None else pair_step(first, second, repeated)
+        for side in (after, other):
+            _check_shape("transverse_lyapunov", side, first)
+        difference = other - after
+        _check_step("transverse_lyapunov", difference, first)
+        return _own_rows(after, states), _rows_of_jacobian(difference, second, states)
 
     like = _check.is_tensor("transverse_lyapunov", "state", state)
     return _exponents(
@@ -174,11 +177,11 @@ def _copies(states: Tensor, given: Tensor | None) -> tuple[Tensor, Tensor | None
     return copies, None if given is None else given.repeat_interleave(size, dim=0)
 
 
-def _rows_of_jacobian(after: Tensor, copies: Tensor, states: Tensor, *, keep: bool = False) -> Tensor:
+def _rows_of_jacobian(after: Tensor, copies: Tensor, states: Tensor) -> Tensor:
     """(N, S, S): row i of an item's Jacobian is the gradient of output i of its copy i."""
     count, size = states.shape
     each = torch.eye(size, dtype=after.dtype, device=after.device).repeat(count, 1)
-    (rows,) = torch.autograd.grad(after, copies, each, retain_graph=keep)
+    (rows,) = torch.autograd.grad(after, copies, each)
     return rows.reshape(count, size, size)
 
 
@@ -187,9 +190,13 @@ def _own_rows(after: Tensor, states: Tensor) -> Tensor:
     return after.detach()[:: states.shape[1]]
 
 
-def _check_step(op: str, after: object, before: Tensor) -> None:
+def _check_shape(op: str, after: object, before: Tensor) -> None:
     if not isinstance(after, Tensor) or after.shape != before.shape:
         got = tuple(after.shape) if isinstance(after, Tensor) else type(after).__name__
         _check.refuse(op, f"expected the step to return states of the same shape, {tuple(before.shape)}, got {got}")
+
+
+def _check_step(op: str, after: Tensor, before: Tensor) -> None:
+    _check_shape(op, after, before)
     if not after.requires_grad:
         _check.refuse(op, "the step cannot be differentiated: it detaches its result, or does not use the state")

@@ -41,7 +41,8 @@ def recurrence(system: Any) -> Recurrence:
     """The step of a torch.nn.RNN, GRU or LSTM of any number of layers, of one of their cells, or of a function.
 
     A module may also define its step: attributes ``state_size`` and ``channels`` and a method ``step(state, inputs)``.
-    The states of several layers, and the cell states of an LSTM, are concatenated in S.
+    The states of several layers, and the cell states of an LSTM, are concatenated in S. A SiameseGRU, a stack of
+    one-layer GRUs, is a system too.
 
     Example:
         >>> gru = torch.nn.GRU(2, 4, batch_first=True)
@@ -57,6 +58,9 @@ def recurrence(system: Any) -> Recurrence:
         return _of_layers(system)
     if isinstance(system, nn.RNNCellBase):
         return _of_cell(system)
+    stack = getattr(system, "layers", None)
+    if isinstance(stack, nn.ModuleList) and len(stack) and all(isinstance(layer, nn.RNNBase) for layer in stack):
+        return _of_stack([_of_layers(layer) for layer in stack])  # type: ignore[arg-type]
     size, step = getattr(system, "state_size", None), getattr(system, "step", None)
     if callable(step) and size is not None:
         like = next(system.parameters()).detach() if isinstance(system, nn.Module) else torch.empty(0)
@@ -88,6 +92,20 @@ def _of_layers(module: nn.RNNBase) -> Recurrence:
 
     size = parts * module.num_layers * module.hidden_size
     return Recurrence(step, size, module.input_size, next(module.parameters()).detach())
+
+
+def _of_stack(layers: list[Recurrence]) -> Recurrence:
+    """One system of several, each of which gets the new state of the one below."""
+    sizes = [int(layer.size or 0) for layer in layers]
+
+    def step(state: Tensor, inputs: Tensor) -> Tensor:
+        after = []
+        for layer, before in zip(layers, state.split(sizes, 1), strict=True):
+            inputs = layer.step(before, inputs)
+            after.append(inputs)
+        return torch.cat(after, 1)
+
+    return Recurrence(step, sum(sizes), layers[0].channels, layers[0].like)
 
 
 def _of_cell(cell: nn.RNNCellBase) -> Recurrence:

@@ -14,13 +14,14 @@ PairStep = Callable[..., tuple[Tensor, Tensor]]
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
-def couple(system: object, coupling: float | Tensor) -> PairStep:
+def couple(system: object, coupling: float | Tensor, *, one_way: bool = False) -> PairStep:
     """Couple two copies of a system: a' = (1 - c) F(a) + c F(b), b' = (1 - c) F(b) + c F(a).
 
     This is diffusive coupling of maps, a' = F(a) + c (F(b) - F(a)): none for c = 0; for c = 1/2 both sides get the same
-    state in one step.
+    state in one step. For systems in continuous time, see ``couple_flow``.
 
-    system: as in ``lyapunov``. coupling: c, a number or, for each unit of the state, (S,).
+    system: as in ``lyapunov``; a stack of layers is one system. coupling: c, a number or, for each unit of the state,
+    (S,). one_way: a drives b and is left alone, a' = F(a).
 
     Example:
         >>> pair = couple(lambda h: 3 * h, 0.25)
@@ -32,7 +33,7 @@ def couple(system: object, coupling: float | Tensor) -> PairStep:
 
     def step(a: Tensor, b: Tensor, inputs: Tensor | None = None) -> tuple[Tensor, Tensor]:
         a, b = chosen(a, inputs), chosen(b, inputs)
-        return (1 - c) * a + c * b, (1 - c) * b + c * a
+        return a if one_way else (1 - c) * a + c * b, (1 - c) * b + c * a
 
     return step
 
@@ -43,8 +44,10 @@ def couple_gru(gru: nn.Module, coupling: float | Tensor | None = None) -> PairSt
     Each side keeps its own update gate z, so h' - h shrinks less than with ``couple``: with c = 1/2 both sides have the
     same m, but agree only after z has replaced their previous states.
 
-    gru: a torch.nn.GRUCell, a torch.nn.GRU of one layer, or a CoupledGRU of one layer.
-    coupling: c, a number or (H,), for all times; None takes the learned gate of a CoupledGRU.
+    gru: a torch.nn.GRUCell, a torch.nn.GRU, a SiameseGRU or a CoupledGRU, of any number of layers. Each layer is
+        coupled, and gets what its side's layer below gives; states (N, S) are those of all layers, side by side.
+    coupling: c, a number or one for each unit of the state (S,), for all times; None takes the learned gates of a
+        CoupledGRU.
 
     Example:
         >>> gru = torch.nn.GRU(2, 3)
@@ -53,40 +56,65 @@ def couple_gru(gru: nn.Module, coupling: float | Tensor | None = None) -> PairSt
         >>> torch.allclose(alone, gru(torch.zeros(1, 1, 2), a[None])[0][0], atol=1e-6)
         True
     """
-    (weight_ih, weight_hh, bias_ih, bias_hh), gate = _gru_weights(gru, coupling)
+    layers = _layers(gru)
+    sizes = [layer[1].shape[1] for layer in layers]
+    gates = _gates(gru, coupling, sizes)
 
-    def parts(state: Tensor, inputs: Tensor | None) -> tuple[Tensor, Tensor]:
+    def parts(weights: list[Tensor], state: Tensor, inputs: Tensor | None) -> tuple[Tensor, Tensor]:
+        weight_ih, weight_hh, bias_ih, bias_hh = weights
         given = bias_ih if inputs is None else nn.functional.linear(inputs, weight_ih, bias_ih)
         own = nn.functional.linear(state, weight_hh, bias_hh)
         (ri, zi, ni), (rh, zh, nh) = given.chunk(3, -1), own.chunk(3, -1)
         return (zi + zh).sigmoid(), (ni + (ri + rh).sigmoid() * nh).tanh()
 
     def step(a: Tensor, b: Tensor, inputs: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        (za, na), (zb, nb), c = parts(a, inputs), parts(b, inputs), gate(a + b)
-        ma, mb = (1 - c) * na + c * nb, (1 - c) * nb + c * na
-        return (1 - za) * ma + za * a, (1 - zb) * mb + zb * b
+        first, second = [], []
+        x, y = inputs, inputs  # of the layer, on either side
+        for weights, gate, h, other in zip(layers, gates, a.split(sizes, 1), b.split(sizes, 1), strict=True):
+            (za, na), (zb, nb), c = parts(weights, h, x), parts(weights, other, y), gate(h + other)
+            x = (1 - za) * ((1 - c) * na + c * nb) + za * h
+            y = (1 - zb) * ((1 - c) * nb + c * na) + zb * other
+            first.append(x)
+            second.append(y)
+        return torch.cat(first, 1), torch.cat(second, 1)
 
     return step
 
 
-def _gru_weights(gru: nn.Module, coupling: float | Tensor | None) -> tuple[list[Tensor], Callable[[Tensor], Any]]:
-    """The weights of a GRU of one layer, and its coupling as a function of h + h'."""
-    cells: Any = getattr(gru, "cells", None)
-    suffix, layers = "_l0" if isinstance(gru, nn.GRU) else "", getattr(gru, "num_layers", 1)
-    layer: Any = gru
-    if cells is not None:
-        layer, layers = cells[0], len(cells)
-    found: list[Any] = [getattr(layer, name + suffix, None) for name in WEIGHTS]
-    if any(weight is None for weight in found) or len(found[1]) != 3 * found[1].shape[1]:
-        raise TypeError(f"couple_gru: expected a GRU with biases, a GRUCell or a CoupledGRU, got {type(gru).__name__}")
-    if layers != 1 or getattr(gru, "bidirectional", False):
-        _check.refuse("couple_gru", "expected a GRU of one layer and one direction")
+def _layers(gru: Any) -> list[list[Tensor]]:
+    """The four weights of each layer of a GRU: of PyTorch, or a distance with ``cells`` or ``layers``."""
+    if isinstance(gru, nn.GRU):
+        if gru.bidirectional:
+            _check.refuse("couple_gru", "expected a GRU of one direction: states of the other depend on the future")
+        named = [(gru, f"_l{number}") for number in range(gru.num_layers)]
+    else:
+        stack = getattr(gru, "cells", None) or getattr(gru, "layers", None) or [gru]
+        named = [(layer, "_l0" if isinstance(layer, nn.GRU) else "") for layer in stack]
+    found: list[list[Any]] = [[getattr(layer, name + suffix, None) for name in WEIGHTS] for layer, suffix in named]
+    if any(weight is None for layer in found for weight in layer) or any(
+        len(layer[1]) != 3 * layer[1].shape[1] for layer in found
+    ):
+        raise TypeError(
+            f"couple_gru: expected a GRU with biases, a GRUCell, a SiameseGRU or a CoupledGRU, got {type(gru).__name__}"
+        )
+    return found
+
+
+def _gates(gru: Any, coupling: float | Tensor | None, sizes: list[int]) -> list[Callable[[Tensor], Any]]:
+    """The coupling of each layer, as a function of h + h'."""
     if coupling is None:
-        if not hasattr(layer, "weight_hc"):
+        cells = getattr(gru, "cells", None)
+        if cells is None:
             _check.refuse("couple_gru", f"a {type(gru).__name__} has no coupling; pass coupling=")
-        return found, lambda both: nn.functional.linear(both, layer.weight_hc, layer.bias_hc).sigmoid()
+        return [
+            lambda both, cell=cell: nn.functional.linear(both, cell.weight_hc, cell.bias_hc).sigmoid() for cell in cells
+        ]
+    if isinstance(coupling, Tensor) and coupling.ndim:
+        if coupling.shape != (sum(sizes),):
+            _check.refuse("couple_gru", f"expected coupling of {sum(sizes)} units, got {tuple(coupling.shape)}")
+        return [lambda both, part=part: part for part in coupling.split(sizes)]
     c = coupling if isinstance(coupling, Tensor) else _check.number("couple_gru", "coupling", coupling)
-    return found, lambda both: c
+    return [lambda both: c for _ in sizes]
 
 
 @torch.no_grad()

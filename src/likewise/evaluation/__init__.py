@@ -16,6 +16,7 @@ from likewise.evaluation.clustering import clustering_agreement, normalized_mutu
 from likewise.evaluation.curves import PrecisionRecall, precision_recall_curve
 from likewise.evaluation.evaluate import evaluate, evaluate_matrix
 from likewise.evaluation.few_shot import FewShotScore, few_shot_accuracy, few_shot_accuracy_matrix
+from likewise.evaluation.intervals import bootstrap_interval
 from likewise.evaluation.retrieval import (
     mean_average_precision,
     mean_average_precision_at_r,
@@ -33,6 +34,7 @@ __all__ = [
     "PairedTest",
     "PrecisionRecall",
     "Scores",
+    "bootstrap_interval",
     "clustering_agreement",
     "confusion_matrix",
     "evaluate",

@@ -129,20 +129,21 @@ def _score(labels: Labels, strips: Iterator[tuple[slice, Tensor]], ks: tuple[int
     """Reduce the strips of a matrix, one by one."""
     most = max(1, *ks, VOTERS if labels.candidates >= VOTERS else 1)
     relevant = labels.relevant
-    neighbors, full, at_r = [], 0.0, 0.0
+    neighbors, precisions, at_r = [], [], 0.0
     for part, strip in strips:
         neighbors.append(labels.columns[ranking.nearest(strip, most).cpu()])
         given = (t.to(strip.device) for t in (labels.rows[part], labels.columns, relevant[part]))
         precision = ranking.average_precision(strip, *given)
-        full += precision.full.sum().item()
+        precisions.append(precision.full.cpu())
         at_r += precision.at_r.sum().item()
     found = torch.cat(neighbors)  # (N, most)
+    full = torch.cat(precisions).double()  # (N,)
     same = found == labels.rows[:, None]
     matched = int((relevant > 0).sum())
     return Scores(
         accuracy=_share(same[:, 0]),
         f1=mean_f1(labels.rows, found[:, 0]),
-        map=full / max(1, matched),
+        map=full.sum().item() / max(1, matched),
         map_at_r=at_r / max(1, matched),
         knn={k: _share(ranking.vote(found[:, :k]) == labels.rows) for k in ks},
         recall={k: _share(same[:, :k].any(1)) for k in ks},
@@ -154,6 +155,7 @@ def _score(labels: Labels, strips: Iterator[tuple[slice, Tensor]], ks: tuple[int
         classes=labels.names,
         actual=labels.rows,
         predicted=found[:, 0],
+        precision=full.masked_fill(relevant == 0, torch.nan),
     )
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
+from likewise import _check
 from likewise.evaluation.classification import count_pairs
+from likewise.evaluation.intervals import bootstrap_interval
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -25,6 +27,7 @@ class Scores:
     misses, and are left out of map and map_at_r.
     classes: the names of all K classes, sorted.
     actual, predicted: (N,), the class of each query and of its nearest reference, as indices into classes.
+    precision: (N,), the average precision of each query, whose mean is map; NaN where no reference has its label.
 
     Example:
         >>> import torch
@@ -52,11 +55,27 @@ class Scores:
     classes: tuple[str, ...] = field(metadata={"data": True})
     actual: Tensor = field(metadata={"data": True})
     predicted: Tensor = field(metadata={"data": True})
+    precision: Tensor = field(metadata={"data": True})
 
     @cached_property
     def confusion(self) -> Tensor:
         """Counts (K, K) of queries of class i whose nearest reference is of class j."""
         return count_pairs(self.actual, self.predicted, len(self.classes))
+
+    def interval(self, name: str = "map", *, level: float = 0.95, groups: object = None) -> tuple[float, float]:
+        """A bootstrap interval of "map" or "accuracy" over the queries; see ``bootstrap_interval``.
+
+        Example:
+            >>> import torch
+            >>> from likewise.evaluation.evaluate import evaluate_matrix
+            >>> scores = evaluate_matrix(torch.tensor([[0.1, 0.9], [0.2, 0.6]]), [0, 1], [0, 1])
+            >>> scores.accuracy, scores.interval("accuracy")
+            (0.5, (0.0, 1.0))
+        """
+        if name not in ("map", "accuracy"):
+            _check.refuse("Scores.interval", f'expected "map" or "accuracy", got {name!r}')
+        values = self.precision if name == "map" else (self.actual == self.predicted).double()
+        return bootstrap_interval(values, level=level, groups=groups)
 
     def as_dict(self) -> dict[str, Any]:
         """The numbers without the tensors, for JSON; the k of knn and recall become text, as JSON requires.

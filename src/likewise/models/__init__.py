@@ -12,7 +12,13 @@ Example:
 
 from likewise.models.attended_features import Attended, AttendedFeatures
 from likewise.models.attention import Additive, Attention, MultiDimensional, Multiplicative
-from likewise.models.backbones import EfficientNetLite, timm_backbone, torchvision_backbone
+from likewise.models.backbones import (
+    EfficientNetLite,
+    TimmBackbone,
+    TorchvisionBackbone,
+    timm_backbone,
+    torchvision_backbone,
+)
 from likewise.models.class_head import ClassHead
 from likewise.models.embedder import Embedder
 from likewise.models.frame_mlp import FrameMLP
@@ -22,6 +28,7 @@ from likewise.models.gru_encoder import GRUEncoder
 from likewise.models.jitter import Jitter
 from likewise.models.layers import FeatureMap
 from likewise.models.metric import Metric
+from likewise.models.pixels import Pixels
 from likewise.models.random_crop import RandomCrop
 from likewise.models.self_attention import SelfAttention
 from likewise.models.small_cnn import SmallCNN
@@ -44,9 +51,12 @@ __all__ = [
     "Metric",
     "MultiDimensional",
     "Multiplicative",
+    "Pixels",
     "RandomCrop",
     "SelfAttention",
     "SmallCNN",
+    "TimmBackbone",
+    "TorchvisionBackbone",
     "freeze_batch_norm",
     "reverse_gradient",
     "timm_backbone",

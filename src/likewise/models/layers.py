@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from likewise import _check
 from likewise.data.batch import Batch, as_sequences
+from likewise.models.image_maps import Origin, channels_first, seen_size, tokens_to_map
 
 CHANNELS_FIRST = (nn.Conv1d, nn.BatchNorm1d, nn.InstanceNorm1d, nn.MaxPool1d, nn.AvgPool1d)  # (B, C, T), in PyTorch
 NAMED = 8  # modules listed in an error
@@ -110,6 +111,7 @@ def as_map(
     layer: nn.Module | None = None,
     clean: bool = True,
     masks: dict[Any, Tensor | None] | None = None,
+    origin: Origin | None = None,
 ) -> FeatureMap:
     """A layer's output as a FeatureMap.
 
@@ -119,6 +121,8 @@ def as_map(
         (sum of lengths, C) holds the real frames only, one sequence after the other, as inside FrameMLP.
     clean: put zeros in the padding; otherwise it keeps the layer's values.
     masks: a cache of masks for maps of the same lengths; new ones are added.
+    origin: for images, the layer and the image's size. It tells channels-last maps (B, H, W, C), as Swin's, and tokens
+        (B, T, C), as ViT's, of which the class token is left out and the rest becomes a map.
     """
     if isinstance(output, (tuple, list)) and not isinstance(output, PackedSequence) and output:
         output = output[0]
@@ -130,7 +134,11 @@ def as_map(
         got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         _check.refuse(op, f"{name} returned {got}; expected (B, C, H, W), (B, T, C) or (B, C)")
     if output.ndim == 4:
+        output = channels_first(output, origin)
         return FeatureMap(output.flatten(2), None, tuple(output.shape[2:]))
+    if output.ndim == 3 and origin is not None and not isinstance(layer, CHANNELS_FIRST):
+        tokens, shape = tokens_to_map(output, origin)
+        return FeatureMap(tokens.mT, None, shape)
     if output.ndim == 2:
         if lengths is None or len(output) == len(lengths) or len(output) != int(lengths.sum()):
             return FeatureMap(output, None, ())
@@ -167,9 +175,14 @@ def read_items(op: str, x: object) -> tuple[Any, Tensor | None]:
     return batch, batch.lengths
 
 
+def origin_of(network: nn.Module, name: str, x: object) -> Origin | None:
+    """Where the output of a layer inside a network comes from, if the network sees images; else None."""
+    return Origin(network, name, seen_size(network, x)) if isinstance(x, Tensor) and x.ndim == 4 else None
+
+
 def width_of(op: str, backbone: nn.Module) -> int:
-    """The number of an encoder's features: its attribute ``out``, or ``num_features`` as in timm."""
-    for name in ("out", "num_features"):
+    """The number of an encoder's features: its attribute ``out``; ``head_hidden_size`` or ``num_features`` in timm."""
+    for name in ("out", "head_hidden_size", "num_features"):
         width = getattr(backbone, name, None)
         if isinstance(width, int) and not isinstance(width, bool):
             return width

@@ -20,7 +20,9 @@ from likewise.data.standardization import Standardization, watching
 from likewise.distances.alignment import Alignment
 from likewise.distances.distance import Distance
 from likewise.distances.training_defaults import TrainingDefaults
+from likewise.models.attended_features import Attended, AttendedFeatures
 from likewise.models.config import build, describe
+from likewise.models.pixels import takes_bytes
 from likewise.models.storage import read_json, read_tensors, write_json, write_tensors
 
 # A Metric takes a Dataset or an ImageSet, a Batch, a list of sequences, or a tensor that its encoder takes, such as (B,
@@ -137,6 +139,31 @@ class Metric(Distance):
         with torch.no_grad(), evaluating(self):
             return self._gathered((self._encode(piece) for piece in pieces), len(x))  # type: ignore[arg-type]
 
+    def attend(self, x: Items, *, chunk: int = CHUNK) -> Attended:
+        """What the encoder's ``AttendedFeatures`` looks at in these items: features and maps, as its ``attend`` gives.
+
+        Images are bytes or scaled floats, as for ``embed``; with a RandomCrop, the maps are of the centre crop. In eval
+        mode, without gradients.
+        """
+        parts = () if self.encoder is None else self.encoder.modules()
+        part = next((part for part in parts if isinstance(part, AttendedFeatures)), None)
+        if part is None or self.encoder is None:
+            _check.refuse("Metric.attend", "the encoder has no AttendedFeatures, whose attention this returns")
+        items, given = as_items("Metric.attend", "x", x), []
+        handle = part.register_forward_pre_hook(lambda module, arguments: given.append(arguments[0]))
+        try:
+            with torch.no_grad(), evaluating(self):
+                found = []
+                for start in range(0, max(1, len(items)), chunk):
+                    self._encode(take(items, slice(start, start + chunk)))
+                    found.append(part.attend(given.pop()))
+        finally:
+            handle.remove()
+        return Attended(
+            torch.cat([one.features for one in found]),
+            {name: torch.cat([one.maps[name] for one in found]) for name in found[0].maps},
+        )
+
     def _gathered(self, encoded: Iterable[Encoded], total: int) -> Encoded:
         """As ``_joined``, without gradients: vectors are put in their place as they come.
 
@@ -220,9 +247,11 @@ class Metric(Distance):
         return metric.eval()
 
     def _ready(self, x: Batch | Tensor) -> Batch | Tensor:
-        """Items on the device and in the type of the first parameter."""
+        """Items on the device and in the type of the first parameter; bytes for an encoder that scales pixels."""
         for parameter in self.parameters():
             if parameter.is_floating_point():
+                if x.dtype == torch.uint8 and takes_bytes(self.encoder):
+                    return x.to(parameter.device)
                 return x.to(parameter.device, parameter.dtype)
         return x
 

@@ -7,17 +7,21 @@ from torch import Tensor, nn
 
 from likewise import _check
 from likewise.data.image_transforms import center_crops, random_crops
+from likewise.models.pixels import MEAN, STD, Pixels
 
 
 class RandomCrop(nn.Module):
     """An encoder that sees a random crop of each image, perhaps mirrored, in training, and the centre in eval mode.
 
-    Pixels become (pixel - mean) / std. Crops are made for the whole batch at once, on its device; ``fit`` seeds them.
+    Pixels, bytes or floats from 0 to 255, become (pixel - mean) / std. Crops are made for the whole batch at once, on
+    its device; ``fit`` seeds them.
 
     encoder: any module that takes images (B, C, size, size).
-    size: side of the crops in pixels. area, ratio, flip: as in ``random_crops``.
+    size: side of the crops in pixels; by default, the encoder's ``image_size``, as backbones of timm have it.
+    area, ratio, flip: as in ``random_crops``.
     share: side of the centre crop, as a share of the image's shorter side.
-    mean, std: one number, or one for each channel; 127 and 128 are EfficientNet-Lite's, for pixels from 0 to 255.
+    mean, std: one number, or one for each channel, for pixels from 0 to 255. By default those of the encoder's
+        ``Pixels``; 127 and 128 if it has none.
 
     ``out`` is the encoder's. BN-Inception's Caffe weights expect the channels as blue, green, red: pass images.flip(1),
     with mean=(104, 117, 128) and std=1.
@@ -29,26 +33,27 @@ class RandomCrop(nn.Module):
         torch.Size([2, 16])
     """
 
-    mean_value: Tensor
-    std_value: Tensor
-
     def __init__(
         self,
         encoder: nn.Module,
-        size: int,
+        size: int | None = None,
         *,
         area: tuple[float, float] = (0.2, 1.0),
         ratio: float = 4 / 3,
         flip: bool = True,
         share: float = 1.0,
-        mean: float | Sequence[float] = 127.0,
-        std: float | Sequence[float] = 128.0,
+        mean: float | Sequence[float] | None = None,
+        std: float | Sequence[float] | None = None,
     ) -> None:
         super().__init__()
         op = "RandomCrop"
         if not isinstance(encoder, nn.Module):
             raise TypeError(f"{op}: expected encoder to be a module, got {type(encoder).__name__}")
         self.encoder = encoder
+        if size is None:
+            size = next((min(part.image_size) for part in encoder.modules() if hasattr(part, "image_size")), None)  # type: ignore[call-overload]
+        if size is None:
+            _check.refuse(op, f"cannot tell the image size of a {type(encoder).__name__}; give size")
         self.size = _check.whole(op, "size", size)
         low, high = (_check.positive(op, "area", value) for value in area)
         if not low <= high <= 1:
@@ -62,42 +67,38 @@ class RandomCrop(nn.Module):
         if self.share > 1:
             _check.refuse(op, f"share must be at most 1, got {share}")
         self.mean, self.std = mean, std
-        means, spreads = _numbers(op, "mean", mean), _numbers(op, "std", std)
-        if min(spreads) <= 0:
-            _check.refuse(op, f"std must be positive, got {std!r}")
-        self.register_buffer("mean_value", torch.tensor(means)[:, None, None], persistent=False)  # (C, 1, 1)
-        self.register_buffer("std_value", torch.tensor(spreads)[:, None, None], persistent=False)
+        own = next((part for part in encoder.modules() if isinstance(part, Pixels)), None)
+        default = (MEAN, STD) if own is None else (own.mean, own.std)
+        self.pixels = Pixels(default[0] if mean is None else mean, default[1] if std is None else std)
 
     @property
     def out(self) -> int | None:
         """The number of the encoder's features, if it has the attribute."""
         return next(
-            (getattr(self.encoder, name) for name in ("out", "num_features") if hasattr(self.encoder, name)), None
-        )
+            (getattr(self.encoder, name) for name in ("out", "head_hidden_size", "num_features")
+             if hasattr(self.encoder, name)), None
+        )  # fmt: skip
+
+    @property
+    def crop_size(self) -> tuple[int, int]:
+        """(size, size), what the encoder sees of any image."""
+        return self.size, self.size
 
     def forward(self, images: Tensor) -> object:
         """Crop, normalise and encode images (B, C, H, W), bytes or floats."""
         if not isinstance(images, Tensor) or images.ndim != 4:
             got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
             _check.refuse("RandomCrop", f"expected images of shape (B, C, H, W), got {got}")
-        if len(self.mean_value) not in (1, images.shape[1]) or len(self.std_value) not in (1, images.shape[1]):
-            _check.refuse("RandomCrop", f"mean or std does not match the channels of images {tuple(images.shape)}")
+        dtype = images.dtype
         if not images.is_floating_point():
-            images = images.float()
+            dtype = next((p.dtype for p in self.parameters() if p.is_floating_point()), torch.float32)
+            images = images.to(torch.promote_types(dtype, torch.float32))  # a pixel is not exact in half precision
         if self.training:
             seen = random_crops(images, self.size, area=self.area, ratio=self.ratio, flip=self.flip)
         else:
             seen = center_crops(images, self.size, share=self.share)
-        return self.encoder((seen - self.mean_value) / self.std_value)
+        return self.encoder(self.pixels.scale(seen).to(dtype))
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""
         return f"size={self.size}, area={self.area}, flip={self.flip}, share={self.share}"
-
-
-def _numbers(op: str, name: str, value: float | Sequence[float]) -> list[float]:
-    """One number, or one for each channel."""
-    numbers = list(value) if isinstance(value, Sequence) else [value]
-    if not numbers:
-        _check.refuse(op, f"{name} is empty")
-    return [float(_check.number(op, name, number)) for number in numbers]

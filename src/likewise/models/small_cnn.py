@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from likewise import _check
 from likewise.models._sequences import unit
+from likewise.models.pixels import Pixels, check_images
 
 MOST_LAYERS = 16
 
@@ -18,7 +19,7 @@ class SmallCNN(nn.Module):
     positions and a linear layer. Pooling stops when a side is down to one pixel, so any size works. Group normalisation
     uses one image at a time, so no result depends on the rest of the batch.
 
-    normalize: scale the vectors to unit length.
+    normalize: scale the vectors to unit length. Bytes become (pixel - 127) / 128.
 
     Example:
         >>> SmallCNN(1, out=16)(torch.randn(4, 1, 28, 28)).shape
@@ -35,6 +36,7 @@ class SmallCNN(nn.Module):
             _check.refuse("SmallCNN", f"widths must be a list of 1 to {MOST_LAYERS} whole numbers, got {widths!r}")
         self.widths = tuple(_check.whole("SmallCNN", f"widths[{i}]", width) for i, width in enumerate(widths))
         self.normalize = normalize
+        self.pixels = Pixels()
         before = (self.channels, *self.widths[:-1])
         self.convolutions = nn.ModuleList(
             nn.Conv2d(a, b, 3, padding=1) for a, b in zip(before, self.widths, strict=True)
@@ -44,9 +46,7 @@ class SmallCNN(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Encode images (B, channels, H, W) to vectors (B, out)."""
-        _check.is_tensor("SmallCNN", "images", images)
-        if images.ndim != 4 or images.shape[1] != self.channels:
-            _check.refuse("SmallCNN", f"expected images of shape (B, {self.channels}, H, W), got {tuple(images.shape)}")
+        images = self.pixels(check_images("SmallCNN", images, self.channels), self.outward.weight)
         if len(images) == 0:
             return images.new_empty(0, self.out)
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):

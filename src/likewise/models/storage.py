@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from likewise import _check
+from likewise._output import writing
 
 MOST_JSON = 1 << 20  # bytes
 # Floating-point types are interchangeable, so that a model can be saved in half or double precision.
@@ -21,22 +23,11 @@ OTHERS = {"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torc
 DTYPES = FLOATS | OTHERS | {"BOOL": torch.bool}
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a temporary file beside path, then rename it: readers see either the old file or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        write(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def write_json(path: Path, value: object) -> None:
     """Write a value as JSON."""
     text = json.dumps(value, indent=2, allow_nan=False) + "\n"
-    write_whole(path, lambda part: part.write_text(text, encoding="utf-8"))
+    with writing(path) as part:
+        part.write_text(text, encoding="utf-8")
 
 
 def read_json(path: Path) -> object:
@@ -62,7 +53,14 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: str = "") -> 
     """Write named tensors and a note to one safetensors file."""
     # Copy: safetensors rejects tensors that share memory, such as tied weights.
     copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
-    write_whole(path, lambda part: save_file(copies, part, metadata={"note": note} if note else None))
+    with writing(path) as part:
+        try:
+            save_file(copies, part, metadata={"note": note} if note else None)
+        except SafetensorError as error:  # a full disk, for example
+            code = re.search(r"\(os error (\d+)\)", str(error))
+            if code is None:
+                raise
+            raise OSError(int(code[1]), os.strerror(int(code[1]))) from error
 
 
 def read_note(path: Path) -> str:

@@ -149,14 +149,14 @@ def problem(
         rows, x_steps, channels = x.shape
         columns, y_steps, _ = y.shape
     full = x_lengths is None and y_lengths is None
-    x_lengths = _lengths(op, "x_lengths", x_lengths, rows, x_steps)
-    y_lengths = _lengths(op, "y_lengths", y_lengths, columns, y_steps)
+    x_lengths = checked_lengths(op, "x_lengths", x_lengths, rows, x_steps)
+    y_lengths = checked_lengths(op, "y_lengths", y_lengths, columns, y_steps)
     if y is None:
         _finite_costs(op, x, x_lengths, y_lengths)
     else:
-        _finite(op, "x", x, x_lengths)
+        check_finite(op, "x", x, x_lengths)
         if y.data_ptr() != x.data_ptr() or y_lengths is not x_lengths:
-            _finite(op, "y", y, y_lengths)
+            check_finite(op, "y", y, y_lengths)
     described = native.Problem(
         x=x.data_ptr() if y is not None else 0,
         y=y.data_ptr() if y is not None else 0,
@@ -180,10 +180,11 @@ def problem(
     return Problem(described, x, y, x_lengths, y_lengths, all_pairs, full)
 
 
-def share_out(count: int, cells: int, work: Callable[[int, int], None]) -> None:
+def share_out(count: int, cells: int, work: Callable[[int, int], None], threads: int | None = None) -> None:
     """Call work(begin, end) on ranges that cover 0..count, on several threads if that pays off.
 
-    ``cells`` is the work of one item. The ranges do not depend on the number of threads.
+    ``cells`` is the work of one item. The ranges do not depend on the number of threads, which is
+    ``torch.get_num_threads()`` unless given.
     """
     # Some 64 ranges, of at least 50 microseconds of work. Large ones are cut to about a second, so that Ctrl-C works,
     # but keep enough items for every lane.
@@ -206,7 +207,7 @@ def share_out(count: int, cells: int, work: Callable[[int, int], None]) -> None:
                 pending.clear()  # the others stop at the end of their range
                 raise
 
-    helpers = min(torch.get_num_threads(), len(pending)) - 1
+    helpers = min(threads or torch.get_num_threads(), len(pending)) - 1
     others: list[Future[None]] = [_pool().submit(drain) for _ in range(helpers)]
     try:
         drain()
@@ -251,7 +252,8 @@ def finite_values(op: str, values: Tensor) -> Tensor:
     return values
 
 
-def _lengths(op: str, name: str, lengths: Tensor | None, count: int, steps: int) -> Tensor:
+def checked_lengths(op: str, name: str, lengths: Tensor | None, count: int, steps: int) -> Tensor:
+    """Lengths (count,) in memory that kernels read; None means that every step is real."""
     if lengths is None:
         return _full_lengths(count, steps)
     lengths = lengths.cpu().contiguous()
@@ -265,7 +267,8 @@ def _full_lengths(count: int, steps: int) -> Tensor:
     return torch.from_numpy(np.full(count, steps, np.int64))
 
 
-def _finite(op: str, name: str, x: Tensor, lengths: Tensor) -> None:
+def check_finite(op: str, name: str, x: Tensor, lengths: Tensor) -> None:
+    """Refuse NaN and infinities in sequences (B, T, C), but for their padding."""
     count, steps, channels = x.shape
     item = native.first_nonfinite(
         INSTRUCTION_SET, x.data_ptr(), lengths.data_ptr(), count, steps, channels, x.dtype == torch.float64

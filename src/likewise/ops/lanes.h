@@ -262,6 +262,11 @@ template <class T> void union_row(const Window& window, const int64_t* n, const 
     }
 }
 
+// An alignment that is never abandoned.
+struct Always {
+    template <class Cell> INLINE bool operator()(int64_t, const Cell*, int64_t, int64_t) const { return true; }
+};
+
 // W alignments of interleaved y's with one x, or with W interleaved x's. Lanes may differ in both lengths: a lane's
 // value is read off its own last row and column, which nothing beyond them can reach.
 template <class T, class Step> class LaneBlock {
@@ -269,15 +274,17 @@ public:
     using Cell = typename Step::Cell;
     explicit LaneBlock(const Problem& problem) : problem_(problem), row_(problem.y_steps + Step::kRows) {}
 
-    // Calls ended(l, row) when row holds the last row of lane l.
-    template <bool kShared, class Ended>
-    void run(const Step step, const T* x, const int64_t* x_lengths, const T* y, const int64_t* y_lengths, Ended&& ended) {
+    // Calls ended(l, row) when row holds the last row of lane l. After each strip of rows, calls
+    // going(rows done, row, first column, last column), and stops if it is false.
+    template <bool kShared, class Ended, class Going = Always>
+    void run(const Step step, const T* x, const int64_t* x_lengths, const T* y, const int64_t* y_lengths, Ended&& ended,
+             Going&& going = Going()) {
         if (problem_.ground == Ground::euclidean) {
-            if (problem_.channels == 1) rows<kShared, true, true>(step, x, x_lengths, y, y_lengths, ended);
-            else rows<kShared, true, false>(step, x, x_lengths, y, y_lengths, ended);
+            if (problem_.channels == 1) rows<kShared, true, true>(step, x, x_lengths, y, y_lengths, ended, going);
+            else rows<kShared, true, false>(step, x, x_lengths, y, y_lengths, ended, going);
         } else {
-            if (problem_.channels == 1) rows<kShared, false, true>(step, x, x_lengths, y, y_lengths, ended);
-            else rows<kShared, false, false>(step, x, x_lengths, y, y_lengths, ended);
+            if (problem_.channels == 1) rows<kShared, false, true>(step, x, x_lengths, y, y_lengths, ended, going);
+            else rows<kShared, false, false>(step, x, x_lengths, y, y_lengths, ended, going);
         }
     }
 
@@ -287,8 +294,8 @@ private:
     Buffer<V<T>> costs_;
     int64_t before_first_ = 0, before_last_ = -1;  // the columns of the strip above
 
-    template <bool kShared, bool kEuclidean, bool kOneChannel, class Ended>
-    void rows(const Step step, const T* x, const int64_t* n, const T* y, const int64_t* m, Ended&& ended) {
+    template <bool kShared, bool kEuclidean, bool kOneChannel, class Ended, class Going>
+    void rows(const Step step, const T* x, const int64_t* n, const T* y, const int64_t* m, Ended&& ended, Going&& going) {
         constexpr int kRows = Step::kRows;
         int64_t longest = 0, widest = 0;
         bool alike = true;
@@ -322,6 +329,7 @@ private:
             else sweep(std::integral_constant<int, 1>());
             for (int l = 0; l < W<T>; ++l)
                 if (n[l] == done) ended(l, row_.get());
+            if (!going(done, row_.get(), before_first_, before_last_)) return;
         }
     }
 

@@ -14,6 +14,7 @@
 #include "gdtw/kernel.h"
 #include "launch/tape.h"
 #include "problem.h"
+#include "search/kernel.h"
 #include "soft_dtw/kernel.h"
 #include "transport/kernel.h"
 
@@ -162,6 +163,15 @@ NB_MODULE(_native, module) {
         Release());
 
     module.def(
+        "dtw_matched",
+        [](const std::string& isa, const Problem& problem, Address order, int64_t count, Address weights, Address sums,
+           Address counts, Address values, int64_t begin, int64_t end) {
+            CALL(isa, dtw_matched, problem, at<int64_t>(order), count, at<double>(weights), at<double>(sums), at<double>(counts),
+                 at<void>(values), begin, end);
+        },
+        Release());
+
+    module.def(
         "soft_dtw_values",
         [](const std::string& isa, const Problem& problem, Address values, int64_t begin, int64_t end) {
             CALL(isa, soft_dtw_values, problem, at<void>(values), begin, end);
@@ -282,6 +292,75 @@ NB_MODULE(_native, module) {
            Address weights_grad, int64_t begin, int64_t end) {
             CALL(isa, coupled_gru_gradients, problem, at<void>(grad), every, at<void>(gx_grad), at<void>(gy_grad),
                  at<void>(weights_grad), begin, end);
+        },
+        Release());
+
+    nb::class_<Matches>(module, "Matches")
+        .def(nb::init<int64_t, int64_t, double, int64_t>(), "queries"_a, "k"_a, "within"_a, "radius"_a)
+        .def("wanted", &Matches::wanted)
+        .def("threshold", &Matches::threshold)
+        .def("forget", &Matches::forget)
+        .def("count", &Matches::count)
+        .def("copy", [](Matches& self, int64_t query, Address values, Address places) {
+            self.copy(query, at<double>(values), at<int64_t>(places));
+        });
+    nb::class_<Candidates>(module, "Candidates")
+        .def(nb::init<int64_t>())
+        .def("sort", &Candidates::sort, Release())
+        .def("clear", &Candidates::clear);
+    nb::class_<SearchProblem>(module, "SearchProblem")
+        .def("__init__",
+             [](SearchProblem* self, const Problem& pairs, Address plane, Address upper, Address lower, int64_t padded,
+                int64_t window, Address steps, Address channels, Address ordered_upper, Address ordered_lower,
+                Address ordered_query, Address query_upper, Address query_lower, bool normalize, double error, bool by_lengths,
+                Address skip, Address skip_start, int64_t skip_radius, Matches* matches, Candidates* candidates, Address counts) {
+                 new (self) SearchProblem{pairs, at<float>(plane), at<float>(upper), at<float>(lower), padded, window,
+                                          at<int32_t>(steps), at<int32_t>(channels), at<float>(ordered_upper),
+                                          at<float>(ordered_lower), at<float>(ordered_query), at<float>(query_upper),
+                                          at<float>(query_lower), normalize, error, by_lengths, at<int64_t>(skip),
+                                          at<int64_t>(skip_start), skip_radius, matches, candidates, at<int64_t>(counts)};
+             },
+             "pairs"_a, "plane"_a, "upper"_a, "lower"_a, "padded"_a, "window"_a, "steps"_a, "channels"_a, "ordered_upper"_a,
+             "ordered_lower"_a, "ordered_query"_a, "query_upper"_a, "query_lower"_a, "normalize"_a, "error"_a, "by_lengths"_a,
+             "skip"_a, "skip_start"_a, "skip_radius"_a, "matches"_a, "candidates"_a.none(), "counts"_a);
+    module.def(
+        "search_envelopes",
+        [](const std::string& isa, Address x, Address lengths, Address left, Address right, Address counts, int64_t stride,
+           int64_t to_stride, Address upper, Address lower, int64_t begin, int64_t end) {
+            CALL(isa, search_envelopes, at<float>(x), at<int64_t>(lengths), at<int64_t>(left), at<int64_t>(right),
+                 at<int64_t>(counts), stride, to_stride, at<float>(upper), at<float>(lower), begin, end);
+        },
+        Release());
+    module.def(
+        "search_normalize",
+        [](const std::string& isa, Address from, bool float64, int64_t length, int64_t channels, Address to, int64_t begin, int64_t end) {
+            CALL(isa, search_normalize, at<void>(from), float64, length, channels, at<void>(to), begin, end);
+        },
+        Release());
+    module.def(
+        "search_whole",
+        [](const std::string& isa, const SearchProblem& problem, Address order, int64_t first, int64_t last, int64_t begin, int64_t end) {
+            CALL(isa, search_whole, problem, at<int64_t>(order), first, last, begin, end);
+        },
+        Release());
+    module.def(
+        "search_bounds",
+        [](const std::string& isa, const SearchProblem& problem, int64_t item, int64_t first, int64_t last, int64_t stride) {
+            CALL(isa, search_bounds, problem, item, first, last, stride);
+        },
+        Release());
+    module.def(
+        "search_stretches",
+        [](const std::string& isa, const Problem& problem, int64_t query, Address samples, int64_t count, int64_t position,
+           Address column, Address starts, Address values, Address found) {
+            CALL(isa, search_stretches, problem, query, at<void>(samples), count, position, at<void>(column), at<int64_t>(starts),
+                 at<void>(values), at<int64_t>(found));
+        },
+        Release());
+    module.def(
+        "search_compare",
+        [](const std::string& isa, const SearchProblem& problem, int64_t query, int64_t begin, int64_t end) {
+            CALL(isa, search_compare, problem, query, begin, end);
         },
         Release());
 

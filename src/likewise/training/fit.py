@@ -141,6 +141,8 @@ def fit(
     loss, step = _loss_and_step(whole, source, loss, step, terms, augment, sampler, defaults)
     functions = [*terms, *([] if step is None else [step])]
     _check_parts(whole, loss, step, terms)
+    if isinstance(step, SelfSupervised) and not terms:
+        step.warn_if_alone(whole)
     validator = None
     if val is not None:
         sampled = sampler is not None and not _makes_sampler(sampler)

@@ -5,7 +5,7 @@ import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from likewise.models.storage import write_whole
+from likewise._output import writing
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,10 @@ class History:
     def write_csv(self, path: Path) -> None:
         """Write ``rows`` as a table."""
         rows = self.rows()
-
-        def write(part: Path) -> None:
-            with part.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, list(rows[0]) if rows else ["epoch", "loss", "seconds"])
-                writer.writeheader()
-                writer.writerows(rows)
-
-        write_whole(path, write)
+        with writing(path) as part, part.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(rows[0]) if rows else ["epoch", "loss", "seconds"])
+            writer.writeheader()
+            writer.writerows(rows)
 
     def to_plain(self) -> dict[str, object]:
         """Numbers and lists, for JSON."""

@@ -14,6 +14,7 @@ from lightning.fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
 from likewise import _check
+from likewise._output import remove_leftovers
 from likewise.losses.vector_loss import VectorLoss
 from likewise.models.config import describe
 from likewise.models.metric import Metric, put_tensors, tensors_of
@@ -103,6 +104,8 @@ class Loop:
         every = 1 if plan.examiner is None else max(1, int(plan.examiner.settings.every))
         self.report = Report(plan.epochs, verbose=plan.verbose and self.fabric.is_global_zero, every=every)
         self.clock = time.perf_counter() - self.done.seconds
+        if self.folder is not None and self.fabric.is_global_zero:
+            remove_leftovers(self.folder / CHECKPOINT)
         if resumed is None:
             self.write_checkpoint()
         else:

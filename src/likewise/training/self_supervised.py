@@ -1,10 +1,13 @@
 """SelfSupervised: learn from the known alignment of augmented sequences with their originals."""
 
+import warnings
+
 from torch import Tensor
 
 from likewise import _check
 from likewise.data.batch import Batch
 from likewise.distances.tap import PairNetwork
+from likewise.models.metric import Metric
 from likewise.training.step import Step
 
 
@@ -15,6 +18,9 @@ class SelfSupervised:
     to x^, and A' that from x^ to x. It needs no labels: ``fit(metric, x, augment=..., step=SelfSupervised())``.
 
     Rows of A, A' and P' sum to 1, but those of P do not: A' can reach its target exactly, A cannot.
+
+    As the only loss, it is for the distance alone, ``fit(TAP(), x, ...)``: the frames stay as they are, as in the
+    paper, so d cannot vanish. An encoder that learns from it makes all frames alike; ``fit`` then warns.
 
     Reference: Su & Wen, Temporal alignment prediction (ICLR 2022), equation 10. In its code, the weight is 1 / B next
     to a loss that is summed over the batch.
@@ -33,6 +39,16 @@ class SelfSupervised:
 
     def __init__(self, weight: float = 1.0) -> None:
         self.weight = _check.positive("SelfSupervised", "weight", weight)
+
+    def warn_if_alone(self, metric: Metric) -> None:
+        """Warn that an encoder would collapse if this were all that it learned from. ``fit`` calls it."""
+        if metric.encoder is not None and any(p.requires_grad for p in metric.encoder.parameters()):
+            warnings.warn(
+                "SelfSupervised without another loss brings every sequence close to its augmentation, and an encoder "
+                "does that by making all frames alike. Train the distance alone, or freeze the encoder with "
+                "metric.encoder.requires_grad_(False), or add a loss and labels",
+                stacklevel=3,
+            )
 
     def __call__(self, step: Step) -> Tensor:
         """The term, a scalar."""

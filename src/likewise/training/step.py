@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from likewise import _check
 from likewise.data.batch import Batch
-from likewise.models.layers import FeatureMap, as_map, captured, find_layers
+from likewise.models.layers import FeatureMap, as_map, captured, find_layers, origin_of
 from likewise.models.metric import Encoded, Metric, take
 from likewise.training.ranks import ALONE, Ranks
 
@@ -130,6 +130,9 @@ class Step:
         if name not in maps:
             known = f"it has {', '.join(maps)}" if maps else "it has none"
             _check.refuse("Step", f"layer {name!r} was not requested, {known}; name it in the term's layers")
+        if pool is not FeatureMap.mean and not maps[name].shape:
+            what = getattr(pool, "__name__", "this pooling")
+            _check.refuse("Step", f"layer {name!r} returns vectors, of which {what} is the same; name a layer of maps")
         return self.ranks.gather(pool(maps[name]), len(self.batch))
 
     @cached_property
@@ -190,7 +193,8 @@ def _maps(
     for name, module in find_layers("fit", inside, layers).items():
         if name not in outputs:
             _check.refuse("fit", f"the layer {name!r} was not used when the batch was encoded")
-        known = as_map("fit", f"the layer {name!r}", outputs[name], lengths, layer=module)
+        origin = origin_of(inside, name, items)
+        known = as_map("fit", f"the layer {name!r}", outputs[name], lengths, layer=module, origin=origin)
         found[name] = replace(known, features=known.features.float()) if known.features.dtype in HALVES else known
     return found
 

@@ -13,11 +13,11 @@ from likewise.viz._inputs import to_numpy
 COLORS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00")  # Okabe and Ito's colours
 
 
-def plot_coupling_norm(norms: Any, accuracies: Any = None, *, ax: Axes | None = None) -> Axes:
+def plot_coupling_norm(norms: Any, accuracies: Any = None, *, epochs: Any = None, ax: Axes | None = None) -> Axes:
     """Draw the norm of the coupling weights over the epochs, with a dot where the validation was the best so far.
 
-    norms (E,): after each epoch. accuracies (E,): of the validation after each epoch. Figure 3a of the coupled-GRU
-        paper.
+    norms (E,): after each epoch, or after the epochs (E,) that are given, which need not be whole numbers.
+    accuracies (E,): of the validation at the same times. Figure 3a of the coupled-GRU paper.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -26,14 +26,16 @@ def plot_coupling_norm(norms: Any, accuracies: Any = None, *, ax: Axes | None = 
         [[1.0, 2.0], [2.0, 2.5]]
     """
     values = _curve("plot_coupling_norm", "norms", norms)
-    epochs = np.arange(1, len(values) + 1)
+    times = np.arange(1, len(values) + 1)
+    if epochs is not None:
+        times = _curve("plot_coupling_norm", "epochs", epochs, len(values))
     ax = ensure_axes("plot_coupling_norm", ax, 5.0, 3.4)
-    ax.plot(epochs, values, color=BLUE, linewidth=1.4)
+    ax.plot(times, values, color=BLUE, linewidth=1.4)
     if accuracies is not None:
         scores = _curve("plot_coupling_norm", "accuracies", accuracies, len(values))
         before = np.concatenate([[-np.inf], np.maximum.accumulate(scores)[:-1]])
         best = scores > before
-        ax.scatter(epochs[best], values[best], color=VERMILION, s=16, zorder=3, label="best validation so far")
+        ax.scatter(times[best], values[best], color=VERMILION, s=16, zorder=3, label="best validation so far")
         ax.legend(frameon=False)
     ax.set_xlabel("epoch")
     ax.set_ylabel("norm of the coupling weights")

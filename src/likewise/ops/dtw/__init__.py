@@ -1,7 +1,8 @@
 """Dynamic time warping: R(i, j) = cost(i, j) + min(R(i-1, j-1), R(i-1, j), R(i, j-1)).
 
 ``dtw`` takes paired sequences, ``dtw_matrix`` all pairs, ``dtw_cost`` given costs; ``dtw_path`` and ``dtw_cost_path``
-return the optimal paths. The value's derivative with respect to the cost is the path: 1 on its cells, 0 elsewhere.
+return the optimal paths; ``dtw_matched`` sums what they match, for averages. The value's derivative with respect to the
+cost is the path: 1 on its cells, 0 elsewhere.
 
 Memory: values take O(T) for each pair at work, never O(T^2). On the CPU, paths and derivatives keep some rows of
 at most 16 million cells at once, and longer pairs are traced piece by piece, in O(T) as well; on a GPU they keep one
@@ -22,7 +23,7 @@ from likewise.ops.dispatch import operator
 from likewise.ops.ground import GroundCost, at_least_float32, evaluate, frames, is_fused, resolve, scaled
 from likewise.ops.rules import Rules
 
-__all__ = ["dtw", "dtw_cost", "dtw_cost_path", "dtw_matrix", "dtw_path", "dtw_steps"]
+__all__ = ["dtw", "dtw_cost", "dtw_cost_path", "dtw_matched", "dtw_matrix", "dtw_path", "dtw_steps"]
 
 Lengths = Tensor | None
 
@@ -168,6 +169,44 @@ def dtw_steps(
     return _dtw_steps(frames_x, frames_y, x_lengths, y_lengths, root, *rules.plain())
 
 
+def dtw_matched(
+    x: Tensor,
+    y: Tensor,
+    rows: Tensor,
+    weights: Tensor,
+    x_lengths: Lengths = None,
+    y_lengths: Lengths = None,
+    *,
+    root: bool = False,
+    rules: Rules = Rules(),
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What the frames of x are matched with by the optimal paths of the pairs (x[rows[j]], y[j]), for averages.
+
+    x (N, Tx, C), y (M, Ty, C), rows (M,) int64, weights (M,). Returns the values (M,), and in float64 the sums of the
+    matched frames of y, (N, Tx, C), and of their weights, (N, Tx): sums / counts is the mean of what is matched, which
+    minimises the weighted sum of the squared costs along these paths.
+
+    root: the cost is the Euclidean distance, and each match weighs the inverse of it as well: sums / counts then
+        minimises a bound of the weighted sum of costs, which touches it at x (Weiszfeld's step).
+
+    Memory: on the CPU, up to 8 MB a thread for the cells of a block of pairs; longer pairs are traced as in
+    ``dtw_path``. Reference: Petitjean, Ketterlin & Gancarski (2011), DBA.
+
+    Example:
+        >>> x, y = torch.tensor([[[0.0], [2.0]]]), torch.tensor([[[0.0], [1.0], [4.0]], [[0.0], [0.0], [2.0]]])
+        >>> values, sums, counts = dtw_matched(x, y, torch.tensor([0, 0]), torch.ones(2))
+        >>> values, (sums / counts[..., None]).flatten()
+        (tensor([5., 0.]), tensor([0.2500, 3.0000], dtype=torch.float64))
+    """
+    _check.pair("dtw", x, y, x_lengths, y_lengths, paired=False)
+    if rows.shape != (len(y),) or weights.shape != (len(y),):
+        _check.refuse("dtw", f"expected rows and weights of shape ({len(y)},)")
+    if len(y) and not 0 <= int(rows.min()) <= int(rows.max()) < len(x):
+        _check.refuse("dtw", f"rows must be between 0 and {len(x) - 1}")
+    x, y = at_least_float32(x.detach()), at_least_float32(y.detach())
+    return _dtw_matched(x, y, x_lengths, y_lengths, rows, weights.double(), root, *rules.plain())
+
+
 def dtw_cost_path(
     cost: Tensor, x_lengths: Lengths = None, y_lengths: Lengths = None, *, rules: Rules = Rules()
 ) -> tuple[Tensor, Tensor]:
@@ -249,6 +288,44 @@ def _steps_cpu(x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, roo
     steps = torch.empty(len(x), len(y), dtype=torch.int64)
     problem.run(cpu.native.dtw_paths, 0, steps.data_ptr())
     return _found(steps, x.dtype)
+
+
+def _matched_cpu(
+    x: Tensor,
+    y: Tensor,
+    x_lengths: Lengths,
+    y_lengths: Lengths,
+    rows: Tensor,
+    weights: Tensor,
+    root: bool,
+    *rules: Any,
+) -> tuple[Tensor, Tensor, Tensor]:
+    problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root, all_pairs=True)
+    values = x.new_empty(len(y))
+    order, weights = problem.by_length(rows * len(y) + torch.arange(len(y))), weights.contiguous()
+    # Several pairs meet in one item of x: each part of them is summed apart. The number of parts is fixed, so that the
+    # sums do not depend on the number of threads.
+    blocks = -(-len(y) // problem.lanes)
+    parts = max(1, min(8, blocks))
+    sums, counts = np.zeros((parts, *x.shape)), np.zeros((parts, *x.shape[:2]))
+
+    def run_parts(begin: int, end: int) -> None:
+        for part in range(begin, end):
+            cpu.native.dtw_matched(
+                cpu.INSTRUCTION_SET,
+                problem.native,
+                order.data_ptr(),
+                len(order),
+                weights.data_ptr(),
+                sums[part].ctypes.data,
+                counts[part].ctypes.data,
+                values.data_ptr(),
+                blocks * part // parts,
+                blocks * (part + 1) // parts,
+            )
+
+    cpu.share_out(parts, problem.cells * max(1, len(y) // parts), run_parts)
+    return cpu.finite_values("dtw", values), torch.from_numpy(sums.sum(0)), torch.from_numpy(counts.sum(0))
 
 
 def _found(steps: Tensor, dtype: torch.dtype) -> Tensor:
@@ -334,6 +411,17 @@ _dtw_steps = operator(
     cpu=_steps_cpu,
     triton="dtw.steps",
     fake=lambda x, y, *_: x.new_empty(x.shape[0], y.shape[0], dtype=torch.int64),
+)
+_dtw_matched = operator(
+    f"dtw_matched(Tensor x, Tensor y, Tensor? x_lengths, Tensor? y_lengths, Tensor rows, Tensor weights, {_RULES}) "
+    "-> (Tensor, Tensor, Tensor)",
+    cpu=_matched_cpu,
+    triton="dtw.matched",
+    fake=lambda x, y, *_: (
+        x.new_empty(len(y)),
+        x.new_empty(x.shape, dtype=torch.float64),
+        x.new_empty(x.shape[:2], dtype=torch.float64),
+    ),
 )
 # Sum of weights * d value, weights (B,) for pairs or (N, M) for all pairs.
 _dtw_grad = operator(

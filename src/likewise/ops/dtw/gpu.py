@@ -13,6 +13,7 @@ from likewise.ops.launch.launcher import launch
 from likewise.ops.rules import Rules
 
 CELLS_AT_ONCE = 1 << 30  # moves kept at once, a byte each
+PATH_NUMBERS = 1 << 27  # numbers of the paths that are summed at once
 
 
 def value(x: Tensor, y: Tensor | None, x_lengths: Any, y_lengths: Any, root: bool, *rules: Any) -> Tensor:
@@ -71,6 +72,34 @@ def gradient(
     x_grad = torch.zeros_like(frames_x).index_add_(0, i, step)
     y_grad = torch.zeros_like(frames_y).index_add_(0, j, step, alpha=-1)
     return x_grad.view_as(x), y_grad.view_as(y)
+
+
+def matched(
+    x: Tensor, y: Tensor, x_lengths: Any, y_lengths: Any, rows: Tensor, weights: Tensor, root: bool, *rules: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Values (M,), and the sums (N, Tx, C) and counts (N, Tx) of what frames of x are matched with, in float64."""
+    sums = torch.zeros(x.shape[0] * x.shape[1], x.shape[2], dtype=torch.float64, device=x.device)
+    counts = torch.zeros(x.shape[0] * x.shape[1], dtype=torch.float64, device=x.device)
+    found = [x.new_empty(0)]
+    chunk = max(1, PATH_NUMBERS // max(1, 2 * (x.shape[1] + y.shape[1])))
+    for first in range(0, len(y), chunk):
+        part = slice(first, first + chunk)
+        row = rows[part].to(x.device)
+        lengths = None if x_lengths is None else x_lengths[row.to(x_lengths.device)]
+        other = None if y_lengths is None else y_lengths[part]
+        pair = x[row], y[part].contiguous(), lengths, other, root, *rules
+        found.append(value(*pair))
+        paths, steps = path(*pair)
+        real = torch.arange(paths.shape[1], device=x.device) < steps[:, None]
+        i, j = paths[real].unbind(-1)
+        item = real.nonzero()[:, 0]
+        frames, at = y[part][item, j].double(), row[item] * x.shape[1] + i
+        weight = weights.to(x.device)[part][item]
+        if root:
+            weight = weight / torch.linalg.vector_norm(x[row][item, i].double() - frames, dim=1).clamp(min=1e-12)
+        counts.index_add_(0, at, weight)
+        sums.index_add_(0, at, weight[:, None] * frames)
+    return torch.cat(found), sums.view(x.shape), counts.view(x.shape[:2])
 
 
 def _trace(pairs: Pairs, paths: Tensor | None) -> Tensor:

@@ -4,6 +4,7 @@
 #include "kernel.h"
 
 #include "../lanes.h"
+#include "matched.h"
 #include "pair.h"
 
 namespace likewise {
@@ -115,6 +116,35 @@ template <class T> void gradients(const Problem& problem, const T* weights, T* x
     }
 }
 
+// Lanes are candidates of one query. Once every lane's least cell and what must still follow exceed the limit, none of
+// them can be among the nearest.
+template <class T>
+int64_t abandoning(const Problem& problem, const T* x, int64_t steps, const T* y, const int64_t* m, const T* suffix, T limit,
+                   T* values) {
+    int64_t n[W<T>], cells = 0;
+    for (int l = 0; l < W<T>; ++l) {
+        n[l] = steps;
+        values[l] = kInfinity<T>;
+    }
+    LaneBlock<T, HardStep<T>> block(problem);
+    const auto ended = [&](int l, const auto* row) { values[l] = HardStep<T>::value(problem, steps, m[l], l, row); };
+    const auto going = [&](int64_t done, const auto* row, int64_t first, int64_t last) {
+        cells = done;
+        V<T> least = row[first].value, other = least;
+        for (int64_t j = first + 1; j < last; j += 2) {
+            least = min(least, row[j].value);
+            other = min(other, row[j + 1].value);
+        }
+        least = min(min(least, other), row[last].value);
+        if (suffix) least += load(suffix + done * W<T>);
+        bool alive = false;
+        for (int l = 0; l < W<T>; ++l) alive |= least[l] <= limit;
+        return alive;
+    };
+    block.template run<true>(HardStep<T>{false}, x, n, y, m, ended, going);
+    return cells;
+}
+
 template <class T> void values_of(const Problem& problem, T* values, int64_t begin, int64_t end) {
     Aligner<T> aligner(problem);
     for (int64_t pair = begin; pair < end; ++pair) values[pair] = aligner.value(pair);
@@ -149,6 +179,17 @@ void dtw_tile(const Problem& problem, const int64_t* row_order, const int64_t* c
     else tile(problem, row_order, column_order, symmetric, static_cast<float*>(values), block, first, last);
 }
 
+int64_t dtw_abandoning(const Problem& problem, const void* x, int64_t steps, const void* y, const int64_t* m, const void* suffix,
+                       double limit, void* values) {
+    if (problem.float64)
+        return abandoning(problem, static_cast<const double*>(x), steps, static_cast<const double*>(y), m,
+                          static_cast<const double*>(suffix), limit, static_cast<double*>(values));
+    // Rounded upwards: what is equal to the limit goes on.
+    const float rounded = float(limit), up = rounded < limit ? __builtin_nextafterf(rounded, kInfinity<float>) : rounded;
+    return abandoning(problem, static_cast<const float*>(x), steps, static_cast<const float*>(y), m,
+                      static_cast<const float*>(suffix), up, static_cast<float*>(values));
+}
+
 void dtw_values(const Problem& problem, void* values, int64_t begin, int64_t end) {
     if (problem.float64) values_of(problem, static_cast<double*>(values), begin, end);
     else values_of(problem, static_cast<float*>(values), begin, end);
@@ -164,6 +205,14 @@ void dtw_gradients(const Problem& problem, const void* weights, void* x_grad, vo
         gradients(problem, static_cast<const double*>(weights), static_cast<double*>(x_grad), static_cast<double*>(y_grad), begin, end);
     else
         gradients(problem, static_cast<const float*>(weights), static_cast<float*>(x_grad), static_cast<float*>(y_grad), begin, end);
+}
+
+void dtw_matched(const Problem& problem, const int64_t* order, int64_t count, const double* weights, double* sums,
+                 double* counts, void* values, int64_t begin, int64_t end) {
+    if (problem.float64)
+        matched<double, HardStep<double>>(problem, order, count, weights, sums, counts, static_cast<double*>(values), begin, end);
+    else
+        matched<float, HardStep<float>>(problem, order, count, weights, sums, counts, static_cast<float*>(values), begin, end);
 }
 
 }  // namespace LIKEWISE_ISA

@@ -10,12 +10,21 @@
     /* Values (rows, columns) of x's items row_order[first..last-1] against the block-th lanes of column_order. */ \
     void dtw_tile(const Problem&, const int64_t* row_order, const int64_t* column_order, bool symmetric,          \
                   void* values, int64_t block, int64_t first, int64_t last);                                      \
+    /* Values of one x (steps, channels) against lanes of y (widest, channels, lanes), of m[l] steps. Infinite where all  \
+       lanes were abandoned: where the least cell of a row and suffix (steps + 1, lanes), what the rows from there on cost  \
+       at least, may be null, exceed the limit. Returns the number of rows that were computed. */                        \
+    int64_t dtw_abandoning(const Problem&, const void* x, int64_t steps, const void* y, const int64_t* m,         \
+                           const void* suffix, double limit, void* values);                                       \
     /* Values of pairs begin..end-1, one at a time: for few, long pairs and for given costs. */                   \
     void dtw_values(const Problem&, void* values, int64_t begin, int64_t end);                                    \
     /* Optimal paths (pairs, x_steps + y_steps - 1, 2), may be null, and their numbers of steps (pairs,). */      \
     void dtw_paths(const Problem&, int64_t* paths, int64_t* steps, int64_t begin, int64_t end);                   \
     /* Adds weights[p] * d value[p]: to x_grad and y_grad, or to x_grad as the gradient of given costs. */        \
-    void dtw_gradients(const Problem&, const void* weights, void* x_grad, void* y_grad, int64_t begin, int64_t end);
+    void dtw_gradients(const Problem&, const void* weights, void* x_grad, void* y_grad, int64_t begin, int64_t end); \
+    /* What the frames of x are matched with, over pairs of all pairs: adds weights[column] times the frames of y to   \
+       sums (rows, x_steps, channels), the weights to counts (rows, x_steps); values (columns,). Blocks of lanes. */     \
+    void dtw_matched(const Problem&, const int64_t* order, int64_t count, const double* weights, double* sums,        \
+                     double* counts, void* values, int64_t begin, int64_t end);
 
 namespace likewise {
 namespace baseline { LIKEWISE_DTW_KERNELS }

@@ -201,8 +201,8 @@ class _Problem:
         tensors = {
             "x": given.x,
             "y": given.y,
-            "x_lengths": cpu._lengths("gdtw", "x_lengths", given.x_lengths, count, x_steps),
-            "y_lengths": cpu._lengths("gdtw", "y_lengths", given.y_lengths, count, y_steps),
+            "x_lengths": cpu.checked_lengths("gdtw", "x_lengths", given.x_lengths, count, x_steps),
+            "y_lengths": cpu.checked_lengths("gdtw", "y_lengths", given.y_lengths, count, y_steps),
             "x_times": given.times_x,
             "y_times": given.times_y,
             "reg": given.reg,

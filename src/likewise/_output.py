@@ -1,0 +1,183 @@
+"""The one writer of files: a result is whole or absent, and what lies at its path is never replaced by surprise.
+
+A file is written under another name beside its target, made durable and renamed: readers see the old file or the new
+one. A symbolic link is followed. A pipe, a character device such as /dev/null, and an open descriptor such as
+/dev/stdout are written through. Folders, block devices and sockets are refused.
+"""
+
+import errno
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import BinaryIO
+
+MOST_LINKS = 40  # as in Linux
+LONGEST_NAME = 200  # bytes of the target's name in that of its temporary file; file systems allow 255
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator[Path]:
+    """Give a temporary path to write to; when the block ends without an error, it becomes ``path``.
+
+    overwrite: whether an existing file may be replaced; its permissions are kept. An OSError names ``path``.
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with writing(Path(folder, "a.txt")) as part:
+        ...         _ = part.write_text("whole")
+        ...     Path(folder, "a.txt").read_text(), len(os.listdir(folder))
+        ('whole', 1)
+    """
+    path = Path(path)
+    target, through = _target(path, overwrite)
+    folder = Path(tempfile.gettempdir()) if through else target.parent
+    part = folder / f".{_shortened(target.name)}.{os.getpid()}-{token_hex(4)}.part"
+    try:
+        yield part
+        if through:
+            _pour(part, target)
+        else:
+            _finish(part, target, overwrite)
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, str(part)):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def check_output(path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
+    """Raise what ``writing`` would raise, before the work of computing a result.
+
+    Example:
+        >>> check_output("/")
+        Traceback (most recent call last):
+        IsADirectoryError: [Errno 21] is a folder; give the name of a file: '/'
+    """
+    target, through = _target(Path(path), overwrite)
+    if not through and not os.access(target.parent, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, f"its folder {target.parent} cannot be written to", str(path))
+
+
+def is_standard_output(path: str | os.PathLike[str]) -> bool:
+    """Whether a path leads to this process's standard output, so that nothing else should be printed there."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(1)) and _target(Path(path), True)[1]
+    except OSError:
+        return False
+
+
+def remove_leftovers(path: str | os.PathLike[str]) -> None:
+    """Remove the temporary files of ``path`` whose writers were killed."""
+    path = Path(os.path.realpath(path))
+    pattern = re.compile(rf"\.{re.escape(_shortened(path.name))}\.(\d{{1,9}})-[0-9a-f]{{8}}\.part")
+    with suppress(OSError):
+        for entry in list(os.scandir(path.parent)):
+            match = pattern.fullmatch(entry.name)
+            if match and not _is_running(int(match[1])):
+                with suppress(FileNotFoundError):
+                    os.unlink(entry.path)
+
+
+def _target(path: Path, overwrite: bool) -> tuple[Path, bool]:
+    """The file that a path leads to, and whether to write through it instead of replacing it."""
+    target, descriptor = _follow(path)
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        if not target.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "its folder does not exist", str(path)) from None
+        return target, False
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "is a folder; give the name of a file", str(path))
+    if descriptor or stat.S_ISFIFO(found.st_mode) or stat.S_ISCHR(found.st_mode):
+        return path, True
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "is neither a regular file nor a pipe", str(path))
+    if not overwrite:
+        raise FileExistsError(errno.EEXIST, "already exists; --force replaces it", str(path))
+    if not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, "cannot be written to", str(path))
+    return target, False
+
+
+def _follow(path: Path) -> tuple[Path, bool]:
+    """The end of a chain of symbolic links, and whether one of them is an open descriptor (/dev/stdout, /dev/fd/3)."""
+    path = Path(os.path.realpath(path.parent), path.name)
+    for _ in range(MOST_LINKS):
+        if not path.is_symlink():
+            return path, False
+        if path.parts[:2] == ("/", "proc"):
+            return path, True
+        linked = path.parent / os.readlink(path)
+        path = Path(os.path.realpath(linked.parent), linked.name)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+
+
+def _finish(part: Path, target: Path, overwrite: bool) -> None:
+    """Give a finished temporary file the permissions, and then the name, of its target."""
+    with suppress(FileNotFoundError):
+        old = target.stat()
+        if hasattr(os, "chown"):
+            with suppress(PermissionError):  # only root gives files away
+                os.chown(part, old.st_uid, old.st_gid)
+        os.chmod(part, stat.S_IMODE(old.st_mode))
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+    if overwrite:
+        part.replace(target)
+    else:
+        _link_new(part, target)
+    with suppress(OSError):  # some file systems cannot
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _link_new(part: Path, target: Path) -> None:
+    """Name a file without ever replacing another one, which may have appeared meanwhile."""
+    try:
+        os.link(part, target)
+    except FileExistsError:
+        raise FileExistsError(errno.EEXIST, "already exists; --force replaces it", str(target)) from None
+    except OSError:  # no hard links here
+        _target(target, overwrite=False)
+        part.replace(target)
+
+
+def _pour(part: Path, target: Path) -> None:
+    """Copy a file into a pipe, a device or an open descriptor."""
+    with part.open("rb") as source, _stream(target) as stream:
+        shutil.copyfileobj(source, stream, 1 << 20)
+
+
+def _stream(target: Path) -> BinaryIO:
+    """Open a pipe or a device; our own descriptor is duplicated, since it knows how far it has been written."""
+    descriptor = _follow(target)[0]
+    if descriptor.parent == Path(f"/proc/{os.getpid()}/fd") and descriptor.name.isdecimal():
+        sys.stdout.flush()
+        return os.fdopen(os.dup(int(descriptor.name)), "wb")
+    return open(target, "ab" if descriptor.is_symlink() else "wb")
+
+
+def _shortened(name: str) -> str:
+    return os.fsdecode(os.fsencode(name)[:LONGEST_NAME])
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # someone else's
+        return True
+    return True

@@ -1,0 +1,78 @@
+"""``likewise serve`` and ``likewise explore``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import likewise as lw
+from likewise.cli import arguments
+from likewise.cli.arguments import DISTANCES, DistanceName
+from likewise.cli.files import read
+
+Run = Annotated[
+    Path, typer.Argument(metavar="RUN", help="A folder with a learned metric or an index.", show_default=False)
+]
+Data = Annotated[
+    Path | None,
+    typer.Argument(metavar="[DATA]", help="The items to search; an index holds its own.", show_default=False),
+]
+More = Annotated[
+    list[DistanceName] | None,
+    typer.Option("--distance", "-d", help="Another metric beside it; may be repeated.", show_default=False),
+]
+Host = Annotated[str, typer.Option(help="The address to listen on; off loopback, a token is needed.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 picks a free one.")]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(help="A file with the token that clients must send; or LIKEWISE_TOKEN.", show_default=False),
+]
+
+
+def serve(
+    run: Run,
+    data: Data = None,
+    distance: More = None,
+    split: arguments.SplitA = None,
+    columns: arguments.Columns = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    token_file: TokenFile = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="The longest that one request may take.")] = 30.0,
+    parallel: Annotated[int, typer.Option(min=1, help="Requests computed at once.")] = 2,
+) -> None:
+    """Serve a metric over HTTP: /search, /align, /explain, /embed, /healthz, and /openapi.json that describes them.
+
+    SIGTERM and Ctrl-C let requests that have begun end.
+    """
+    from likewise.web import Limits, Server, create_service
+    from likewise.web.server import read_token
+
+    limits = Limits(seconds=seconds, parallel=parallel)
+    token = read_token(token_file, host)
+    collection = open_collection(run, data, distance or [], split, columns)
+    server = Server(create_service(collection, limits), host=host, port=port, token=token, limits=limits)
+    typer.echo(f"{server.url}: {len(collection):,} items, {', '.join(collection.metrics)}")
+    server.run()
+
+
+def open_collection(
+    run: Path, data: Path | None, more: list[DistanceName], split: str | None, columns: dict[str, str] | None
+):
+    """The metric of a run, and the items of data; RUN may itself be data, compared with the distances given."""
+    from likewise.web import Collection
+
+    metrics: dict[str, lw.Distance] = {}
+    if (run / "config.json").is_file():
+        metrics[run.resolve().name] = lw.Metric.load(run)
+    elif data is None and run.exists():  # no run, but data
+        run, data = run.parent, run
+    elif not run.exists():
+        raise ValueError(f"{run}: there is no such file or folder")
+    else:
+        raise ValueError(f"{run}: holds no metric; expected a folder with config.json, which likewise train writes")
+    metrics |= {str(name): DISTANCES[name]() for name in more}
+    if not metrics:
+        metrics[str(DistanceName.DTW)] = lw.DTW()
+    items = None if data is None else read(data, split, columns)
+    return Collection(items, metrics, name=(data or run).resolve().stem)

@@ -1,0 +1,17 @@
+"""Averages and clusters of sequences under any distance, and the choice of a distance's settings.
+
+``barycenter`` averages, ``interpolate`` goes from one sequence to another along their alignment, ``tune`` chooses the
+settings of a distance. ``likewise.sklearn`` has the estimators: KMeans, KMedoids, KShape and others.
+
+Example:
+    >>> from likewise import DTW
+    >>> barycenter(DTW(), [[0.0, 0.0, 1.0, 3.0], [0.0, 1.0, 3.0, 3.0]], init="medoid").sequence.flatten()
+    tensor([0., 0., 1., 3.])
+"""
+
+from likewise.clusters.barycenter import Barycenter, barycenter
+from likewise.clusters.lbfgs import LBFGS
+from likewise.clusters.majorize import MajorizeMinimize
+from likewise.clusters.subgradient import Subgradient
+
+__all__ = ["LBFGS", "Barycenter", "MajorizeMinimize", "Subgradient", "barycenter"]

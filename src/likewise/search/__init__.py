@@ -1,0 +1,13 @@
+"""Search: the nearest sequences under any distance, exactly, and why they match.
+
+Example:
+    >>> from likewise import DTW
+    >>> Index(DTW(band=1), [[0.0, 1.0, 2.0], [5.0, 4.0, 3.0]]).search([[0.0, 0.0, 2.0]], k=1).ids.tolist()
+    [['0']]
+"""
+
+from likewise.search.found import Found, Stats
+from likewise.search.hits import Hits
+from likewise.search.index import Index
+
+__all__ = ["Found", "Hits", "Index", "Stats"]

@@ -1,0 +1,141 @@
+"""Hits: what a search found."""
+
+import copy
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from likewise.data.columns import narwhals_module
+from likewise.search.found import Found, Stats
+from likewise.search.items import Items
+
+if TYPE_CHECKING:
+    from likewise.search.index import Index
+
+
+class Hits:
+    """The hits of Q queries, nearest first; K is the largest number of hits of any query.
+
+    distances: (Q, K) float; inf where a query has fewer hits.
+    items: (Q, K) int64, positions in the index at the time of the search; -1 where there are fewer.
+    starts, ends: (Q, K) int64, the steps of the item that match, [start, end); all of it for whole items.
+    ids, labels: (Q, K) arrays of the items' names and labels; "" where there are fewer, NaN for targets. Without labels
+        in the index, labels is None.
+    counts: (Q,) int64, the number of hits of each query. stats: what the search did, see ``Stats``.
+    queries: the queries, as the index read them.
+
+    ``hits[q]`` is the part of one query, or of a slice of them.
+
+    Example:
+        >>> from likewise import DTW, Index
+        >>> hits = Index(DTW(), [[0.0, 1.0], [5.0, 5.0], [0.0, 2.0]]).search([[0.0, 1.0], [4.0, 5.0]], k=1)
+        >>> hits
+        Hits(2 queries, 1 hit each)
+        >>> hits.items.tolist(), hits[1].distances
+        ([[0], [1]], tensor([[1.]]))
+    """
+
+    def __init__(self, found: Found, index: "Index", queries: Items) -> None:
+        self.distances = found.distances
+        self.items = found.items
+        self.starts = found.starts
+        self.ends = found.ends
+        self.counts = found.counts
+        self.stats: Stats = found.stats
+        self.queries = queries
+        self.ids = _named(found.items, np.array(index.ids, dtype=object), "")
+        labels = index.labels
+        missing = "" if labels is None or labels.dtype.kind != "f" else np.nan
+        self.labels = None if labels is None else _named(found.items, labels.astype(object), missing)
+        self._index = index
+        self._items = index.items  # the index may change, and positions with it
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def __getitem__(self, index: int | slice) -> "Hits":
+        """The hits of one query, or of some."""
+        if not isinstance(index, slice):
+            place = self._query(index)
+            index = slice(place, place + 1)
+        picked = copy.copy(self)
+        for name in ("distances", "items", "starts", "ends", "counts", "queries", "ids", "labels"):
+            value = getattr(self, name)
+            setattr(picked, name, None if value is None else value[index])
+        return picked
+
+    def __iter__(self) -> Iterator["Hits"]:
+        return (self[q] for q in range(len(self)))
+
+    def query(self, q: int) -> Tensor:
+        """A query as it was compared: (T, C), normalised if the index normalises; or a vector."""
+        return self._index.view(self.queries[self._query(q)])
+
+    def match(self, q: int, i: int = 0) -> Tensor:
+        """What the i-th hit of a query matched: (T, C), the item or its window, normalised if the index normalises."""
+        q, i = self._place(q, i)
+        item = self._items[int(self.items[q, i])]
+        return self._index.view(item[int(self.starts[q, i]) : int(self.ends[q, i])] if item.ndim == 2 else item)
+
+    def to_frame(self, *, backend: str = "pyarrow") -> Any:
+        """A table with a row for each hit: query, rank (from 0), distance, item, id, label, start, end.
+
+        backend: "pyarrow", "pandas" or "polars". Needs the extra ``tables``.
+
+        Example:
+            >>> from likewise import DTW, Index
+            >>> index = Index(DTW(), [[0.0, 1.0], [5.0, 5.0]], labels=["low", "high"])
+            >>> index.search([[0.0, 1.0]], k=2).to_frame(backend="pandas")
+               query  rank  distance  item id label  start  end
+            0      0     0       0.0     0  0   low      0    2
+            1      0     1      41.0     1  1  high      0    2
+        """
+        nw = narwhals_module()
+        query, rank = (self.items >= 0).nonzero(as_tuple=True)
+        columns: dict[str, Any] = {"query": query.numpy(), "rank": rank.numpy()}
+        columns["distance"] = self.distances[query, rank].numpy()
+        columns["item"] = self.items[query, rank].numpy()
+        columns["id"] = self.ids[query.numpy(), rank.numpy()]
+        if self.labels is not None:
+            columns["label"] = self.labels[query.numpy(), rank.numpy()]
+            if self._index.labels is not None and self._index.labels.dtype.kind == "f":
+                columns["label"] = columns["label"].astype(np.float64)
+        columns |= {name: getattr(self, f"{name}s")[query, rank].numpy() for name in ("start", "end")}
+        try:
+            return nw.from_dict(columns, backend=backend).to_native()
+        except ImportError as error:
+            raise ImportError(f"Hits.to_frame: install {backend}, or choose another backend") from error
+
+    def __repr__(self) -> str:
+        counts, total = self.counts.tolist(), len(self)
+        if total == 1:
+            shown = f"{counts[0]} hit{'s' * (counts[0] != 1)}"
+        elif len(set(counts)) == 1:
+            shown = f"{counts[0]} hit{'s' * (counts[0] != 1)} each"
+        elif total == 2:
+            shown = f"{counts[0]} and {counts[1]} hits"
+        else:
+            shown = f"{min(counts, default=0)}..{max(counts, default=0)} hits each"
+        return f"Hits({total} quer{'y' if total == 1 else 'ies'}, {shown})"
+
+    def _query(self, q: int) -> int:
+        if not -len(self) <= q < len(self):
+            raise IndexError(f"Hits: query {q} of {len(self)}")
+        return q % len(self)
+
+    def _place(self, q: int, i: int) -> tuple[int, int]:
+        q = self._query(q)
+        count = int(self.counts[q])
+        if not -count <= i < count:
+            raise IndexError(f"Hits: hit {i} of query {q}, which has {count}")
+        return q, i % count
+
+
+def _named(items: Tensor, names: np.ndarray, missing: object) -> np.ndarray:
+    """The names of items (Q, K), with ``missing`` where there is none."""
+    found = np.full(tuple(items.shape), missing, dtype=object)
+    there = (items >= 0).numpy()
+    found[there] = names[items[items >= 0].numpy()]
+    return found

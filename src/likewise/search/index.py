@@ -1,0 +1,344 @@
+"""Index: items that are searched by their distance to a query."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from likewise import _check
+from likewise.data.batch import Batch
+from likewise.distances.distance import Distance
+from likewise.evaluation.candidates import Candidates
+from likewise.search.choice import choose, comparing, encoded, has_free_ends
+from likewise.search.collection import Collection, kind_of
+from likewise.search.exhaustive import Exhaustive
+from likewise.search.found import Searcher
+from likewise.search.hits import Hits
+from likewise.search.items import Items, read_items
+from likewise.search.normalization import normalized, znormalize
+from likewise.search.options import Options, read_settings
+from likewise.search.storage import MOST_BYTES, Folder
+
+DEFAULT_K = 10
+
+
+class Index:
+    """The nearest items to a query under a distance; exact, unless you ask for less.
+
+    distance: any Distance, or a Metric, whose encoder then runs once for each item.
+    items: a Dataset, a Batch, a tensor or array (N, T, C), a list of sequences, or a pair (items, labels). Euclidean
+        and Cosine also take vectors (N, D), a Metric whatever its encoder takes. None begins with an empty index.
+    length: search all windows of this many steps of the items, which are long series, instead of whole items.
+        ``subsequence=True`` searches windows of each query's own length.
+    normalize: "window" scales every window, or whole item, and every query to mean 0 and deviation 1 in each channel.
+    stretch: (least, greatest): windows of several lengths, in units of the query's, in steps of 5 %.
+    labels, ids: (N,), in place of those of the items. Ids are names, each used once; "0", "1", ... by default.
+    candidates: Candidates(cheap distance, keep): only the items that it keeps for a query are compared by ``distance``.
+        This is quicker and may miss some; ``recall`` measures how many.
+    approximate: for vectors, let faiss search a graph (HNSW) where there are 50,000 or more. It may miss some, too.
+
+    With a distance that has free ends, such as DTW(subsequence=True), a hit is a stretch of an item. What a search
+    skips and what it computes depends on the distance and its rules; ``hits.stats`` says what was done. An index that
+    was saved or loaded belongs to its folder: ``add`` and ``remove`` write there before they return.
+
+    Example:
+        >>> from likewise import DTW
+        >>> index = Index(DTW(band=2), [[0.0, 1.0, 2.0], [2.0, 1.0, 0.0], [0.0, 0.0, 2.0]], labels=["up", "down", "up"])
+        >>> hits = index.search([[0.0, 1.0, 1.0]], k=2)
+        >>> hits.ids.tolist(), hits.labels.tolist(), hits.distances
+        ([['0', '2']], [['up', 'up']], tensor([[1., 2.]]))
+        >>> long = torch.sin(torch.arange(200.0) / 10)[None, :, None]
+        >>> Index(DTW(band=0.1), long, length=20).search(long[:, 30:50], k=2).starts  # and one period later
+        tensor([[30, 93]])
+    """
+
+    def __init__(
+        self,
+        distance: Distance,
+        items: Any = None,
+        *,
+        length: int | None = None,
+        subsequence: bool = False,
+        normalize: str | None = None,
+        stretch: tuple[float, float] | None = None,
+        labels: Any = None,
+        ids: Any = None,
+        candidates: Candidates | None = None,
+        approximate: bool = False,
+    ) -> None:
+        if not isinstance(distance, Distance):
+            raise TypeError(f"Index: expected distance to be a Distance or a Metric, got {type(distance).__name__}")
+        self.distance = distance
+        self._options = Options(length, subsequence, normalize, stretch, candidates, approximate)
+        self._held = Collection(distance, self._options)
+        self._forget()
+        if items is not None:
+            self._held.add(self._held.read("Index", items, labels, ids))
+        elif labels is not None or ids is not None:
+            _check.refuse("Index", "labels and ids need items")
+
+    # What the index holds.
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def items(self) -> Items:
+        """The items, as a Batch or a tensor; position i is what ``hits.items`` calls i."""
+        return self._held.items
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The name of each item."""
+        return self._held.table.ids
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """The label of each item, (N,): names, or float64 targets; None if there are none."""
+        return self._held.table.labels
+
+    @property
+    def options(self) -> Options:
+        """How the index looks at its items."""
+        return self._options
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that the index belongs to, once it was saved or loaded."""
+        return None if self._held.folder is None else self._held.folder.path
+
+    def view(self, item: Tensor) -> Tensor:
+        """An item, a window or a query, (T, C), as it is compared: normalised if the index normalises."""
+        return znormalize(item) if self._options.normalize is not None else item
+
+    # Searching.
+
+    def search(
+        self,
+        queries: Any,
+        k: int | None = None,
+        within: float | None = None,
+        exclude: float = 0.5,
+        *,
+        skip: Any = None,
+        threads: int | None = None,
+    ) -> Hits:
+        """The nearest items, or windows, of each query, nearest first; of equally near ones, the first.
+
+        queries: what the index takes as items. k: how many to find; 10 by default, or all with ``within``. If there are
+            fewer, all of them are found; an empty index finds nothing.
+        within: the largest distance of a hit. exclude: matches of a query in one series begin at least this share of
+            their length apart; 0 allows neighbours.
+        skip: (Q,) positions of items that the queries must not find, -1 for none: leave-one-out.
+        threads: by default ``torch.get_num_threads()``.
+
+        Example:
+            >>> from likewise import Euclidean
+            >>> index = Index(Euclidean(), torch.tensor([[0.0], [1.0], [5.0]]), ids=["a", "b", "c"])
+            >>> index.search(torch.tensor([[0.2], [9.0]]), within=2.0)
+            Hits(2 queries, 2 and 0 hits)
+        """
+        op = "Index.search"
+        if k is None and within is None:
+            k = DEFAULT_K
+        k = None if k is None else _check.whole(op, "k", k)
+        if within is not None and (within := float(_check.number(op, "within", within))) != within:
+            _check.refuse(op, "within is NaN")
+        exclude = _check.not_negative(op, "exclude", exclude)
+        threads = None if threads is None else _check.whole(op, "threads", threads)
+        read = self._queries(op, queries)
+        skipped = _read_skip(op, skip, len(read), len(self))
+        if len(self) == 0 or len(read) == 0:
+            found = Exhaustive(self.distance, read[:0]).search(read, k=0, within=None)
+        else:
+            ready = self._compared(read)
+            found = self._searcher.search(ready, k=k, within=within, exclude=exclude, skip=skipped, threads=threads)
+        return Hits(found, self, read)
+
+    def recall(self, queries: Any, k: int = DEFAULT_K, *, skip: Any = None) -> float:
+        """The share of the k nearest items, by exhaustive search, that ``search`` finds; 1 if the index is exact.
+
+        An item as near as the k-th nearest counts as one of them.
+
+        Example:
+            >>> from likewise import Candidates, DTW, Euclidean
+            >>> x = torch.randn(50, 8, 1, generator=torch.Generator().manual_seed(0)).cumsum(1)
+            >>> Index(DTW(), x, candidates=Candidates(Euclidean(), keep=25)).recall(x[:5], k=3)
+            1.0
+        """
+        op = "Index.recall"
+        if self._options.windows or has_free_ends(self.distance):
+            _check.refuse(op, "windows are always searched exactly; recall is for whole items")
+        k = _check.whole(op, "k", k)
+        read = self._queries(op, queries)
+        skipped = _read_skip(op, skip, len(read), len(self))
+        if not len(self) or not len(read):
+            _check.refuse(op, "expected at least one query and one item")
+        ready = self._compared(read)
+        truth = Exhaustive(comparing(self.distance), self._ready).search(ready, k=k, within=None, skip=skipped)
+        found = self._searcher.search(ready, k=k, within=None, exclude=0.0, skip=skipped)
+        right = 0
+        for q, count in enumerate(truth.counts.tolist()):
+            got = found.distances[q, : int(found.counts[q])]
+            same = torch.isin(found.items[q, : len(got)], truth.items[q, :count])
+            right += min(count, int((same | (got <= truth.distances[q, count - 1])).sum())) if count else 0
+        return right / max(1, int(truth.counts.sum()))
+
+    # Changing.
+
+    def add(self, items: Any, *, labels: Any = None, ids: Any = None) -> Self:
+        """Add items, with their labels if the others have some. Returns the index.
+
+        If the process dies on the way, the folder of the index still holds the old one.
+
+        Example:
+            >>> from likewise import DTW
+            >>> len(Index(DTW(), [[1.0, 2.0]]).add([[3.0], [4.0, 5.0]]))
+            3
+        """
+        self._held.add(self._held.read("Index.add", items, labels, ids))
+        self._forget()
+        return self
+
+    def remove(self, ids: Any) -> Self:
+        """Remove items by their ids. Positions of later items move down. Returns the index.
+
+        Example:
+            >>> from likewise import DTW
+            >>> Index(DTW(), [[1.0], [2.0], [3.0]], ids=["a", "b", "c"]).remove(["b"]).ids
+            ('a', 'c')
+        """
+        wanted = [str(name) for name in ([ids] if isinstance(ids, (str, int)) else ids)]
+        self._held.remove(wanted)
+        self._forget()
+        return self
+
+    # On disk.
+
+    def save(self, folder: str | Path) -> None:
+        """Write the index to a folder, in place of an index that is there; the index then belongs to the folder.
+
+        Numbers go to safetensors files, settings to index.json; nothing is pickled. If the process dies on the way, the
+        folder holds what it held before. Removed items are left out.
+
+        Example:
+            >>> import tempfile
+            >>> from likewise import DTW
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     Index(DTW(band=3), [[1.0, 2.0], [3.0]]).save(folder)
+            ...     Index.load(folder).add([[5.0]])
+            Index(DTW(ground='sqeuclidean', band=3), 3 sequences of 1..2 steps, 1 channel)
+        """
+        self._held.save(folder)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        classes: Iterable[type[nn.Module]] = (),
+        verify: bool = True,
+        limit: int = MOST_BYTES,
+    ) -> Self:
+        """Load an index that ``save`` wrote. Items are mapped into memory: what is not searched is not read.
+
+        classes: your own classes that the distance uses; only these and likewise's are ever instantiated.
+        verify: read all files once, and compare their checksums. limit: the most bytes of items.
+
+        Items of unequal length are padded in memory when they are first searched; those of equal length stay mapped.
+        """
+        source = Folder(folder)
+        manifest = source.read_manifest()
+        distance, options = read_settings(source, manifest, classes)
+        index = cls(distance, **vars(options))
+        index._held.load(source, manifest, verify=verify, limit=limit)
+        return index
+
+    def __repr__(self) -> str:
+        if not len(self):
+            return f"Index({self.distance!r}, empty)"
+        part, count = self._held.table, len(self)
+        if part.offsets is None:
+            held = f"{count} items of {' x '.join(map(str, part.values.shape[1:]))}"
+        else:
+            held = repr(self.items)[len("Batch(") : -1].rsplit(", ", 2)[0]
+            held = held.replace("sequences, ", "sequences of ").replace("sequence, ", "sequence of ")
+        options = self._options
+        windows = f", windows of {options.length} steps" if options.length else ", windows" if options.windows else ""
+        return f"Index({self.distance!r}, {held}{windows})"
+
+    # Inside.
+
+    @property
+    def _ready(self) -> Items:
+        """The items as they are compared: normalised or encoded, if whole."""
+        if self._encoded is None:
+            self._encoded = self._compared(self.items)
+        return self._encoded
+
+    @property
+    def _searcher(self) -> Searcher:
+        if self._search is None:
+            self._search = choose(self.distance, self._ready, self._options)
+        return self._search
+
+    def _compared(self, items: Items) -> Items:
+        """Queries or items as the searcher takes them."""
+        if self._options.windows:
+            return items
+        if self._options.normalize is not None:
+            assert isinstance(items, Batch)
+            items = normalized(items)
+        return encoded(self.distance, items)
+
+    def _forget(self) -> None:
+        """After a change: what was built from the items is built again when it is needed."""
+        self._encoded: Items | None = None
+        self._search: Searcher | None = None
+
+    def _queries(self, op: str, queries: Any) -> Items:
+        read = read_items(op, "queries", queries, self.distance)
+        if not len(self):
+            return read
+        part, count = self._held.table, len(read)
+        values = read.values if isinstance(read, Batch) else read
+        if isinstance(read, Batch) != (part.offsets is not None):
+            _check.refuse(op, f"expected queries like the items, {kind_of(part)}")
+        if isinstance(read, Batch) and read.channels != part.values.shape[1] and count:
+            _check.refuse(op, f"queries have {read.channels} channels, the items have {part.values.shape[1]}")
+        if not isinstance(read, Batch) and values.shape[1:] != part.values.shape[1:]:
+            shapes = tuple(values.shape[1:]), tuple(part.values.shape[1:])
+            _check.refuse(op, f"queries have shape {shapes[0]} each, the items have {shapes[1]}")
+        if self._options.windows and count:
+            assert isinstance(read, Batch)
+            self._check_windows(op, read)
+        return read.to(part.values.device, part.values.dtype)
+
+    def _check_windows(self, op: str, queries: Batch) -> None:
+        """Queries of the length that windows have, none longer than every item."""
+        lengths, length = queries.lengths, self._options.length
+        if length is not None and (wrong := lengths != length).any():
+            place = int(wrong.nonzero()[0])
+            hint = "subsequence=True instead of length searches windows of any query's length"
+            _check.refuse(op, f"query {place} has {int(lengths[place])} steps, windows have {length}; {hint}")
+        items = self.items
+        assert isinstance(items, Batch)
+        longest, least = int(items.lengths.max()), (self._options.stretch or (1.0,))[0]
+        if int(lengths.max()) * least > longest:
+            place = int(lengths.argmax())
+            _check.refuse(op, f"query {place} has {int(lengths[place])} steps, but the longest item has {longest}")
+
+
+def _read_skip(op: str, skip: Any, queries: int, items: int) -> Tensor | None:
+    if skip is None:
+        return None
+    found = torch.as_tensor(skip)
+    if found.shape != (queries,) or found.is_floating_point() or found.dtype == torch.bool:
+        _check.refuse(op, f"expected skip of shape ({queries},), whole numbers, got {found.dtype} {tuple(found.shape)}")
+    found = found.to("cpu", torch.int64)
+    if queries and not (int(found.min()) >= -1 and int(found.max()) < items):
+        _check.refuse(op, f"skip holds a position that is not among the {items} items")
+    return found

@@ -1,0 +1,35 @@
+"""The service and the explorer: a Collection behind FastAPI, with a page to look, ask and understand.
+
+They need the extra ``web``: ``pip install "likewise[web]"``. The names are imported on first use.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from likewise.web.collection import Collection
+    from likewise.web.limits import Limits
+    from likewise.web.server import Server
+    from likewise.web.service import create_service
+
+__all__ = ["Collection", "Limits", "Server", "create_service"]
+
+_HOMES = {
+    "Collection": "collection",
+    "Limits": "limits",
+    "Server": "server",
+    "create_service": "service",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name on first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'likewise.web' has no attribute {name!r}")
+    try:
+        module = importlib.import_module(f"likewise.web.{_HOMES[name]}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("fastapi", "pydantic", "starlette", "uvicorn"):
+            raise ImportError(f'{error.name} is missing; install it with pip install "likewise[web]"') from error
+        raise
+    return getattr(module, name)

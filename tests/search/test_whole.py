@@ -1,0 +1,105 @@
+"""Whole items with bounds: equal to brute force."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from likewise import DTW, Batch, SoftDTW
+from likewise.search.whole import WholeSearch, refusal
+from tests.search.problems import differs, draw
+
+
+@settings(max_examples=500, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32 - 1))
+def test_equals_brute_force(seed):
+    assert differs(draw(np.random.default_rng(seed), whole=True), whole=True) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_walks_are_settled_by_bounds(dtype):
+    torch.manual_seed(0)
+    items, queries = (torch.randn(n, 128, 1, dtype=dtype).cumsum(1) for n in (2000, 20))
+    distance = DTW(band=0.1)
+    found = WholeSearch(distance, Batch(items)).search(Batch(queries), k=3, within=None)
+    D = distance.matrix(queries, items)
+    nearest = D.sort(dim=1, stable=True)
+    assert torch.equal(found.distances, nearest.values[:, :3])
+    assert torch.equal(found.items, nearest.indices[:, :3])
+    assert found.stats.compared < 0.1 * found.stats.candidates
+    assert found.stats.candidates == D.numel()
+    assert 0 < found.stats.cells < 0.1 * D.numel() * 128 * 25
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_any_number_of_threads_finds_the_same(threads):
+    torch.manual_seed(1)
+    items = torch.randint(0, 3, (3000, 12, 1)).float()  # full of ties
+    found = WholeSearch(DTW(band=1), Batch(items)).search(Batch(items[:2]), k=50, within=None, threads=threads)
+    nearest = DTW(band=1).matrix(items[:2], items).sort(dim=1, stable=True)
+    assert torch.equal(found.items, nearest.indices[:, :50])
+
+
+def test_leave_one_out():
+    torch.manual_seed(2)
+    items = Batch(torch.randn(40, 10, 2))
+    found = WholeSearch(DTW(band=2), items).search(items, k=1, within=None, skip=torch.arange(40))
+    D = DTW(band=2).matrix(items).fill_diagonal_(torch.inf)
+    assert torch.equal(found.items[:, 0], D.argmin(1))
+
+
+def test_nan_padding_changes_nothing():
+    values = torch.randn(9, 7, 1)
+    lengths = torch.tensor([7, 3, 5, 1, 7, 6, 2, 4, 7])
+    dirty = values.masked_fill((torch.arange(7) >= lengths[:, None])[..., None], torch.nan)
+    clean, found = (
+        WholeSearch(DTW(band=1), Batch(x, lengths)).search(Batch(x, lengths), k=4, within=None) for x in (values, dirty)
+    )
+    assert torch.equal(clean.distances, found.distances)
+    assert torch.equal(clean.items, found.items)
+
+
+@pytest.mark.parametrize("where", ["items", "queries"])
+def test_nan_is_refused(where):
+    good, bad = torch.zeros(2, 3, 1), torch.tensor([[[0.0], [torch.nan], [1.0]]])
+    with pytest.raises(ValueError, match="nan"):
+        WholeSearch(DTW(), Batch(bad if where == "items" else good)).search(
+            Batch(bad if where == "queries" else good), k=1, within=None
+        )
+
+
+def test_overflow_is_refused():
+    x = torch.full((2, 3, 1), 1e30)
+    with pytest.raises(ValueError, match="overflow"):
+        WholeSearch(DTW(), Batch(x)).search(Batch(-x), k=1, within=None)
+
+
+def test_huge_numbers_are_compared_without_bounds():
+    torch.manual_seed(3)
+    x = torch.randn(20, 8, 1, dtype=torch.float64) * 1e100
+    found = WholeSearch(DTW(band=1), Batch(x)).search(Batch(x[:3]), k=2, within=None)
+    assert torch.equal(found.items, DTW(band=1).matrix(x[:3], x).sort(dim=1, stable=True).indices[:, :2])
+    assert found.stats.compared == found.stats.candidates
+
+
+def test_no_items_and_no_queries():
+    items = Batch(torch.randn(4, 5, 1))
+    none = items[:0]
+    assert WholeSearch(DTW(), none).search(items, k=1, within=None).counts.tolist() == [0] * 4
+    assert len(WholeSearch(DTW(), items).search(none, k=1, within=None).counts) == 0
+
+
+@pytest.mark.parametrize(
+    ("distance", "reason"),
+    [
+        (DTW(itakura=2.0), "parallelogram"),
+        (DTW(open_end=True), "open"),
+        (DTW(normalize="steps"), "steps"),
+        (DTW(ground="cosine"), "ground"),
+        (SoftDTW(), "SoftDTW"),
+    ],
+    ids=["itakura", "open", "steps", "cosine", "soft"],
+)
+def test_what_bounds_do_not_apply_to(distance, reason):
+    assert reason in refusal(distance)

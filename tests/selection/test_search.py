@@ -1,0 +1,164 @@
+import json
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+import likewise as lw
+from likewise.selection import Candidate, named_candidate, search, select
+from likewise.selection.search import divide
+
+
+def walks(count=60, seed=0):
+    """Two classes that differ in the direction in which they turn; DTW is no use."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % 2
+    noise = torch.randn(count, 10, 2, generator=generator)
+    noise[..., 1] = 5 * noise[..., 1]
+    noise[:, 5, 0] += 8.0 * labels
+    return lw.Dataset(noise, ["left", "right"] * (count // 2), groups=np.arange(count) // 6)
+
+
+def quick(name, rate=1e-2, **options):
+    class Few(lw.FrameMLP):
+        training_defaults = lw.distances.training_defaults.TrainingDefaults(lr=rate, batch_size=16, steps=24)
+
+    return Candidate(name, f"{name}.", lambda data: lw.Metric(Few(2, hidden=8, out=4), lw.Euclidean()), **options)
+
+
+def flat(name="flat"):
+    return Candidate(name, "no learning", lambda data: lw.Metric(None, lw.Euclidean()), learns=False)
+
+
+@pytest.fixture(autouse=True)
+def own_classes(monkeypatch):
+    """What is loaded in these tests may be of a class that is defined here."""
+    found = lw.Metric.load
+
+    def load(folder):
+        config = json.loads((folder / "config.json").read_text())
+        if "Few" in json.dumps(config):
+            config = json.loads(json.dumps(config).replace('"Few"', '"FrameMLP"'))
+            (folder / "config.json").write_text(json.dumps(config))
+        return found(folder)
+
+    monkeypatch.setattr(search.Metric, "load", load)
+
+
+def test_the_better_half_goes_on_and_the_best_is_kept(tmp_path):
+    lines = []
+    data = walks()
+    candidates = [flat(), *(quick(f"learned-{i}", rate) for i, rate in enumerate((1e-2, 1e-6, 3e-3, 1e-7)))]
+    found = select(data, candidates, folder=tmp_path, report=lambda results, text: lines.append((text, results)))
+    by_name = {result.name: result for result in found.results}
+    assert found.complete
+    assert found.best.name in ("learned-0", "learned-2")
+    assert found.best.map > by_name["flat"].map
+    assert sorted(result.rounds for result in found.results) == [0, 1, 1, 2, 3]
+    courses = {result.rounds: result.steps for result in found.results if result.learns}
+    assert courses == {1: 6, 2: 12, 3: 24}
+    assert lines[0][0] == "flat learns nothing and is scored once"
+    assert len(lines) == 1 + 4 + 2 + 1
+    assert all(list(results) == sorted(results, key=lambda result: -result.map) for _, results in lines)
+    # The score is that of the metric which is returned, on items that it was not trained on.
+    parts = divide(data, None, None, 0)
+    assert set(parts.held.ids).isdisjoint(parts.train.ids)
+    assert found.queries == len(parts.held) == 24
+    scores = lw.evaluate(found.metric, parts.held, parts.train)
+    assert (scores.map, scores.accuracy) == pytest.approx((found.best.map, found.best.accuracy))
+    assert found.best.interval == scores.interval()
+
+
+def test_a_search_resumes_where_it_was_interrupted(tmp_path, monkeypatch):
+    candidates = [flat(), quick("one"), quick("two", 3e-3)]
+    whole = select(walks(), candidates, folder=tmp_path / "whole")
+    calls, fit = [], search.fit
+
+    def interrupted(*given, **options):
+        calls.append(options["epochs"])
+        if len(calls) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return fit(*given, **options)
+
+    monkeypatch.setattr(search, "fit", interrupted)
+    first = select(walks(), candidates, folder=tmp_path / "run")
+    assert not first.complete
+    assert str(first).endswith("The search was stopped before its end.")
+    assert lw.evaluate(first.metric, walks()).map > 0
+    again = select(walks(), candidates, folder=tmp_path / "run", resume=True)
+    assert again.complete
+    assert [(r.name, r.map, r.epochs) for r in again.results] == [(r.name, r.map, r.epochs) for r in whole.results]
+    with pytest.raises(ValueError, match="other data, candidates, seed"):
+        select(walks(seed=1), candidates, folder=tmp_path / "run", resume=True)
+    with pytest.raises(ValueError, match="holds an earlier search"):
+        select(walks(), candidates, folder=tmp_path / "run")
+    with pytest.raises(ValueError, match="no search to resume"):
+        select(walks(), candidates, folder=tmp_path / "none", resume=True)
+    (tmp_path / "run" / "search.json").write_text("{}")
+    with pytest.raises(ValueError, match="other data"):
+        select(walks(), candidates, folder=tmp_path / "run", resume=True)
+
+
+def test_without_a_result_ctrl_c_is_ctrl_c(tmp_path, monkeypatch):
+    def interrupted(*given, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(search, "evaluate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        select(walks(), [flat()], folder=tmp_path)
+
+
+def test_what_is_too_slow_or_does_not_suit_is_left_out_with_the_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr(search._Course, "predict", lambda self, data, device: 1e6)
+    found = select(walks(), [flat(), quick("slow"), named_candidate("cosine", "attended")], folder=tmp_path)
+    reasons = {result.name: result.left_out for result in found.results}
+    assert reasons["flat"] is None
+    assert reasons["slow"].startswith("an epoch takes about 1000000 s, and ")
+    assert "for images" in reasons["cosine, attended"]
+    with pytest.raises(ValueError, match=r"no candidate could be tried .*slow: an epoch takes"):
+        select(walks(), [quick("slow")], folder=tmp_path / "other")
+
+
+def test_the_time_bounds_the_training(tmp_path):
+    found = select(walks(), [flat(), quick("one")], folder=tmp_path, minutes=1e-6)
+    assert {result.name: result.epochs for result in found.results} == {"flat": 0, "one": 0}
+    assert found.best.name == "flat"
+
+
+def test_groups_and_unseen_classes():
+    data = walks()
+    parts = divide(data, 0.2, data.groups, 0)
+    assert set(parts.held.groups).isdisjoint(parts.train.groups)
+    assert parts.groups == tuple(str(group) for group in parts.held.groups)
+    assert divide(data, 0.2, None, 0).groups is None
+    four = lw.Dataset(data.items, [str(i % 4) for i in range(60)])
+    parts = divide(four, lw.HeldOutClasses(0.5), None, 0)
+    assert set(parts.held.labels).isdisjoint(parts.train.labels)
+    assert parts.references is None
+    single = lw.Dataset(data.items[:12], ["a"] * 6 + ["b"] * 6, groups=["s"] * 6 + ["t"] * 6)
+    with pytest.raises(ValueError, match="no class is in both parts"):
+        divide(single, 0.5, single.groups, 0)
+    # A class of one subject, who is held out, cannot be found.
+    some = lw.Dataset(data.items[:12], ["a", "b"] * 4 + ["c"] * 4, groups=["s", "s", "t", "t"] * 2 + ["t"] * 4)
+    parts = divide(some, 0.5, some.groups, 0)
+    assert set(parts.held.labels) <= set(parts.train.labels)
+
+
+def test_wrong_arguments(tmp_path):
+    with pytest.raises(TypeError, match="expected a Dataset with class labels"):
+        select((torch.zeros(4, 3, 1), [0, 0, 1, 1]), folder=tmp_path)
+    with pytest.raises(TypeError, match="expected a Dataset with class labels"):
+        select(lw.Dataset(torch.zeros(4, 3, 1)), folder=tmp_path)
+    with pytest.raises(ValueError, match="no two of the same name"):
+        select(walks(), [flat(), flat()], folder=tmp_path)
+    with pytest.raises(ValueError, match="minutes must be positive"):
+        select(walks(), [flat()], folder=tmp_path, minutes=0)
+
+
+def test_the_trial_predicts_the_time_of_an_epoch():
+    metric = lw.Metric(lw.FrameMLP(2, hidden=8), lw.SoftDTWDivergence())
+    course = search._Course(metric, 64)
+    assert (course.batch_size, course.per_epoch, course.epochs) == (32, 2, 200)
+    assert course.predict(walks(), "cpu") >= 0
+    assert not metric.unprepared

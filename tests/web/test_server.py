@@ -1,0 +1,133 @@
+"""The server as a process: clients that stall or leave hurt nobody, SIGTERM drains, and strangers need a token."""
+
+import json
+import signal
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("fastapi")
+import httpx2
+import torch
+
+import likewise as lw
+from likewise.web.collection import Collection
+from likewise.web.limits import Limits
+from likewise.web.server import Server, read_token
+from likewise.web.service import create_service
+from tests.cli.commands import refusal
+from tests.web.problems import learned, waves
+from tests.web.servers import command, connect, request
+
+
+class Patient(lw.Distance):
+    """A distance that counts the pieces it was asked for, each of which takes a while."""
+
+    def __init__(self):
+        super().__init__()
+        self.pieces = 0
+
+    def all_pairs(self, x, y, x_lengths, y_lengths):
+        self.pieces += 1
+        time.sleep(0.05)
+        return x.new_zeros(len(x), len(y if y is not None else x))
+
+
+BODY = json.dumps({"queries": [[0.0, 1.0]]}).encode()
+
+
+@pytest.fixture
+def patient():
+    # Sixteen items are the smallest piece: 100 pieces take five seconds.
+    distance = Patient()
+    held = Collection(torch.zeros(1600, 2, 1), {"patient": distance})
+    held.pieces = 16
+    limits = Limits(reading=0.5, seconds=20, parallel=1)
+    with Server(create_service(held, limits), limits=limits) as server:
+        yield server, distance
+
+
+def get_health(port):
+    began = time.perf_counter()
+    assert httpx2.get(f"http://127.0.0.1:{port}/healthz", timeout=10).status_code == 200
+    return time.perf_counter() - began
+
+
+def test_work_ends_when_the_client_leaves(patient):
+    server, distance = patient
+    with connect(server.port) as client:
+        client.sendall(request("/search", BODY))
+        while distance.pieces < 3:
+            time.sleep(0.01)
+        assert get_health(server.port) < 2
+    time.sleep(0.5)  # it notices at the next check
+    done = distance.pieces
+    assert done < 60
+    time.sleep(0.3)
+    assert distance.pieces == done
+
+
+def test_a_slow_client_is_given_up_and_others_are_served(patient):
+    server, _ = patient
+    slow = [connect(server.port) for _ in range(20)]
+    for client in slow[:10]:
+        client.sendall(request("/search", b"{", length=1000))  # the rest never comes
+    for client in slow[10:]:
+        client.sendall(b"POST /search HTTP/1.1\r\nHost: loc")  # nor do these headers
+    assert get_health(server.port) < 2
+    for client in slow[:10]:
+        assert b" 408 " in client.recv(1000)
+    for client in slow[10:]:
+        assert client.recv(1000) == b""
+    for client in slow:
+        client.close()
+
+
+def test_sigterm_drains(tmp_path):
+    lw.write_npz(waves(), tmp_path / "waves.npz")
+    learned().save(tmp_path / "run")
+    with command("serve", tmp_path / "run", tmp_path / "waves.npz", "-d", "gdtw") as (process, port):
+        found = httpx2.get(f"http://127.0.0.1:{port}/healthz").json()
+        assert found["metrics"] == ["run", "gdtw"]
+        answers = []
+        body = {"queries": [waves().items[0].tolist()] * 64, "metric": "gdtw"}
+        url = f"http://127.0.0.1:{port}/search"
+        client = threading.Thread(target=lambda: answers.append(httpx2.post(url, json=body, timeout=60)))
+        client.start()
+        time.sleep(0.3)
+        assert not answers, "it must still be at work"
+        process.send_signal(signal.SIGTERM)
+        client.join()
+        assert answers[0].status_code == 200
+        assert process.wait(20) == 0 or process.returncode == -signal.SIGTERM
+        assert str(tmp_path) not in answers[0].text
+
+
+def test_off_loopback_a_token_is_needed(tmp_path, monkeypatch):
+    monkeypatch.delenv("LIKEWISE_TOKEN", raising=False)
+    lw.write_npz(waves(6), tmp_path / "waves.npz")
+    assert "a token is needed" in refusal(1, "serve", tmp_path / "waves.npz", "--host", "0.0.0.0")
+    with pytest.raises(ValueError, match="a token is needed"):
+        Server(create_service(Collection(None, {"dtw": lw.DTW()})), host="0.0.0.0")
+    secret = "a secret of twenty letters"
+    (tmp_path / "token").write_text(secret + "\n")
+    assert read_token(tmp_path / "token", "0.0.0.0") == secret
+    monkeypatch.setenv("LIKEWISE_TOKEN", secret)
+    assert read_token(None, "0.0.0.0") == secret
+    with command("serve", tmp_path / "waves.npz", "--host", "0.0.0.0", "--token-file", tmp_path / "token") as (
+        process,
+        port,
+    ):
+        url = f"http://127.0.0.1:{port}/align"
+        body = {"x": [[[0.0, 1.0]]], "y": [[[0.0, 1.0]]]}
+        assert httpx2.post(url, json=body).status_code == 401
+        assert httpx2.post(url, json=body, headers={"Authorization": f"Bearer {secret}"}).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert secret not in process.stdout.read()
+
+
+def test_what_cannot_be_served_is_one_line(tmp_path):
+    assert "no such file or folder" in refusal(1, "serve", tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    assert "holds no metric" in refusal(1, "serve", tmp_path / "empty", tmp_path / "nothing.npz")
