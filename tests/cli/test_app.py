@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import likewise as lw
+from likewise.cli import COMMANDS
 from tests.cli.commands import refusal, run, sequences
 
 
@@ -15,7 +16,7 @@ def test_version():
     assert (result.exit_code, result.stdout) == (0, f"likewise {metadata.version('likewise')}\n")
 
 
-@pytest.mark.parametrize("command", [[], ["distance"], ["align"], ["info"], ["demo"]])
+@pytest.mark.parametrize("command", [[], *([command.__name__] for command in COMMANDS)], ids=str)
 def test_help(command):
     result = run(*command, "--help")
     assert result.exit_code == 0

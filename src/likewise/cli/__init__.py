@@ -11,7 +11,20 @@ import typer
 from typer.core import TyperGroup
 
 import likewise as lw
-from likewise.cli import align, demo, distance, fewshot, info, serve
+from likewise.cli import (
+    align,
+    convert,
+    demo,
+    distance,
+    evaluate,
+    explain,
+    fewshot,
+    index,
+    info,
+    search,
+    serve,
+    train,
+)
 
 
 class _Commands(TyperGroup):
@@ -38,7 +51,21 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (distance.distance, align.align, fewshot.fewshot, info.info, demo.demo, serve.serve):
+COMMANDS = (
+    convert.convert,
+    train.train,
+    evaluate.evaluate,
+    fewshot.fewshot,
+    distance.distance,
+    align.align,
+    index.index,
+    search.search,
+    explain.explain,
+    serve.serve,
+    demo.demo,
+    info.info,
+)
+for command in COMMANDS:
     app.command()(command)
 
 
@@ -54,7 +81,7 @@ def likewise(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Distances between sequences by alignment. Files are read by their ending: .npz, .ts, .csv, .tsv, .parquet."""
+    """Learn, compute, explain and search with distances. Files are read by their ending: .npz, .ts, .csv, .parquet."""
 
 
 def main() -> None:

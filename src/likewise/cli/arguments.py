@@ -5,6 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 
 import likewise as lw
@@ -56,6 +57,23 @@ class Normalization(StrEnum):
     STEPS = "steps"
 
 
+class DeviceName(StrEnum):
+    """Where to compute."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+def device(name: DeviceName) -> str:
+    """The device of a name; a GPU that is not there is refused."""
+    if name is DeviceName.CUDA and not torch.cuda.is_available():
+        raise ValueError("--device cuda: PyTorch finds no GPU here")
+    if name is DeviceName.AUTO:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return name.value
+
+
 def _parse_band(text: str) -> int | float:
     """A whole number counts steps; one with a point is a fraction."""
     try:
@@ -82,6 +100,17 @@ FileA = Annotated[
     typer.Argument(
         metavar="A", help="Sequences: .npz, .ts, a long table (.csv, .tsv, .parquet), WAV files.", show_default=False
     ),
+]
+Items = Annotated[
+    Path,
+    typer.Argument(
+        help="Items: .npz, .ts, a long table (.csv, .tsv, .parquet), or a folder of WAV files or images.",
+        show_default=False,
+    ),
+]
+MetricFolder = Annotated[
+    Path | None,
+    typer.Option("--metric", "-m", help="A folder with a learned metric, instead of a distance.", show_default=False),
 ]
 Columns = Annotated[
     Any,
@@ -127,6 +156,9 @@ Subsequence = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Replace an existing file.")]
+Seed = Annotated[int, typer.Option(min=0, help="Determines all that is random.")]
+Size = Annotated[int, typer.Option(min=8, help="Images are scaled to SIZE x SIZE pixels.")]
+Device = Annotated[DeviceName, typer.Option(help="Where to compute; auto takes a GPU if there is one.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
@@ -141,3 +173,8 @@ def build(name: StrEnum, **given: Any) -> tuple[lw.Distance, dict[str, Any]]:
             has = f"it has {', '.join(f'--{key}' for key in known)}" if known else "it has none"
             raise typer.BadParameter(f"{name} has no option --{key}; {has}")
     return kind(**options), options
+
+
+def load(distance: StrEnum, metric: Path | None) -> lw.Distance:
+    """The metric of a folder, or a distance by name."""
+    return DISTANCES[distance]() if metric is None else lw.Metric.load(metric)

@@ -2,7 +2,6 @@
 
 import json
 import time
-from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -10,7 +9,7 @@ import typer
 
 import likewise as lw
 from likewise.cli import arguments
-from likewise.cli.arguments import DISTANCES, DistanceName
+from likewise.cli.arguments import DistanceName
 from likewise.cli.files import read
 from likewise.cli.printing import is_terminal, print_facts
 from likewise.evaluation.few_shot import few_shot_accuracy_matrix
@@ -19,9 +18,7 @@ from likewise.evaluation.few_shot import few_shot_accuracy_matrix
 def fewshot(
     a: arguments.FileA,
     distance: arguments.Named = DistanceName.DTW,
-    metric: Annotated[
-        Path | None, typer.Option(help="A folder with a learned metric, instead of a distance.", show_default=False)
-    ] = None,
+    metric: arguments.MetricFolder = None,
     ways: Annotated[int, typer.Option(help="Classes of an episode.")] = 5,
     shots: Annotated[int, typer.Option(help="Examples of each class.")] = 1,
     queries: Annotated[int, typer.Option(help="Sequences to classify, of each class.")] = 1,
@@ -29,7 +26,7 @@ def fewshot(
     other_groups: Annotated[
         bool, typer.Option("--other-groups", help="Examples and queries of a class are of different subjects.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Which episodes are drawn.")] = 0,
+    seed: arguments.Seed = 0,
     split: arguments.SplitA = None,
     columns: arguments.Columns = None,
     as_json: arguments.Json = False,
@@ -40,7 +37,7 @@ def fewshot(
         raise ValueError(f"{a}: holds no classes")
     if other_groups and data.groups is None:
         raise ValueError(f"{a}: holds no groups, which --other-groups needs")
-    chosen = DISTANCES[distance]() if metric is None else lw.Metric.load(metric)
+    chosen = arguments.load(distance, metric)
     groups = data.groups if other_groups else None
     drawn = lw.Episodes(data.labels, ways, shots, queries, groups=groups, seed=seed).take(episodes)
     start = time.perf_counter()

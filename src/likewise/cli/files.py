@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TABLES = (".csv", ".tsv", ".parquet")
+IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 
 def read(path: Path, split: str | None = None, columns: dict[str, str] | None = None) -> lw.Dataset:
@@ -43,6 +44,36 @@ def read(path: Path, split: str | None = None, columns: dict[str, str] | None = 
     if len(data) == 0:
         raise ValueError(f"{path}: holds no sequences")
     return data
+
+
+def read_items(
+    path: Path, split: str | None = None, columns: dict[str, str] | None = None, size: int = 96
+) -> lw.Dataset:
+    """Sequences as ``read`` gives them, or the images of one folder per class."""
+    return lw.read_image_folder(path, size=size) if _holds_images(path) else read(path, split, columns)
+
+
+def read_labelled(
+    path: Path, split: str | None = None, columns: dict[str, str] | None = None, size: int = 96
+) -> lw.Dataset:
+    """Items as ``read_items`` gives them, which must have labels."""
+    data = read_items(path, split, columns, size)
+    if data.codes is None:
+        hint = "; name its column with --columns id=...,label=..." if path.suffix.lower() in TABLES else ""
+        raise ValueError(f"{path}: holds no classes{hint}")
+    return data
+
+
+def _holds_images(path: Path) -> bool:
+    """Whether a folder holds one folder per class with images, by the ending of the first file."""
+    if not path.is_dir():
+        return False
+    for folder in sorted(path.iterdir()):
+        if folder.is_dir() and not folder.name.startswith("."):
+            for file in sorted(folder.iterdir()):
+                if file.is_file() and not file.name.startswith("."):
+                    return file.suffix.lower() in IMAGES
+    return False
 
 
 def read_both(

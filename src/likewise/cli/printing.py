@@ -2,10 +2,13 @@
 
 import math
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from likewise.selection.result import Result
 
 
 def print_facts(facts: dict[str, Any], *, err: bool = False) -> None:
@@ -28,3 +31,23 @@ def finite(value: Any) -> float | None:
 def is_terminal() -> bool:
     """Whether someone sees a progress bar."""
     return sys.stderr.isatty()
+
+
+def stderr_console() -> Console:
+    """Where progress goes: stdout is for results."""
+    return Console(stderr=True, highlight=False)
+
+
+def ranking_table(results: Sequence[Result]) -> Table:
+    """The results of a selection, best first."""
+    table = Table(
+        "", "metric", "MAP", "95 % interval", "1-NN accuracy", "steps", "seconds", box=None, header_style="dim"
+    )
+    for place, result in enumerate(results, 1):
+        if result.left_out is not None:
+            table.add_row("", result.name, "", result.left_out)
+            continue
+        low, high = result.interval
+        numbers = f"{result.map:.3f}", f"{low:.3f} to {high:.3f}", f"{result.accuracy:.3f}"
+        table.add_row(str(place), result.name, *numbers, str(result.steps), f"{result.seconds:.1f}")
+    return table

@@ -24,6 +24,7 @@ from likewise.data.samplers import BatchSampler, ClassBalanced, HardBatch, MPerC
 from likewise.data.shl import read_shl, shl_features, standardize
 from likewise.data.split import HeldOutClasses
 from likewise.data.standardization import Standardization
+from likewise.data.summary import Summary, summarize
 from likewise.data.tables import read_table, read_wide
 from likewise.data.ts import read_ts, write_ts
 
@@ -46,6 +47,7 @@ __all__ = [
     "RandomMerge",
     "Shuffled",
     "Standardization",
+    "Summary",
     "center_crops",
     "load_japanese_vowels",
     "open_image_folder",
@@ -66,6 +68,7 @@ __all__ = [
     "read_wide",
     "shl_features",
     "standardize",
+    "summarize",
     "write_npz",
     "write_ts",
 ]

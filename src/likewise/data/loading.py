@@ -1,8 +1,9 @@
 """Batches of data that do not fit in memory: worker processes read items ahead of time."""
 
+import ctypes
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from likewise._labels import is_map_style
 from likewise.data.batch import Batch
 
 AT_ONCE = 256  # items per batch by default
+MMAP_THRESHOLD, LARGE = -3, 1 << 16  # of glibc's mallopt, and the bytes of a large block
 
 
 class Loader:
@@ -57,7 +59,11 @@ class Loader:
         """
         settings: dict[str, Any] = {}
         if self.workers:
-            settings = {"prefetch_factor": self.ahead, "multiprocessing_context": "fork" if _can_fork() else None}
+            settings = {
+                "prefetch_factor": self.ahead,
+                "multiprocessing_context": "fork" if _can_fork() else None,
+                "worker_init_fn": _return_large_blocks,
+            }
         return iter(
             DataLoader(
                 _Collated(self.dataset, self.seed),  # type: ignore[arg-type]
@@ -137,6 +143,12 @@ def _seeded(seed: int, number: int) -> Iterator[None]:
         finally:
             random.setstate(states[0])
             np.random.set_state(states[1])  # noqa: NPY002
+
+
+def _return_large_blocks(worker: int) -> None:
+    """Let glibc return every batch to the system once it is freed; kept for reuse, they fragment a worker's heap."""
+    with suppress(OSError, AttributeError, TypeError):  # not glibc
+        ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, LARGE)
 
 
 def _can_fork() -> bool:

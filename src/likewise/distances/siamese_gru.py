@@ -77,7 +77,15 @@ class SiameseGRU(Distance):
         workers: processes that read a map-style dataset, whose items are never all in memory.
         """
         if is_map_style(x):
-            return torch.cat([self.embed(piece) for piece in Loader(x, workers).pieces()])
+            found, done = None, 0
+            for piece in Loader(x, workers).pieces():  # small results between large pieces would fragment the heap
+                vectors = self.embed(piece)
+                found = vectors.new_empty(len(x), vectors.shape[1]) if found is None else found  # type: ignore[arg-type]
+                found[done : done + len(vectors)] = vectors
+                done += len(vectors)
+            if found is None:
+                _check.refuse(f"{self.name}.embed", "there are no items")
+            return found
         values, lengths = as_sequences(f"{self.name}.embed", "x", x)
         with torch.no_grad():
             return self._embedded("x", values, lengths)

@@ -85,7 +85,13 @@ def rerank(op: str, cheap: Tensor, distance: Any, x: Any, y: Any, keep: int) -> 
     CoupledGRU, gets the pairs as positions; others get the sequences of each pair.
     """
     chosen = ranking.nearest(cheap, keep).sort(1).values.cpu()
-    rows = torch.arange(len(chosen)).repeat_interleave(keep)
+    D = compare(op, distance, x, y, chosen)
+    return chosen.to(D.device), D
+
+
+def compare(op: str, distance: Any, x: Any, y: Any, chosen: Tensor) -> Tensor:
+    """Distances (n, keep) of each of n items to the references at its positions, chosen (n, keep)."""
+    rows = torch.arange(len(chosen)).repeat_interleave(chosen.shape[1])
     columns, parts = chosen.flatten(), []
     between = getattr(distance, "between", None)
     for part in torch.arange(rows.numel()).split(max(1, rows.numel()) if between else _pairs_at_once(x, y)):
@@ -96,7 +102,7 @@ def rerank(op: str, cheap: Tensor, distance: Any, x: Any, y: Any, keep: int) -> 
         if D.isnan().any():
             _check.refuse(op, "the metric returned NaN for a candidate")
         parts.append(D.float() if D.dtype in (torch.float16, torch.bfloat16) else D)
-    return chosen.to(parts[0].device), torch.cat(parts).reshape(chosen.shape)
+    return torch.cat(parts).reshape(chosen.shape)
 
 
 def ranked_strip(op: str, cheap: Tensor, distance: Any, x: Any, y: Any, keep: int, first: int, own: bool) -> Tensor:

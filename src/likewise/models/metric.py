@@ -136,8 +136,12 @@ class Metric(Distance):
         if progress:
             count = len(x)  # type: ignore[arg-type]
             pieces = track(pieces, f"Encoding {count:,} items", max(1, -(-count // chunk)))
+        return self.embed_pieces(pieces, len(x))  # type: ignore[arg-type]
+
+    def embed_pieces(self, pieces: Iterable[Any], total: int) -> Encoded:
+        """Encode as ``embed`` does, items that come piece by piece, ``total`` in all."""
         with torch.no_grad(), evaluating(self):
-            return self._gathered((self._encode(piece) for piece in pieces), len(x))  # type: ignore[arg-type]
+            return self._gathered((self._encode(piece) for piece in pieces), total)
 
     def attend(self, x: Items, *, chunk: int = CHUNK) -> Attended:
         """What the encoder's ``AttendedFeatures`` looks at in these items: features and maps, as its ``attend`` gives.

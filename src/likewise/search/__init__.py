@@ -6,8 +6,10 @@ Example:
     [['0']]
 """
 
+from likewise.search.explanation import Counterfactual, Explanation
 from likewise.search.found import Found, Stats
 from likewise.search.hits import Hits
 from likewise.search.index import Index
+from likewise.search.segments import Segment
 
-__all__ = ["Found", "Hits", "Index", "Stats"]
+__all__ = ["Counterfactual", "Explanation", "Found", "Hits", "Index", "Segment", "Stats"]

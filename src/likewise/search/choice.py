@@ -6,31 +6,59 @@ from torch import Tensor
 from likewise.data.batch import Batch
 from likewise.distances.distance import Distance
 from likewise.distances.dtw import DTW
-from likewise.models.metric import Metric
-from likewise.search import stretches, whole
-from likewise.search.exhaustive import Exhaustive, Items
+from likewise.distances.euclidean import Euclidean
+from likewise.distances.mean_frames import MeanFrames
+from likewise.ops.ground import at_least_float32, zero_padding
+from likewise.search import stretches, vectors, whole
+from likewise.search.exhaustive import Exhaustive, Items, lengths_of
 from likewise.search.exhaustive_windows import ExhaustiveStretches, ExhaustiveWindows
 from likewise.search.found import Searcher
 from likewise.search.options import Options
+from likewise.search.rerank import EncodedSearch, RerankSearch
 from likewise.search.stretches import StretchSearch
+from likewise.search.vectors import VectorSearch
 from likewise.search.whole import WholeSearch
 from likewise.search.windows import WindowSearch
 
 
 def choose(distance: Distance, items: Items, options: Options) -> Searcher:
-    """The quickest searcher that is exact for this distance; exhaustive search where there is no other."""
+    """The quickest searcher that is exact for this distance; exhaustive search where there is no other.
+
+    With ``candidates`` or ``approximate``, one that may miss some. Windows are never encoded as a whole.
+    """
     if options.windows:
         assert isinstance(items, Batch)
         return _of_windows(distance, items, options)
-    inner = comparing(distance)
+    if options.candidates is not None:
+        cheap = options.candidates.metric
+        if not isinstance(cheap, Distance):
+            raise TypeError(f"Index: expected the candidates' metric to be a Distance, got {type(cheap).__name__}")
+        proposing = choose(cheap, items, Options(approximate=options.approximate))
+        keep = options.candidates.count(len(items))
+        return RerankSearch(proposing, comparing(distance), lambda x: encoded(distance, x), items, keep)
+    if _embeds(distance):
+        inner = choose(comparing(distance), encoded(distance, items), options)
+        return EncodedSearch(lambda x: encoded(distance, x), inner, lengths_of(items))
+    if type(distance) is MeanFrames and isinstance(items, Batch):
+        inner = choose(Euclidean(squared=distance.squared), _means(items), options)
+        return EncodedSearch(_means, inner, lengths_of(items))
     if has_free_ends(distance):
         assert isinstance(items, Batch)
-        if isinstance(inner, DTW) and stretches.refusal(inner) is None and _quick(items):
-            return StretchSearch(inner, items)
+        if isinstance(distance, DTW) and stretches.refusal(distance) is None and _quick(items):
+            return StretchSearch(distance, items)
         return ExhaustiveStretches(distance, items)
-    if isinstance(inner, DTW) and whole.refusal(inner) is None and isinstance(items, Batch) and _quick(items):
-        return WholeSearch(inner, items)
-    return Exhaustive(inner, items)
+    if isinstance(distance, DTW) and whole.refusal(distance) is None and isinstance(items, Batch) and _quick(items):
+        return WholeSearch(distance, items)
+    if vectors.refusal(distance, items) is None:
+        assert isinstance(items, Tensor)
+        return VectorSearch(distance, items, approximate=options.approximate)
+    return Exhaustive(distance, items)
+
+
+def exhaustive(distance: Distance, items: Items) -> Searcher:
+    """The searcher that compares every pair of whole items: the truth."""
+    inner = Exhaustive(comparing(distance), encoded(distance, items))
+    return EncodedSearch(lambda x: encoded(distance, x), inner, lengths_of(items))
 
 
 def _of_windows(distance: Distance, items: Batch, options: Options) -> Searcher:
@@ -46,8 +74,8 @@ def _quick(items: Batch) -> bool:
 
 
 def comparing(distance: Distance) -> Distance:
-    """What compares encoded items: the distance of a Metric, or the distance itself."""
-    return distance.distance if isinstance(distance, Metric) else distance
+    """What compares encoded items: the distance of a Metric or a SiameseGRU, or the distance itself."""
+    return distance.distance if _embeds(distance) else distance  # type: ignore[return-value]
 
 
 def has_free_ends(distance: Distance) -> bool:
@@ -61,6 +89,17 @@ def has_free_ends(distance: Distance) -> bool:
 
 def encoded(distance: Distance, items: Items) -> Items:
     """Items as ``comparing`` takes them: encoded once, if there is an encoder."""
-    found = distance.embed(items) if isinstance(distance, Metric) else items
+    found = distance.embed(items) if _embeds(distance) else items  # type: ignore[operator]
     assert isinstance(found, (Batch, Tensor))
     return found
+
+
+def _means(items: Items) -> Tensor:
+    """Means over time, (N, C), as ``MeanFrames`` computes them."""
+    assert isinstance(items, Batch)
+    total = at_least_float32(zero_padding(items.values, items.lengths)).sum(1)
+    return total / items.lengths[:, None].to(total.device)
+
+
+def _embeds(distance: Distance) -> bool:
+    return callable(getattr(distance, "embed", None))

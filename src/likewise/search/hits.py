@@ -2,14 +2,19 @@
 
 import copy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 
+from likewise import _check
+from likewise._output import writing
 from likewise.data.columns import narwhals_module
+from likewise.search.explanation import Explanation
 from likewise.search.found import Found, Stats
 from likewise.search.items import Items
+from likewise.search.page import write_page
 
 if TYPE_CHECKING:
     from likewise.search.index import Index
@@ -78,6 +83,80 @@ class Hits:
         q, i = self._place(q, i)
         item = self._items[int(self.items[q, i])]
         return self._index.view(item[int(self.starts[q, i]) : int(self.ends[q, i])] if item.ndim == 2 else item)
+
+    def series(self, q: int, i: int = 0) -> Tensor:
+        """The item of the i-th hit of a query, whole and as it was given."""
+        q, i = self._place(q, i)
+        return self._items[int(self.items[q, i])]
+
+    def explain(self, q: int = 0, i: int = 0, *, tolerance: float = 0.1) -> Explanation:
+        """Why the i-th hit of query q is as near as it is: alignment, costs, segments, counterfactual.
+
+        tolerance: how much more, as a share of the distance, the straight segments may cost than the path.
+
+        Example:
+            >>> from likewise import DTW, Index
+            >>> index = Index(DTW(), [[0.0, 1.0, 3.0], [5.0, 5.0, 5.0]], labels=["low", "high"])
+            >>> print(index.search([[0.0, 1.0, 2.0]], k=1).explain())
+            DTW 1 to 0 (low)
+              steps 0..2: shift +0.0, stretch 1.00, amplitude 1.53, cost 1
+              nearest of another class: 1 (high), 50; steps 0..2 cost 49 more there
+        """
+        q, i = self._place(q, i)
+        label = None if self.labels is None else self.labels[q, i]
+        start, end = int(self.starts[q, i]), int(self.ends[q, i])
+        name = str(self.ids[q, i]) + ("" if label is None else f" ({label})")
+        name += "" if end - start == len(self.series(q, i)) else f", steps {start}..{end - 1}"
+        value = float(self.distances[q, i])
+        return Explanation(
+            self._index.distance,
+            self.query(q),
+            self.match(q, i),
+            value=value,
+            tolerance=tolerance,
+            name=name,
+            other=lambda: self._of_another_class(q, label),
+        )
+
+    def _of_another_class(self, q: int, label: object) -> tuple[str, object, Explanation] | None:
+        """The nearest item whose label is another: its id, its label, and why."""
+        index = self._index
+        if index.labels is None or index.labels.dtype.kind == "f" or (index.labels == label).all():
+            return None
+        query, k = self.queries[self._query(q) :][:1], 4
+        while True:
+            hits = index.search(query, k=k)
+            for i, other in enumerate(hits.labels[0] if hits.labels is not None else ()):
+                if other not in (label, ""):
+                    value = float(hits.distances[0, i])
+                    name = f"{hits.ids[0, i]} ({other})"
+                    why = Explanation(index.distance, hits.query(0), hits.match(0, i), value=value, name=name)
+                    return hits.ids[0, i], other, why
+            if int(hits.counts[0]) < k:
+                return None
+            k *= 4
+
+    def to_html(
+        self, path: str | Path, q: int = 0, *, k: int = 10, title: str | None = None, overwrite: bool = True
+    ) -> Path:
+        """Write one page about a query: its hits, drawn and aligned, with their costs, segments and counterfactuals.
+
+        The page is one file that opens from disk, and loads nothing. k: the most hits that are drawn. overwrite:
+        whether a file of that name may be replaced. Returns the path.
+
+        Example:
+            >>> import tempfile
+            >>> from likewise import DTW, Index
+            >>> hits = Index(DTW(), [[0.0, 1.0, 3.0], [5.0, 5.0, 5.0]]).search([[0.0, 1.0, 2.0]], k=2)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     hits.to_html(f"{folder}/hits.html").read_text()[:15]
+            '<!doctype html>'
+        """
+        q = self._query(q)
+        text = write_page(self, q, k=_check.whole("Hits.to_html", "k", k), title=title)
+        with writing(path, overwrite=overwrite) as part:
+            part.write_text(text, encoding="utf-8")
+        return Path(path)
 
     def to_frame(self, *, backend: str = "pyarrow") -> Any:
         """A table with a row for each hit: query, rank (from 0), distance, item, id, label, start, end.

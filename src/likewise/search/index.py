@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from likewise import _check
 from likewise.data.batch import Batch
 from likewise.distances.distance import Distance
+from likewise.distances.dtw import DTW
 from likewise.evaluation.candidates import Candidates
-from likewise.search.choice import choose, comparing, encoded, has_free_ends
+from likewise.search.choice import choose, exhaustive, has_free_ends
 from likewise.search.collection import Collection, kind_of
 from likewise.search.exhaustive import Exhaustive
 from likewise.search.found import Searcher
@@ -20,7 +21,9 @@ from likewise.search.hits import Hits
 from likewise.search.items import Items, read_items
 from likewise.search.normalization import normalized, znormalize
 from likewise.search.options import Options, read_settings
+from likewise.search.self_join import Profile, self_join
 from likewise.search.storage import MOST_BYTES, Folder
+from likewise.search.watch import Watch
 
 DEFAULT_K = 10
 
@@ -178,7 +181,8 @@ class Index:
         if not len(self) or not len(read):
             _check.refuse(op, "expected at least one query and one item")
         ready = self._compared(read)
-        truth = Exhaustive(comparing(self.distance), self._ready).search(ready, k=k, within=None, skip=skipped)
+        everything = exhaustive(self.distance, self._compared(self.items))
+        truth = everything.search(ready, k=k, within=None, exclude=0.0, skip=skipped)
         found = self._searcher.search(ready, k=k, within=None, exclude=0.0, skip=skipped)
         right = 0
         for q, count in enumerate(truth.counts.tolist()):
@@ -186,6 +190,52 @@ class Index:
             same = torch.isin(found.items[q, : len(got)], truth.items[q, :count])
             right += min(count, int((same | (got <= truth.distances[q, count - 1])).sum())) if count else 0
         return right / max(1, int(truth.counts.sum()))
+
+    def watch(self, query: Any, *, within: float, exclude: float = 0.5) -> Watch:
+        """Look for a query in samples as they come, in bounded memory, under the distance of this index.
+
+        query: a sequence (T, C) or (T,). within: the largest distance of a match. ``watch.push(samples)`` returns the
+        matches that are complete; see ``Watch``. The items of the index play no part.
+
+        Example:
+            >>> from likewise import DTW
+            >>> watch = Index(DTW(band=1)).watch([0.0, 5.0, 0.0], within=0.5)
+            >>> watch.push([0.0, 0.0, 5.0, 0.0, 0.0, 0.0])
+            [Sighting(distance=0.0, start=1, end=4)]
+        """
+        if not isinstance(self.distance, DTW):
+            raise TypeError(f"Index.watch: expected the distance to be a DTW, got {self.distance.name}")
+        normalize = self._options.normalize is not None
+        return Watch(self.distance, query, within=within, exclude=exclude, normalize=normalize)
+
+    def self_join(
+        self, k: int = 1, exclude: float = 0.5, *, threads: int | None = None, progress: bool = False
+    ) -> Profile:
+        """The k nearest other windows of every window: the matrix profile, with its motifs and discords.
+
+        The index has a ``length``. exclude: windows that begin less than this share of the length apart are not
+        neighbours. Under DTW, or Euclidean for one series and k=1.
+
+        Example:
+            >>> from likewise import DTW
+            >>> wave = torch.sin(torch.arange(60) * 0.9)[None, :, None]
+            >>> profile = Index(DTW(band=1), wave, length=8).self_join()
+            >>> profile.motifs()[0][0] < 0.1
+            True
+        """
+        length, items = self._options.length, self.items
+        if length is None or not isinstance(items, Batch) or self._options.stretch is not None:
+            _check.refuse("Index.self_join", "expected an index of windows of one length; build it with length=")
+        return self_join(
+            self.distance,
+            items,
+            length,
+            normalize=self._options.normalize is not None,
+            k=k,
+            exclude=exclude,
+            threads=threads,
+            progress=progress,
+        )
 
     # Changing.
 
@@ -273,30 +323,20 @@ class Index:
     # Inside.
 
     @property
-    def _ready(self) -> Items:
-        """The items as they are compared: normalised or encoded, if whole."""
-        if self._encoded is None:
-            self._encoded = self._compared(self.items)
-        return self._encoded
-
-    @property
     def _searcher(self) -> Searcher:
         if self._search is None:
-            self._search = choose(self.distance, self._ready, self._options)
+            self._search = choose(self.distance, self._compared(self.items), self._options)
         return self._search
 
     def _compared(self, items: Items) -> Items:
-        """Queries or items as the searcher takes them."""
-        if self._options.windows:
+        """Whole queries or items as they are compared; windows are normalised when they are."""
+        if self._options.windows or self._options.normalize is None:
             return items
-        if self._options.normalize is not None:
-            assert isinstance(items, Batch)
-            items = normalized(items)
-        return encoded(self.distance, items)
+        assert isinstance(items, Batch)
+        return normalized(items)
 
     def _forget(self) -> None:
         """After a change: what was built from the items is built again when it is needed."""
-        self._encoded: Items | None = None
         self._search: Searcher | None = None
 
     def _queries(self, op: str, queries: Any) -> Items:

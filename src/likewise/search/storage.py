@@ -12,9 +12,8 @@ not count, and the next change deletes it. Nothing is pickled; what is read is c
 
 import hashlib
 import json
-import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,12 +25,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from likewise import _check
+from likewise._output import writing
 from likewise.data.dataset import names_of
 from likewise.models.storage import DTYPES, read_json
 from likewise.search.items import Part
 
 MANIFEST, LOCK = "index.json", ".lock"
-OURS = re.compile(r"(items|removed|weights)-\d{1,12}\.safetensors|\.likewise-\d+\.part")
+FILE = re.compile(r"(items|removed|weights)-\d{1,12}\.safetensors")
+LEFTOVER = re.compile(r"\.(index\.json|(items|removed|weights)-\d{1,12}\.safetensors)\.\d{1,9}-[0-9a-f]{8}\.part")
 MOST_PARTS = 64  # parts of a folder; one more, and they are written as one
 MOST_BYTES = 1 << 40  # of all files, unless the caller allows more: they are mapped, not read into memory
 CHECKED_AT_ONCE = 1 << 24  # numbers
@@ -68,7 +69,7 @@ class Folder:
     @staticmethod
     def _check_entry(where: str, entry: Any) -> None:
         fields = isinstance(entry, dict) and set(entry) == {"file", "bytes", "sha256"}
-        if not fields or not isinstance(entry["file"], str) or not OURS.fullmatch(entry["file"]):
+        if not fields or not isinstance(entry["file"], str) or not FILE.fullmatch(entry["file"]):
             _check.refuse(where, f"expected a file of the index with its size and checksum, got {entry!r:.120}")
         if type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
             _check.refuse(where, f"expected the size and the checksum of {entry['file']}")
@@ -171,32 +172,23 @@ class Folder:
             "weights": weights,
         }
         text = json.dumps(manifest, indent=1, allow_nan=False) + "\n"
-        self._replace(MANIFEST, lambda part: part.write_text(text, encoding="utf-8"))
+        with writing(self.path / MANIFEST) as part:
+            part.write_text(text, encoding="utf-8")
         self.generation, self.files = number, entries
         self._sweep({entry["file"] for entry in (*entries, gone, weights) if entry is not None})
         return manifest
 
     def _put(self, name: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
         copies = {key: tensor.detach().to("cpu").contiguous() for key, tensor in tensors.items()}
-        path = self._replace(name, lambda part: save_file(copies, part))
+        path = self.path / name
+        with writing(path) as part:
+            save_file(copies, part)
         return {"file": name, "bytes": path.stat().st_size, "sha256": _digest(path)}
-
-    def _replace(self, name: str, write: Callable[[Path], object]) -> Path:
-        """Write a file under another name, flush it to the disk, and give it its name; flush the folder as well."""
-        part, path = self.path / f".likewise-{os.getpid()}.part", self.path / name
-        try:
-            write(part)
-            _flush(part)
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
-        _flush(self.path)
-        return path
 
     def _sweep(self, named: set[str]) -> None:
         """Delete files of ours that the manifest does not name: older ones, and those of changes that died."""
         for path in self.path.iterdir():
-            if OURS.fullmatch(path.name) and path.name not in named:
+            if (FILE.fullmatch(path.name) and path.name not in named) or LEFTOVER.fullmatch(path.name):
                 path.unlink(missing_ok=True)
 
 
@@ -297,15 +289,6 @@ def _mapped(path: Path, needed: set[str], optional: set[str] = frozenset()) -> d
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _flush(path: Path) -> None:
-    """Force a file, or the entries of a folder, onto the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _lock(file: Any, where: str) -> None:

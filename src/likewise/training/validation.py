@@ -256,8 +256,7 @@ def embed(metric: Metric, source: Source) -> Encoded:
     """All items of a source, encoded; those that are not in memory are read a few at a time."""
     if source.in_memory:
         return metric.embed(source.whole())
-    parts = [metric.embed(piece) for piece in source.pieces(CHUNK)]
-    return Batch.cat(parts) if isinstance(parts[0], Batch) else torch.cat(parts)  # type: ignore[arg-type]
+    return metric.embed_pieces(source.pieces(CHUNK), len(source))
 
 
 class _Whole:

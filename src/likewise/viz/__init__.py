@@ -17,7 +17,9 @@ from likewise.viz.confusion import plot_confusion
 from likewise.viz.dynamics import plot_coupling_norm, plot_loss_by_coupling, plot_noise, plot_synchronization
 from likewise.viz.embeddings import plot_embeddings
 from likewise.viz.episodes import plot_episode_accuracy
+from likewise.viz.explanation import plot_explanation
 from likewise.viz.features import plot_feature_map
+from likewise.viz.hits import plot_hits, plot_match
 from likewise.viz.plan import plot_plan
 from likewise.viz.retrieval import plot_distance_histogram, plot_precision_recall
 from likewise.viz.series import plot_three_way, plot_two_way
@@ -33,8 +35,11 @@ __all__ = [
     "plot_distance_histogram",
     "plot_embeddings",
     "plot_episode_accuracy",
+    "plot_explanation",
     "plot_feature_map",
+    "plot_hits",
     "plot_loss_by_coupling",
+    "plot_match",
     "plot_noise",
     "plot_path",
     "plot_plan",

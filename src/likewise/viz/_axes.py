@@ -46,6 +46,23 @@ def add_sides(ax: Axes) -> tuple[Axes, Axes]:
     return below, left
 
 
+def stacked(ax: Axes, heights: tuple[float, ...], *, share: bool = False) -> list[Axes]:
+    """Divide the space of ax into panels below each other: it keeps the first; the others are returned.
+
+    share: they share its horizontal axis.
+    """
+    figure, place = ax.figure, ax.get_subplotspec()
+    if len(heights) == 1:
+        return []
+    if place is not None:
+        grid = place.subgridspec(len(heights), 1, height_ratios=heights)
+    else:  # axes that were placed by hand
+        box = ax.get_position()
+        grid = GridSpec(len(heights), 1, height_ratios=heights, left=box.x0, right=box.x1, bottom=box.y0, top=box.y1)
+    ax.set_subplotspec(grid[0, 0])
+    return [figure.add_subplot(grid[row, 0], sharex=ax if share else None) for row in range(1, len(heights))]
+
+
 def round_numbers(most: int) -> MaxNLocator:
     """Ticks at round numbers, spaced 1, 2 or 5 times a power of ten."""
     return MaxNLocator(most, steps=[1, 2, 5, 10])

@@ -1,0 +1,57 @@
+"""``likewise evaluate``."""
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import likewise as lw
+from likewise.cli import arguments
+from likewise.cli.arguments import DistanceName
+from likewise.cli.files import read_labelled
+from likewise.cli.printing import is_terminal
+
+
+def evaluate(
+    queries: arguments.Items,
+    references: Annotated[
+        Path | None,
+        typer.Argument(help="What to search; without, each query searches all others.", show_default=False),
+    ] = None,
+    distance: arguments.Named = DistanceName.DTW,
+    metric: arguments.MetricFolder = None,
+    k: Annotated[list[int], typer.Option("--k", help="Recall and accuracy of the k nearest; may be repeated.")] = [1],  # noqa: B006
+    by_group: Annotated[
+        bool, typer.Option("--by-group", help="Intervals over groups, such as subjects, rather than items.")
+    ] = False,
+    split_a: arguments.SplitA = None,
+    split_b: arguments.SplitB = None,
+    columns: arguments.Columns = None,
+    size: arguments.Size = 96,
+    device: arguments.Device = arguments.DeviceName.AUTO,
+    as_json: arguments.Json = False,
+) -> None:
+    """How well queries find references of their class: accuracy, MAP and others, with 95 % bootstrap intervals."""
+    if references is None and split_b is not None:
+        raise typer.BadParameter("--split-b needs REFERENCES")
+    rows = read_labelled(queries, split_a, columns, size)
+    same = references is None or (references, split_b) == (queries, split_a)
+    others = None if same else read_labelled(references, split_b, columns, size)  # type: ignore[arg-type]
+    if by_group and rows.groups is None:
+        raise ValueError(f"{queries}: holds no groups, which --by-group needs")
+    chosen = arguments.load(distance, metric).to(arguments.device(device))
+    start = time.perf_counter()
+    scores = lw.evaluate(chosen, rows, others, ks=tuple(k), progress=is_terminal())
+    seconds = time.perf_counter() - start
+    groups = rows.groups if by_group else None
+    intervals = {name: scores.interval(name, groups=groups) for name in ("map", "accuracy")}
+    if as_json:
+        facts = {"metric": str(distance.value if metric is None else metric)} | scores.as_dict()
+        facts |= {"intervals": {name: list(ends) for name, ends in intervals.items()}, "seconds": round(seconds, 6)}
+        typer.echo(json.dumps(facts))
+        return
+    typer.echo(str(scores))
+    for name, (low, high) in intervals.items():
+        typer.echo(f"95 % interval of {name}: {low:.4f} to {high:.4f}")
