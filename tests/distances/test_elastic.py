@@ -116,6 +116,8 @@ def test_metrics_obey_the_triangle_inequality(distance):
     x = walks(12, 15, 1)
     D = distance.matrix(x)
     assert (D[:, None] <= D[:, :, None] + D[None] + 1e-9).all()
+    assert not lw.MSM(independent=False).metric
+    assert not lw.TWE(band=2).metric
 
 
 def test_some_pairs_and_their_limits():

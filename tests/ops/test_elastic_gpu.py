@@ -31,9 +31,9 @@ def arguments(p, x=None, y=None):
     return (*moved, *p.moves.plain(), *p.rules.plain())
 
 
-@pytest.mark.parametrize("seed", range(18))
+@pytest.mark.parametrize("seed", range(0, 18, 2))
 def test_values_and_paths_equal_the_cpu(seed):
-    p = random_problem(seed, batch=3, longest=9)
+    p = random_problem(seed, batch=3, longest=7)
     tolerance = TOLERANCE[torch.float64].value
     assert_close(gpu.value(*arguments(p)), elastic(p.x, p.y, p.moves, **p.options()), tolerance, "values", scale=1.0)
     paths, steps = gpu.path(*arguments(p))
@@ -45,10 +45,12 @@ def test_values_and_paths_equal_the_cpu(seed):
         assert paths[b, steps[b] - 1].tolist() == expected[b, counts[b] - 1].tolist()
 
 
-@pytest.mark.parametrize("seed", [s for s in range(18) if s % 9 not in (6, 7)])
+@pytest.mark.parametrize("seed", [s for s in range(1, 18, 2) if s % 9 not in (6, 7)])
 def test_gradients_equal_the_cpu(seed):
-    p = random_problem(seed, batch=3, longest=8)
-    clean = [Side(s.frames.nan_to_num(), s.lengths, None if s.gaps is None else s.gaps.nan_to_num()) for s in (p.x, p.y)]
+    p = random_problem(seed, batch=3, longest=6)
+    clean = [
+        Side(s.frames.nan_to_num(), s.lengths, None if s.gaps is None else s.gaps.nan_to_num()) for s in (p.x, p.y)
+    ]
     leaves = [[t.requires_grad_() for t in (s.frames, s.gaps) if t is not None] for s in clean]
     weight = torch.rand(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     total = (elastic_matrix(*clean, p.moves, **p.options()) * weight).sum()

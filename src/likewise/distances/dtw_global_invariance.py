@@ -108,7 +108,9 @@ class DTWGlobalInvariance(Distance):
         rotation = torch.eye(x.shape[2], y.shape[2], dtype=x.dtype, device=x.device).repeat(len(x), 1, 1)
         offset = x.new_zeros(len(x), 1, x.shape[2])
         converged = torch.zeros(len(x), dtype=torch.bool, device=x.device)
-        x_mean, y_mean = (_mean(s, lengths) if self.bias else 0.0 for s, lengths in ((x, x_lengths), (y, y_lengths)))
+        x_mean, y_mean = _mean(x, x_lengths), _mean(y, y_lengths)
+        if not self.bias:
+            x_mean, y_mean = torch.zeros_like(x_mean), torch.zeros_like(y_mean)
         before = None
         active = torch.arange(len(x), device=x.device)
         for _ in range(self.max_iter):
@@ -122,7 +124,7 @@ class DTWGlobalInvariance(Distance):
                 converged[active[stays]] = True
                 active, path, steps = active[~stays], path[~stays], steps[~stays]
             before = path
-            a, b = (s if isinstance(s, float) else s[active] for s in (x_mean, y_mean))
+            a, b = x_mean[active], y_mean[active]
             moment = _moment(x[active] - a, y[active] - b, path)  # (B, Cx, Cy)
             u, _, vt = torch.linalg.svd(moment, full_matrices=False)
             rotation[active] = u @ vt

@@ -30,7 +30,7 @@ class Elastic(Distance):
         tensor([1.])
     """
 
-    metric = False  # the triangle inequality holds
+    metric = False  # the triangle inequality holds, where no rule forbids paths
     shortest = 1  # steps that a sequence must have
     first_frame = 0  # the frame of x that the engine's frame 0 belongs to
     symmetric_moves = True  # swapping x and y swaps the moves
@@ -39,6 +39,7 @@ class Elastic(Distance):
         super().__init__()
         self.rules = rules
         self.symmetric = self.symmetric_moves and rules.symmetric
+        self.metric = type(self).metric and rules == Rules()
 
     @abstractmethod
     def moves(self) -> Moves:

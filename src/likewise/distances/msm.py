@@ -32,6 +32,8 @@ class MSM(Elastic):
         tensor([1.5000])
     """
 
+    metric = True
+
     def __init__(
         self,
         cost: float = 1.0,
@@ -44,7 +46,7 @@ class MSM(Elastic):
         super().__init__(Rules.of("MSM", band=band, itakura=itakura, subsequence=subsequence))
         self.cost = _check.positive("MSM", "cost", cost)
         self.independent = bool(independent)
-        self.metric = self.independent and not subsequence
+        self.metric = self.metric and self.independent
 
     def moves(self) -> Moves:
         """Halves of the costs are carried along, where every frame is taken by itself."""

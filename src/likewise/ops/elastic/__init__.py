@@ -132,14 +132,18 @@ class _Given:
         )
         # Kept: the kernels read them.
         self.extra = [t if t is None else t.detach().contiguous() for t in (x_gaps, y_gaps, x_reach, y_reach, weights)]
-        addresses = [0 if t is None else t.data_ptr() for t in self.extra]
+        gaps_x, gaps_y, reach_x, reach_y, factors = (0 if t is None else t.data_ptr() for t in self.extra)
         longest = 0 if weights is None else len(weights) // 2
         if weights is not None and longest < max(x.shape[1], y.shape[1]):
             _check.refuse("elastic", f"weights reach to {longest}, and the sequences have more steps")
         self.native = cpu.native.ElasticProblem(
             self.problem.native,
             int(moves.recurrence),
-            *addresses,
+            gaps_x,
+            gaps_y,
+            reach_x,
+            reach_y,
+            factors,
             longest,
             int(moves.border),
             moves.penalty,

@@ -1,7 +1,7 @@
 """Elastic distances on a GPU: each lane holds one pair, and a few rows stay in registers while the columns go by.
 
-The kernel computes the recurrences of ``moves.py`` from the same frames, gaps and numbers as the C++ kernels. Paths walk
-back over the moves that it records, a byte a cell; derivatives are those of the costs along the paths.
+The kernel computes the recurrences of ``moves.py`` from the same frames, gaps and numbers as the C++ kernels. Paths
+walk back over the moves that it records, a byte a cell; derivatives are those of the costs along the paths.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from likewise import _check
-from likewise.ops.elastic.moves import Border, Moves, Recurrence
+from likewise.ops.elastic.moves import Moves, Recurrence
 from likewise.ops.engine.windows import window_row
 from likewise.ops.launch.arguments import float64_bits, float64_from
 from likewise.ops.launch.launcher import launch
@@ -26,12 +26,12 @@ ROWS_AT_ONCE = 1 << 26  # numbers in the rows of all pairs at work
 
 
 @triton.jit
-def elastic_kernel(x, y, x_gaps, y_gaps, x_reach, y_reach, weights, x_items, y_items, x_lengths, y_lengths, values, ends,
-                   row_values, row_costs, last_values, moves, count, x_count, y_count, x_steps, y_steps, C, longest,
-                   penalty_bits, slope_bits, hit_bits, miss_bits, size_bits, LANES: tl.constexpr, ROWS: tl.constexpr,
-                   RECURRENCE: tl.constexpr, ROOT: tl.constexpr, BORDER: tl.constexpr, LAST_COST: tl.constexpr,
-                   WEIGHTED: tl.constexpr, RECORD: tl.constexpr, WINDOW: tl.constexpr, OPEN_BEGIN: tl.constexpr,
-                   OPEN_END: tl.constexpr):  # fmt: skip
+def elastic_kernel(x, y, x_gaps, y_gaps, x_reach, y_reach, weights, x_items, y_items, x_lengths, y_lengths, values,
+                   ends, row_values, row_costs, last_values, moves, count, x_count, y_count, x_steps, y_steps, C,
+                   longest, penalty_bits, slope_bits, hit_bits, miss_bits, size_bits, LANES: tl.constexpr,
+                   ROWS: tl.constexpr, RECURRENCE: tl.constexpr, ROOT: tl.constexpr, BORDER: tl.constexpr,
+                   LAST_COST: tl.constexpr, WEIGHTED: tl.constexpr, RECORD: tl.constexpr, WINDOW: tl.constexpr,
+                   OPEN_BEGIN: tl.constexpr, OPEN_END: tl.constexpr):  # fmt: skip
     """x (x_steps, C, x_count), y (y_steps, C, y_count), gaps (steps, items); pairs (x_items[p], y_items[p])."""
     lane = tl.arange(0, LANES)
     pair = tl.program_id(0).to(tl.int64) * LANES + lane
@@ -308,7 +308,8 @@ def gradient(weight: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor, T
 def _along(given: _Given, leaves: list[Tensor | None], steps: Tensor, found: Tensor) -> Tensor:
     """Costs (pairs,) of the paths, differentiable."""
     x, y, x_gaps, y_gaps = leaves
-    assert x is not None and y is not None
+    assert x is not None
+    assert y is not None
     moves, weights = given.moves, given.arguments[6]
     real = torch.arange(steps.shape[1], device=x.device) < found[:, None]  # (pairs, K)
     i, j, move = steps.unbind(-1)
@@ -328,7 +329,8 @@ def _along(given: _Given, leaves: list[Tensor | None], steps: Tensor, found: Ten
             at = 2 * (i - j).abs() - torch.maximum(n[row], m[column]) + len(weights) // 2
             factor = weights[at.clamp(0, len(weights) - 1)]
         return (cost(i, j, inside) * factor).sum(1)
-    assert x_gaps is not None and y_gaps is not None
+    assert x_gaps is not None
+    assert y_gaps is not None
     up, left = real & (move == 1), real & (move == 2)
     u, v = x_gaps[row, i.clamp(min=0)], y_gaps[column, j.clamp(min=0)]
     if moves.recurrence == Recurrence.BALL:
@@ -389,9 +391,7 @@ def _trace(given: _Given) -> tuple[Tensor, Tensor]:
 
 def _launch(given: _Given, first: int, last: int, moved: Tensor | None) -> tuple[Tensor, Tensor]:
     """Values of pairs first..last-1 and the columns where they end; keeps the moves, if there is room for them."""
-    x, y, x_gaps, y_gaps, x_reach, y_reach, weights = (
-        None if t is None else t.detach() for t in given.arguments[:7]
-    )
+    x, y, x_gaps, y_gaps, x_reach, y_reach, weights = (None if t is None else t.detach() for t in given.arguments[:7])
     moves, rules, count = given.moves, given.rules, last - first
     values = x.new_empty(count)
     ends = torch.empty(count, dtype=torch.int64, device=x.device)
