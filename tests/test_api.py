@@ -76,7 +76,9 @@ PUBLIC = [
     "evaluate",
     "evaluate_matrix",
     "evaluation",
+    "explore",
     "few_shot_accuracy",
+    "few_shot_predict",
     "fit",
     "losses",
     "models",
@@ -95,6 +97,7 @@ PUBLIC = [
     "sklearn",
     "training",
     "viz",
+    "web",
     "write_npz",
     "write_ts",
 ]
@@ -112,6 +115,7 @@ SUBPACKAGES = [
     "sklearn",
     "training",
     "viz",
+    "web",
 ]
 # Every name that a user may import, by where it lives.
 NAMES = PUBLIC + [f"{part}.{name}" for part in SUBPACKAGES for name in getattr(likewise, part).__all__]

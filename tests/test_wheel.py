@@ -61,6 +61,7 @@ def test_it_is_a_manylinux_wheel_without_sources(wheel):
         names = archive.namelist()
     assert not [name for name in names if name.endswith((".cpp", ".h"))]
     assert {"likewise/data/japanese_vowels.npz", "likewise/data/japanese_vowels.txt", "likewise/py.typed"} <= set(names)
+    assert {"likewise/web/page/index.html", "likewise/web/page/main.js", "likewise/web/page/style.css"} <= set(names)
     assert {name.split("/")[0] for name in names} == {"likewise", f"likewise-{lw.__version__}.dist-info"}
 
 
@@ -71,6 +72,6 @@ def test_the_demo_runs_without_a_compiler(environment, tmp_path):
     fresh = {"env": kept | {"PATH": path}, "cwd": tmp_path}
     where = run(environment / "bin" / "python", "-c", "import likewise; print(likewise.__file__)", **fresh)
     assert Path(where.strip()).is_relative_to(environment)
-    found = json.loads(run(environment / "bin" / "likewise", "demo", "--epochs", "1", "--json", **fresh))
+    found = json.loads(run(environment / "bin" / "likewise", "demo", "--minutes", "0.01", "--json", **fresh))
     assert found["scores"]["DTW"]["accuracy"] == pytest.approx(351 / 370)
     assert (tmp_path / "demo" / "alignment.png").is_file()

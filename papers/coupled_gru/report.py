@@ -19,7 +19,14 @@ HAR_TRAIN = 7352  # training sequences
 SCORES = ("accuracy", "f1", "map")
 NAMES = {"sgru": "siamese GRU", "cgru": "coupled GRU", "cgru-4": "coupled GRU, weak start (bias -4)"}
 PAPER = ["coupled GRU in the paper", ".913", ".916", ".900", ".885", ".887", ".899"]
-RVSML = {("dtw", 2947): "RVSML with DTW", ("opw", 156): "RVSML with OPW, 156 of 2,947 queries"}
+RVSML = {
+    ("dtw", 2947, False): "RVSML with DTW", ("dtw", 2947, True): "RVSML with DTW, standardised",
+    ("opw", 156, False): "RVSML with OPW, 156 of 2,947 queries",
+}  # fmt: skip
+UNTRAINED = {
+    ("euclidean", None, False): "Euclidean, untrained", ("dtw", None, False): "DTW, untrained",
+    ("dtw", 0.1, False): "DTW, untrained, band 0.1", ("dtw", 0.1, True): "DTW, untrained, band 0.1, standardised",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -32,26 +39,29 @@ class Options:
 def tables() -> Iterator[str]:
     """The tables of README.md."""
     lines = read_lines(HERE / "har.jsonl")
-    yield scores_table(lines, read_lines(HERE.parent / "rvsml" / "har.jsonl"))
+    others = read_lines(HERE.parent / "rvsml" / "har.jsonl"), read_lines(HERE / "har_untrained.jsonl")
+    yield scores_table(lines, *others)
     yield differences_table(lines)
+    yield noise_table(lines)
     yield choice_table(lines, read_lines(HERE / "har_choice.jsonl"))
     yield candidates_table(lines)
 
 
-def scores_table(lines: list[dict], rvsml: list[dict]) -> str:
-    """Folds and test set, means and deviations, with the paper's coupled GRU and RVSML."""
+def scores_table(lines: list[dict], rvsml: list[dict], untrained: list[dict]) -> str:
+    """Folds and test set, means and deviations, with the paper's coupled GRU, RVSML, and what learns nothing."""
     rows = [
         [name, *(decimals(scores_of(lines, model, kind, score)) for kind in ("fold", "test") for score in SCORES)]
         for model, name in NAMES.items()
     ]
-    others = [
-        [RVSML[line["aligner"], line["test"]], "", "", "", *(decimals([line[score]]) for score in SCORES)]
-        for line in rvsml
-        if (line["aligner"], line["test"]) in RVSML and not line["standardize"]
-    ]
-    others.sort(key=lambda row: list(RVSML.values()).index(row[0]))
+    for key, name in UNTRAINED.items():
+        same = [line for line in untrained if (line["distance"], line["band"], line["standardize"]) == key]
+        rows.append([name, *(decimals([line[score] for line in same if line["part"] == part])
+                             for part in ("folds", "test") for score in SCORES)])  # fmt: skip
+    for key, name in RVSML.items():
+        same = [line for line in rvsml if (line["aligner"], line["test"], line["standardize"]) == key]
+        rows.append([name, "", "", "", *(decimals([line[score] for line in same]) for score in SCORES)])
     headings = ["", "folds: accuracy", "macro-F1", "MAP", "test: accuracy", "macro-F1", "MAP"]
-    return table(headings, [*bold(rows), PAPER, *others])
+    return table(headings, [*bold(rows), PAPER])
 
 
 def scores_of(lines: list[dict], model: str, kind: str, score: str) -> list[float]:
@@ -60,17 +70,28 @@ def scores_of(lines: list[dict], model: str, kind: str, score: str) -> list[floa
 
 
 def differences_table(lines: list[dict]) -> str:
-    """How far each coupled network is from the siamese one over the folds and seeds of both, and p of sign flips."""
-    found = {(line["model"], line["kind"], line["number"]): line for line in lines}
+    """How far each coupled network is from the siamese one of the same seed on the test set, and p of sign flips."""
+    found = {(line["model"], line["number"]): line for line in lines if line["kind"] == "test"}
     rows = []
     for model in ("cgru", "cgru-4"):
-        both = [key[1:] for key in found if key[0] == model and ("sgru", *key[1:]) in found]
+        seeds = [number for name, number in found if name == model and ("sgru", number) in found]
         cells = []
         for score in SCORES:
-            test = paired_test(*([found[(name, *key)][score] for key in both] for name in (model, "sgru")))
+            test = paired_test(*([found[name, seed][score] for seed in seeds] for name in (model, "sgru")))
             cells.append(f"{test.difference:+.3f}, p = {test.permutation:.4f}".replace("0.", "."))
-        rows.append([f"{NAMES[model]}, {len(both)} folds and seeds", *cells])
+        rows.append([f"{NAMES[model]}, {len(seeds)} test seeds", *cells])
     return table(["less the siamese GRU", "accuracy", "macro-F1", "MAP"], rows)
+
+
+def noise_table(lines: list[dict]) -> str:
+    """Figure 4 in numbers: the mean distance of negative pairs less that of positive ones, under noise."""
+    rows = []
+    for model, name in NAMES.items():
+        same = [line["noise"] for line in lines if line["model"] == model and "noise" in line]
+        levels = same[0]["levels"]
+        margins = [[b - a for a, b in zip(one["positive"], one["negative"], strict=True)] for one in same]
+        rows.append([name, *(f"{statistics.mean(each):.2f}" for each in zip(*margins, strict=True))])
+    return table(["margin at noise of", *(f"{level:g}" for level in levels)], bold(rows))
 
 
 def choice_table(lines: list[dict], others: list[dict]) -> str:
@@ -130,8 +151,9 @@ def draw(lines: list[dict], folder: Path) -> None:
         if line.get("norms"):
             figure = Figure(figsize=(9, 3.4), layout="constrained")
             left, right = figure.subplots(1, 2)
-            viz.plot_coupling_norm(line["norms"], line["accuracies"], epochs=epochs_of(line, lines), ax=left)
-            viz.plot_loss_by_coupling(line["norms"], line["losses"], ax=right)
+            epochs = epochs_of(line, lines)
+            viz.plot_coupling_norm(line["norms"], line["accuracies"], epochs=epochs, ax=left)
+            viz.plot_loss_by_coupling(line["norms"], line["losses"], epochs=epochs, ax=right)
             figure.savefig(folder / f"{name} coupling.png", dpi=150)
         errors = {kind: values for kind, values in line.get("synchronization", {}).items() if isinstance(values, list)}
         if errors:

@@ -33,18 +33,30 @@ class Split:
     test: lw.Dataset
 
 
-def read(data: str, folder: Path, frames: int) -> Split:
-    """The classes in an order that is drawn once: first those of the test, then of validation, the rest trains."""
+def read(data: str, folder: Path, frames: int, split: int = 0) -> Split:
+    """The classes in an order that ``split`` draws: first those of the test, then of validation, the rest trains."""
     every = READERS[data](folder)
-    order = np.random.default_rng(0).permutation(int(every.labels.max()) + 1)
-    tests, vals = TEST_CLASSES[data], VALIDATION_CLASSES[data]
     train, val, test = (
-        every[np.flatnonzero(np.isin(every.labels, chosen))].dataset(
-            lambda joints: skeleton(joints, HIPS[data], frames)
-        )
-        for chosen in (order[tests + vals :], order[tests : tests + vals], order[:tests])
+        every[part].dataset(lambda joints: skeleton(joints, HIPS[data], frames))
+        for part in parts(every.labels, data, split)
     )
     return Split(with_mirror_images(train, *SIDES[data]), val, test)
+
+
+def read_all(data: str, folder: Path, frames: int) -> lw.Dataset:
+    """All skeletons, of all classes."""
+    return READERS[data](folder).dataset(lambda joints: skeleton(joints, HIPS[data], frames))
+
+
+def parts(labels: np.ndarray, data: str, split: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The items that train, validate and test: those of the classes in an order that ``split`` draws."""
+    order = np.random.default_rng(split).permutation(int(labels.max()) + 1)
+    tests, vals = TEST_CLASSES[data], VALIDATION_CLASSES[data]
+    train, val, test = (
+        np.flatnonzero(np.isin(labels, chosen))
+        for chosen in (order[tests + vals :], order[tests : tests + vals], order[:tests])
+    )
+    return train, val, test
 
 
 def skeleton(joints: np.ndarray, hip: int, frames: int) -> np.ndarray:

@@ -5,10 +5,13 @@ them untrained, 74 % trained, where the frames as they are, aligned by DTW, find
 the mean of each quarter of the time instead of the whole, find 94 % untrained and 97 % trained.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 import likewise as lw
+from likewise.models.layers import as_map, captured, find_layers, origin_of, read_items
 from papers.tap.data_few_shot import SkeletonChange
 
 PACE = 5.0  # of changes, beside places: the two are then about as large
@@ -37,6 +40,30 @@ class Motion(nn.Module):
         values = x.values.masked_fill(~real, 0)  # (B, T, C)
         change = nn.functional.pad(values.diff(dim=1).masked_fill(~real[:, 1:], 0), (0, 0, 0, 1))
         return self.encoder(lw.Batch(torch.cat([values - values[:, :1], PACE * change], 2), x.lengths))
+
+
+class Pooled(nn.Module):
+    """The means of a backbone's layers over their positions, side by side: attended features without attention.
+
+    The control of GDFL: the same layers, as many features, and nothing that learns to look.
+    """
+
+    def __init__(self, backbone: nn.Module, layers: Sequence[str], *, with_last: bool = False) -> None:
+        super().__init__()
+        attended = lw.AttendedFeatures(backbone, layers, with_last=with_last)  # which knows the layers' widths
+        self.backbone, self.layers, self.with_last, self.out = backbone, tuple(layers), with_last, attended.out
+
+    def forward(self, x: object) -> Tensor:
+        """Means (B, out)."""
+        items, lengths = read_items("Pooled", x)
+        with captured("Pooled", self.backbone, self.layers) as outputs:
+            last = self.backbone(items)
+        maps = [
+            as_map("Pooled", name, outputs[name], lengths, layer=layer, origin=origin_of(self.backbone, name, items))
+            for name, layer in find_layers("Pooled", self.backbone, self.layers).items()
+        ]
+        means = [found.mean() for found in maps]
+        return torch.cat([*means, last] if self.with_last else means, 1)
 
 
 class InParts(nn.Module):

@@ -8,19 +8,34 @@ import torch
 from torch import Tensor, nn
 
 import likewise as lw
+from likewise.models.layers import FeatureMap
 from likewise.regularizers import (
+    ConcatenatedSimilarity,
     EnergyConfusion,
+    IntraClassPenalty,
     JointMeanDiscrepancy,
     JointRepresentationSimilarity,
     MarginalSimilarity,
+    kernels,
 )
 from papers.unseen_classes.data import SKELETONS
-from papers.unseen_classes.encoders import InParts, Motion, TurnedSkeletons
+from papers.unseen_classes.encoders import InParts, Motion, Pooled, TurnedSkeletons
 
 LOSSES = ("triplet", "angular", "proxy_nca", "am_softmax")
 # The weight of each addition, where --strength and --alpha are not given: those of the papers where they have one.
-WEIGHTS = {"gdfl": 0.0, "soft_adv": 0.5, "adapt_adv": 0.5, "energy": 0.1, "jrd": 1.0, "mrd": 1.0, "jmmd": 0.1}
-BY_STRENGTH, BY_ALPHA = {"soft_adv", "adapt_adv", "energy"}, {"jrd", "mrd", "jmmd"}
+WEIGHTS = {
+    "gdfl": 0.0, "pooled": 0.0, "soft_adv": 0.5, "adapt_adv": 0.5, "energy": 0.1, "jrd": 1.0, "mrd": 1.0, "jmmd": 0.1,
+    "jrd_c": 1.0, "jrd_pooling": 1.0, "intra": 0.1,
+}  # fmt: skip
+BY_STRENGTH = {"soft_adv", "adapt_adv", "energy"}
+BY_ALPHA = {"jrd", "mrd", "jmmd", "jrd_c", "jrd_pooling", "intra"}
+KERNELS: dict[str, Callable[[], Any]] = {
+    "gaussian": lambda: None,  # the paper's mixtures
+    "laplace": kernels.Laplace,
+    "polynomial": lambda: kernels.Polynomial(2),
+    "polynomial5": lambda: kernels.Polynomial(5),
+    "mgf": kernels.MomentGenerating,
+}
 ENCODERS: dict[str, Callable[[int], Any]] = {
     "lite0": lambda channels: lw.EfficientNetLite(0),
     "small": lambda channels: lw.SmallCNN(channels, out=128, normalize=False),
@@ -33,6 +48,9 @@ ATTENDED = {
     "small": ("norms.1", "norms.2"),
     "tcn": ("encoder.convolutions.0", "encoder.convolutions.1", "encoder.convolutions.2"),
 }
+# The map that the encoder's last vector is the mean of, as the Embedder names it: JRD-Pooling takes its maximum.
+LAST_MAPS = {"lite0": "backbone.encoder.head", "small": "backbone.encoder.norms.2",
+             "tcn": "backbone.encoder.encoder.convolutions.2"}  # fmt: skip
 HIDDEN = 16  # of attention over time: the last vector's width would cost as much as a layer of so small an encoder
 PRETRAINED = {"lite0"}
 FOR_SEQUENCES = {"tcn"}
@@ -65,7 +83,9 @@ class Settings:
     strength: float | None = None  # lambda of the adversaries, weight of the energy
     alpha: float | None = None  # weight of the similarity of classes
     factor: float = 1.0  # times both, and the ceiling: chosen for each row
-    ceiling: float = 0.1  # of the adaptive adversary's lambda
+    ceiling: float = 0.1  # of the adaptive adversary's lambda; inf for the paper's, which has none
+    threshold: float | None = None  # of the adaptive adversary, as a share of ln C; 1.5 whatever C is, without
+    kernel: str = "gaussian"  # of JRD
     precision: str | None = None
     validate: bool = False  # stop after the held-out classes
 
@@ -99,6 +119,8 @@ def make_encoder(settings: Settings, train: lw.Dataset) -> lw.Embedder:
     if "gdfl" in settings.added:
         attention = lw.models.Additive(HIDDEN if name in FOR_SEQUENCES else None)
         features = lw.AttendedFeatures(features, layers, attention, with_last=name in FOR_SEQUENCES)
+    elif "pooled" in settings.added:
+        features = Pooled(features, layers, with_last=name in FOR_SEQUENCES)
     seen: nn.Module
     if settings.data in SKELETONS:
         seen = TurnedSkeletons(features)
@@ -137,14 +159,20 @@ def make_terms(settings: Settings, loss: Any) -> tuple[list[Any], lw.training.Cl
     """Terms of ``fit``, and which of them is the adversary."""
     added = settings.added
     layers: Sequence[Any] = ["backbone", None, *_class_scores(loss)]
+    kernel = KERNELS[settings.kernel]()
     functions = {
         "energy": (EnergyConfusion(), None),
-        "jrd": (JointRepresentationSimilarity(), layers),
-        "mrd": (MarginalSimilarity(), None),
-        "jmmd": (JointMeanDiscrepancy(), layers),
+        "jrd": (JointRepresentationSimilarity(kernel), layers),
+        "mrd": (MarginalSimilarity(kernel), None),
+        "jmmd": (JointMeanDiscrepancy(kernel), layers),
+        "jrd_c": (ConcatenatedSimilarity(kernel), layers),
+        "jrd_pooling": (JointRepresentationSimilarity(kernel), [LAST_MAPS[settings.encoder], *layers[1:]]),
+        "intra": (IntraClassPenalty(), None),
     }
     terms: list[Any] = [
-        lw.training.Regularizer(function, settings.weight(name), of=of)
+        lw.training.Regularizer(
+            function, settings.weight(name), of=of, pool=FeatureMap.max if name == "jrd_pooling" else FeatureMap.mean
+        )
         for name, (function, of) in functions.items()
         if name in added
     ]
@@ -152,8 +180,8 @@ def make_terms(settings: Settings, loss: Any) -> tuple[list[Any], lw.training.Cl
     if "soft_adv" in added:
         adversary = lw.training.SoftAdversary(settings.weight("soft_adv"))
     elif "adapt_adv" in added:
-        ceiling = settings.factor * settings.ceiling
-        adversary = lw.training.AdaptiveAdversary(settings.weight("adapt_adv"), ceiling=ceiling)
+        ceiling, share = settings.factor * settings.ceiling, settings.threshold
+        adversary = lw.training.AdaptiveAdversary(settings.weight("adapt_adv"), ceiling=ceiling, threshold_share=share)
     return terms if adversary is None else [*terms, adversary], adversary
 
 
@@ -209,3 +237,22 @@ def untrained(settings: Settings, data: lw.Dataset) -> dict[str, Any]:
     torch.manual_seed(0)
     metric = lw.Metric(make_encoder(settings, data).backbone, lw.Euclidean()).to(data.items.device)
     return scores_of(nn.functional.normalize(metric.embed(data.items), dim=1), data)  # type: ignore[arg-type]
+
+
+def transfer_terms(seen: Tensor, seen_labels: Tensor, unseen: Tensor, unseen_labels: Tensor) -> dict[str, float]:
+    """Ben-David's terms by nearest neighbours, which JRD's slides report without a definition; this is our reading.
+
+    lambda_nn: the error of the best single classifier on both, taken to be the nearest neighbour among all items, seen
+    and unseen, that has all their labels. divergence_nn: 2 (1 - 2 e), with e the error of the nearest neighbour that
+    tells seen items from unseen ones; 0 where they cannot be told apart. Each item is left out of its own neighbours.
+    """
+    x = torch.cat([seen, unseen])
+    domain = torch.cat([torch.zeros(len(seen)), torch.ones(len(unseen))]).long()
+    labels = torch.cat([seen_labels, unseen_labels + int(seen_labels.max()) + 1]).cpu()
+    D = lw.Euclidean().matrix(x).fill_diagonal_(torch.inf).cpu()
+    nearest = D.argmin(1)
+    wrong = (labels[nearest] != labels).double()
+    combined = float(wrong[domain == 0].mean() + wrong[domain == 1].mean()) / 2
+    confused = (domain[nearest] != domain).double()
+    error = float(confused[domain == 0].mean() + confused[domain == 1].mean()) / 2
+    return {"lambda_nn": combined, "divergence_nn": max(0.0, 2 * (1 - 2 * error))}

@@ -3,13 +3,17 @@
     python -m papers.unseen_classes.run --data flowers102 --loss proxy_nca --add gdfl+soft_adv --out lines.jsonl
     python -m papers.unseen_classes.run --data sad --loss am_softmax --add jrd --out lines.jsonl
     python -m papers.unseen_classes.run --add untrained --data flowers102          # the backbone's features as they are
+    python -m papers.unseen_classes.run --add untrained+pooled --data flowers102   # GDFL's layers, without attention
     python -m papers.unseen_classes.run --loss am_softmax --add jrd --alpha 0.3 --validate     # a point of a sweep
 
 A metric learns from some classes; items of the others then find each other, none finding itself: NMI, Recall@1, 2, 4
 and 8, and the share of items of which 3 of the 5 nearest have their label.
 
---add: none, or some of these, joined by +: gdfl (attended features), soft_adv, adapt_adv (class adversaries), energy
-(energy confusion), jrd, mrd, jmmd (similarity of classes in three layers, in one, mean discrepancy).
+--add: none, or some of these, joined by +: gdfl (attended features), pooled (the same layers' means, its control),
+soft_adv, adapt_adv (class adversaries), energy (energy confusion), jrd, mrd, jmmd (similarity of classes in three
+layers, in one, mean discrepancy), jrd_c, jrd_pooling (one kernel for all layers, maximum for mean), intra (equation 5).
+--kernel laplace, polynomial, polynomial5 or mgf are JRD's other kernels; --ceiling inf takes the adaptive adversary's
+ceiling away, and --threshold 0.4 puts its threshold at 0.4 ln C.
 
 How long to train, and the weights of additions, 0.2, 1 or 5 times those of the papers, are chosen for each row on
 training classes that are held out, half of them and then the other half, with the first seed, by Recall@1 and, among
@@ -35,6 +39,7 @@ from papers.unseen_classes.data import SEQUENCES, SKELETONS, folds, read, thinne
 from papers.unseen_classes.parts import (
     ENCODERS,
     FOR_SEQUENCES,
+    KERNELS,
     LOSSES,
     PRETRAINED,
     Settings,
@@ -63,8 +68,9 @@ def main(run: Run, settings: Settings) -> None:
     settings = completed(settings, run.device)
     train, test = read(settings.data, run.data_dir, size=round(settings.crop * STORED))
     train, test = (moved(thinned(part, run.items), run.device) for part in (train, test))
-    if settings.add == "untrained":
+    if "untrained" in settings.add.split("+"):
         about = {"recipe": "unseen_classes", "data": settings.data, "loss": "untrained", "encoder": settings.encoder}
+        about |= {} if settings.add == "untrained" else {"add": settings.add}
         emit(rounded(about | {"validate": False, "test": len(test)} | untrained(settings, test)), run.out)
         return
     chosen = []
@@ -83,6 +89,7 @@ def main(run: Run, settings: Settings) -> None:
 def completed(settings: Settings, device: str) -> Settings:
     """The settings with those of their data and loss where none were given; words that are unknown are refused."""
     check_choice("--loss", settings.loss, LOSSES)
+    check_choice("--kernel", settings.kernel, KERNELS)
     preset = {"encoder": "lite0", "embedding": 512 if settings.loss == "am_softmax" else 64, "epochs": 12,
               "batch_size": 100, "lr_backbone": 1e-4, "lr": 1e-3, "decay": 0.94, "crop": 112}  # fmt: skip
     if ":" in settings.data:
@@ -94,8 +101,11 @@ def completed(settings: Settings, device: str) -> Settings:
     preset["precision"] = "bf16-mixed" if device == "cuda" and encoder in PRETRAINED else "32-true"
     settings = replace(settings, **{name: value for name, value in preset.items() if getattr(settings, name) is None})
     check_choice("--encoder", settings.encoder, ENCODERS)
-    if {"soft_adv", "adapt_adv"} <= settings.added:
-        raise SystemExit("error: choose one of soft_adv and adapt_adv")
+    for one, other in (("soft_adv", "adapt_adv"), ("gdfl", "pooled")):
+        if {one, other} <= settings.added:
+            raise SystemExit(f"error: choose one of {one} and {other}")
+    if "jrd_pooling" in settings.added and {"gdfl", "pooled"} & settings.added:
+        raise SystemExit("error: jrd_pooling takes the maximum of the last map, which gdfl and pooled replace")
     if (settings.encoder in FOR_SEQUENCES) != (settings.data in SEQUENCES):
         raise SystemExit(f"error: {settings.encoder} does not take {settings.data}")
     return settings
@@ -104,7 +114,7 @@ def completed(settings: Settings, device: str) -> Settings:
 def weighted(settings: Settings) -> Iterator[Settings]:
     """The settings with every weight of the additions that is tried."""
     given = settings.strength is not None or settings.alpha is not None
-    for factor in (settings.factor,) if given or not settings.added - {"gdfl"} else TRIED:
+    for factor in (settings.factor,) if given or not settings.added - {"gdfl", "pooled"} else TRIED:
         yield replace(settings, factor=factor)
 
 
@@ -169,6 +179,7 @@ def learn(
         "test_classes": len(scored.classes),
         **found,
         **({"curve": short} if fold is not None else {}),
+        **({"lambdas": adversary.trace} if isinstance(adversary, lw.training.AdaptiveAdversary) else {}),
         "loss_first_epoch": history.losses[0],
         "loss_last_epoch": history.losses[-1],
         "seconds_an_epoch": statistics.median(history.seconds),

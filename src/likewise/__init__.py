@@ -57,7 +57,7 @@ from likewise.distances import (
     TransformerTAP,
     Warp,
 )
-from likewise.evaluation import Candidates, Scores, evaluate, evaluate_matrix, few_shot_accuracy
+from likewise.evaluation import Candidates, Scores, evaluate, evaluate_matrix, few_shot_accuracy, few_shot_predict
 from likewise.models import (
     TCN,
     AttendedFeatures,
@@ -74,7 +74,8 @@ from likewise.search import Hits, Index
 from likewise.training import Checkpoints, History, SoftAdversary, Validation, fit
 
 if TYPE_CHECKING:
-    from likewise import dynamics, regularizers, selection, sklearn, viz
+    from likewise import dynamics, regularizers, selection, sklearn, viz, web
+    from likewise.web import explore
 
 __version__ = "0.1.0"
 
@@ -143,7 +144,9 @@ __all__ = [
     "evaluate",
     "evaluate_matrix",
     "evaluation",
+    "explore",
     "few_shot_accuracy",
+    "few_shot_predict",
     "fit",
     "losses",
     "models",
@@ -162,16 +165,19 @@ __all__ = [
     "sklearn",
     "training",
     "viz",
+    "web",
     "write_npz",
     "write_ts",
 ]
 
 # Nothing else here needs these; scikit-learn and matplotlib take a second each to import.
-_LATER = ("dynamics", "regularizers", "selection", "sklearn", "viz")
+_LATER = ("dynamics", "regularizers", "selection", "sklearn", "viz", "web")
 
 
 def __getattr__(name: str) -> Any:
-    """Import a subpackage on first use."""
+    """Import a subpackage, or ``explore``, on first use."""
+    if name == "explore":
+        return importlib.import_module("likewise.web").explore
     if name not in _LATER:
         raise AttributeError(f"module 'likewise' has no attribute {name!r}")
     return importlib.import_module(f"likewise.{name}")

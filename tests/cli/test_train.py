@@ -153,7 +153,7 @@ def test_data_without_classes_or_groups(tmp_path, path):
 
 
 def test_on_a_terminal_the_ranking_is_drawn_with_the_time_left(monkeypatch):
-    progress = train._Progress(2.0, quiet=False)
+    progress = train.Progress(2.0, quiet=False)
     progress.report([], "round 1 of 3: tap")
     with progress.console.capture() as shown:
         progress.console.print(progress._drawn())

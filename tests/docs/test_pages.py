@@ -71,9 +71,17 @@ def test_images_of_the_readme(tmp_path, capsys):
 
 def test_few_examples_of_the_readme(capsys):
     examples = blocks(ROOT / "README.md")
-    assert len(examples) == 3
+    assert len(examples) == 4
     run(examples[2], "README.md", {})
     assert capsys.readouterr().out.startswith("FewShotScore(")
+
+
+def test_search_of_the_readme(tmp_path, capsys):
+    run(blocks(ROOT / "README.md")[3], "README.md", {})
+    shown = capsys.readouterr().out
+    assert "pairs in" in shown
+    assert "nearest of another class" in shown
+    assert (tmp_path / "hits.html").is_file()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

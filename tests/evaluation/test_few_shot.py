@@ -5,10 +5,16 @@ import pytest
 import torch
 from torch import nn
 
-from likewise import DTW, Batch
+from likewise import DTW, TAP, Batch, FrameMLP
 from likewise.data.dataset import Dataset
 from likewise.data.episodes import Episodes
-from likewise.evaluation.few_shot import class_distances, few_shot_accuracy, few_shot_accuracy_matrix
+from likewise.evaluation import SoftNearestShot, mean_shot, nearest_shot
+from likewise.evaluation.few_shot import (
+    class_distances,
+    few_shot_accuracy,
+    few_shot_accuracy_matrix,
+    few_shot_predict,
+)
 from likewise.models.metric import Metric
 
 LABELS = torch.arange(24) % 6
@@ -45,6 +51,52 @@ def test_equals_plain_loops(shots, queries, monkeypatch):
     monkeypatch.setattr("likewise.evaluation.few_shot.NUMBERS_AT_ONCE", 1)
     assert few_shot_accuracy_matrix(D, support, query).accuracy == score.accuracy
     assert f"{100 * score.accuracy:.2f} %" in repr(score)
+
+
+@pytest.mark.parametrize("combine", [mean_shot, nearest_shot, SoftNearestShot(0.2)])
+def test_shots_are_combined(combine):
+    D = matrix()
+    support, query = Episodes(LABELS, 4, 3, 1).take(20)
+    found = class_distances(D, support, query, combine=combine)
+    for e in range(20):
+        for w in range(4):
+            q = int(query[e, w, 0])
+            for k in range(4):
+                apart = [float(D[q, s] + D[s, q]) for s in support[e, k].tolist()]
+                mean = sum(apart) / 3
+                soft = -0.2 * mean * math.log(sum(math.exp(-a / (0.2 * mean)) for a in apart) / 3)
+                expected = {mean_shot: mean, nearest_shot: min(apart)}.get(combine, soft)
+                assert float(found[e, w, 0, k]) == pytest.approx(expected)
+    score = few_shot_accuracy_matrix(D, support, query, combine=combine)
+    assert score.accuracy == float((found.argmin(3) == torch.arange(4)[:, None]).double().mean())
+    with pytest.raises(ValueError, match="prototypes are means"):
+        class_distances(D, support, query, combine=nearest_shot, prototypes=True)
+
+
+def test_soft_shots_lie_between_and_do_not_depend_on_the_unit():
+    d = torch.rand(5, 4, generator=torch.Generator().manual_seed(0))
+    soft = SoftNearestShot(0.3)(d)
+    assert ((nearest_shot(d) <= soft) & (soft <= mean_shot(d))).all()
+    torch.testing.assert_close(SoftNearestShot(0.3)(1000 * d), 1000 * soft)
+    assert torch.equal(SoftNearestShot()(torch.zeros(2, 3)), torch.zeros(2))
+
+
+def test_new_sequences_are_named_by_a_few_examples():
+    generator = torch.Generator().manual_seed(0)
+    support = [torch.randn(n, 2, generator=generator) + 3 * k for k, n in ((0, 4), (0, 6), (1, 5))]
+    queries = Batch.from_list([torch.randn(5, 2, generator=generator) + 3 * k for k in (1, 0, 1)])
+    found = few_shot_predict(DTW(), support, ["low", "low", "high"], queries)
+    assert found.tolist() == ["high", "low", "high"]
+    data = Dataset(support, [7, 7, 9])
+    for combine in (mean_shot, nearest_shot):
+        for metric in (Metric(None, TAP(3)), Metric(FrameMLP(2), DTW())):
+            D = metric.matrix(queries, data) + metric.matrix(data, queries).T
+            expected = [7 if combine(row[:2]) <= combine(row[2:]) else 9 for row in D]
+            assert few_shot_predict(metric, data, [7, 7, 9], queries, combine=combine).tolist() == expected
+    with pytest.raises(ValueError, match=r"few_shot_predict: .*labels"):
+        few_shot_predict(DTW(), support, ["low"], queries)
+    with pytest.raises(TypeError, match="few_shot_predict: expected metric to be a Distance"):
+        few_shot_predict("dtw", support, ["low"], queries)
 
 
 def test_prototypes_are_the_means_of_vectors():

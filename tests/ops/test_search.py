@@ -8,6 +8,7 @@ from likewise.ops import cpu
 from likewise.ops import search as op
 from likewise.ops.rules import Rules, Window
 from likewise.ops.search import reference
+from likewise.ops.search.prepared import ordered
 from likewise.testing import TOLERANCE
 
 SETS = cpu.native.instruction_sets()
@@ -40,7 +41,7 @@ def test_envelopes_of_unequal_lengths_hold_every_partner(n, m, radius):
     torch.manual_seed(1)
     query, window = torch.randn(1, n, 1), Window(1, float(radius))
     items = op.prepare(torch.randn(1, max(m, n) + 3, 1), None, window, length=m)
-    parts = op._ordered(query, items, False)
+    parts = ordered(query, items, False)
     for i in range(n):
         first, last = window.row(n, m, i)
         ends = {0: 0, m - 1: n - 1} if m > 1 else {}

@@ -9,6 +9,7 @@ import torch
 import likewise as lw
 from papers.common import Run, read_lines
 from papers.tap import data_few_shot, run_few_shot
+from papers.tap import run_few_shot_splits as splits
 from papers.tap.data_few_shot import SIDES, SkeletonChange, read, with_mirror_images
 from papers.tap.run_few_shot import Settings
 from tests.papers.small_data import write_skeletons
@@ -46,6 +47,19 @@ def test_other_methods_run(tmp_path, capsys, method, trained):
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["shots"] for line in lines] == [1, 2]
     assert ("best_epoch" in lines[0]) == trained
+
+
+def test_splits(tmp_path):
+    write_skeletons(tmp_path)
+    run = Run((0,), tmp_path, out=tmp_path / "lines", device="cpu")
+    settings = splits.Settings("utd_mhad", ("mean", "dtw"), (4, 6), 2, (2, 3), (1, 2), 20, 20)
+    for _ in range(2):  # the second time there is nothing to do
+        splits.main(run, settings)
+    lines = read_lines(tmp_path / "lines")
+    assert len(lines) == 2 * 2 * 2 * 2
+    assert {line["chosen"] for line in lines if line["shots"] == 1} == {"mean"}
+    assert {line["chosen_frames"] for line in lines} <= {4, 6}
+    assert all(line["accuracy"] == line["every"][line["chosen"]] for line in lines if line["shots"] == 2)
 
 
 def test_bad_words_are_refused(tmp_path):

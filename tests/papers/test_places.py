@@ -1,5 +1,6 @@
 """Place recognition, on a track of small random images."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -46,6 +47,23 @@ def small(**changes):
 def encoder():
     torch.manual_seed(0)
     return PlaceEncoder(8, 16, 8, widths=(4,))
+
+
+def test_in_order_is_the_best_of_all_orders():
+    cost = torch.rand(20, 4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    orders = torch.tensor(list(itertools.combinations_with_replacement(range(5), 4)))  # (N, 4), never going back
+    sums = cost[:, torch.arange(4), orders].sum(2)  # (20, N)
+    assert torch.equal(run.in_order(cost), orders[sums.argmin(1)])
+
+
+def test_the_paper_s_loss_is_an_option(data, tmp_path):
+    where = Rides((3,), data, tmp_path / "lines", items=16, device="cpu")
+    run.main(where, small(method="decdtw", loss="squared_max", epochs=1, batch_size=8))
+    run.main(where, small(method="retrieval"))
+    run.main(where, small(method="monotone"))
+    assert [line["method"] for line in read_lines(where.out)] == ["decdtw", "retrieval", "monotone"]
+    with pytest.raises(SystemExit, match="error: --loss is 'median'"):
+        run.main(where, small(loss="median"))
 
 
 def test_it_chooses_tunes_scores_and_draws(data, tmp_path, monkeypatch):

@@ -1,13 +1,14 @@
 """TAP's experiments, on a few sequences."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
 import likewise as lw
 from papers.common import Run, read_lines
-from papers.tap import data, run
+from papers.tap import data, run, run_framewise
 from papers.tap.run import Settings
 from tests.papers.small_data import write_digits
 
@@ -48,6 +49,28 @@ def test_every_kind_of_row_runs(tmp_path, row):
 
 def test_without_labels_the_frames_stay_as_they_are():
     assert run.build(Settings(self_supervised=True), 13).encoder is None
+
+
+@pytest.mark.parametrize("loss", list(run_framewise.LOSSES))
+def test_features_of_single_frames(tmp_path, loss):
+    write_digits(tmp_path)
+    where = quick(tmp_path, out=tmp_path / "lines")
+    settings = run_framewise.Settings("sad", loss, epochs=2, checks=(1, 2), batch_size=6, lr=1e-3, validate=True)
+    run_framewise.main(where, settings)
+    run_framewise.main(where, settings)  # nothing to do
+    run_framewise.main(where, replace(settings, validate=False, epochs=1))
+    lines = read_lines(tmp_path / "lines")
+    assert [(line["epoch"], line["aligner"]) for line in lines] == [
+        (1, "dtw"), (1, "opw"), (2, "dtw"), (2, "opw"), (1, "dtw"), (1, "opw"),
+    ]  # fmt: skip
+
+
+def test_frames_are_real_ones_and_keep_their_labels():
+    values = torch.arange(3.0)[:, None, None].expand(3, 5, 1).clone()
+    values[1, 2:] = torch.nan
+    batch = lw.Batch(values, [5, 2, 4])
+    frames, labels = run_framewise.some_frames(batch, torch.tensor([7, 8, 9]), 20, torch.Generator().manual_seed(0))
+    assert torch.equal(frames[:, 0] + 7, labels.float())
 
 
 def test_a_speaker_is_held_out(tmp_path, capsys):

@@ -9,9 +9,19 @@ import torch
 from PIL import Image
 
 import likewise as lw
+from likewise.models.layers import captured
 from papers.common import Run, read_lines
 from papers.unseen_classes import data, report, run
-from papers.unseen_classes.parts import Settings, make_encoder, make_loss, make_rates, make_terms, scores_of
+from papers.unseen_classes.encoders import Pooled
+from papers.unseen_classes.parts import (
+    Settings,
+    make_encoder,
+    make_loss,
+    make_rates,
+    make_terms,
+    scores_of,
+    transfer_terms,
+)
 from tests.papers.small_data import write_digits, write_flowers, write_skeletons
 
 SMALL = {"embedding": 4, "batch_size": 6, "epochs": 2}
@@ -63,6 +73,44 @@ def test_losses_and_additions_run_together(loss):
     found = run.learn(Run(device="cpu"), settings, 0, images(), images(3), None)
     json.dumps(found)
     assert found["loss_last_epoch"] == found["loss_first_epoch"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"add": "pooled+jrd", "kernel": "laplace"},
+        {"add": "jrd_c", "kernel": "mgf"},
+        {"add": "jrd_pooling", "kernel": "polynomial"},
+        {"add": "intra+adapt_adv", "ceiling": float("inf"), "threshold": 0.4},
+    ],
+)
+def test_options_of_the_papers_run(changes):
+    given = Settings("flowers102", "am_softmax", encoder="small", embedding=4, crop=12, epochs=2, batch_size=8)
+    settings = run.completed(replace(given, **changes), "cpu")
+    found = run.learn(Run(device="cpu"), settings, 0, images(), images(3), None)
+    json.dumps(found)
+    if "adapt_adv" in settings.added:
+        assert len(found["lambdas"]) == 2
+    with pytest.raises(SystemExit, match="choose one of gdfl and pooled"):
+        run.completed(replace(settings, add="gdfl+pooled"), "cpu")
+
+
+def test_the_control_is_attended_features_with_equal_weights():
+    torch.manual_seed(0)
+    backbone, x = lw.SmallCNN(3, out=8).eval(), torch.rand(2, 3, 16, 16)
+    with captured("test", backbone, ["norms.0", "norms.1"]) as outputs:
+        backbone(x)
+    expected = torch.cat([outputs[name].mean((2, 3)) for name in ("norms.0", "norms.1")], 1)
+    torch.testing.assert_close(Pooled(backbone, ["norms.0", "norms.1"])(x), expected)
+
+
+def test_transfer_terms_by_hand():
+    seen, unseen = torch.tensor([[0.0], [0.1], [5.0], [5.1]]), torch.tensor([[100.0], [100.1], [110.0], [110.1]])
+    labels = torch.tensor([0, 0, 1, 1])
+    assert transfer_terms(seen, labels, unseen, labels) == {"lambda_nn": 0.0, "divergence_nn": 2.0}
+    mixed = transfer_terms(seen, labels, seen + 0.05, labels)  # every item's nearest is of the other set
+    assert mixed["lambda_nn"] == 1.0
+    assert mixed["divergence_nn"] == 0.0
 
 
 def test_what_is_added_where_and_at_which_rate():

@@ -207,3 +207,18 @@ def test_bad_queries_are_refused():
 def test_likewise_itself_does_not_import_it():
     program = "import likewise, sys; print('sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("metric", [DTW(band=2), DTW(band=0.1, ground="euclidean")], ids=["steps", "fraction"])
+def test_bounds_find_the_same_neighbours(metric, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.randn(40, 20, 2, generator=generator).cumsum(1) * 2).round() / 2  # with ties
+    x = Batch(torch.cat([x, x[:5]]), [20] * 30 + [11] * 15)
+    classifier = NearestNeighbors(metric, k=3).fit(x, [0, 1, 2] * 15)
+    quick = classifier.kneighbors(x[:9]), classifier.kneighbors(), classifier.predict(x)
+    monkeypatch.setattr("likewise.sklearn.neighbor_classifier.quick", lambda *args: None)
+    slow = classifier.kneighbors(x[:9]), classifier.kneighbors(), classifier.predict(x)
+    for one, two in zip(quick[:2], slow[:2], strict=True):
+        np.testing.assert_array_equal(one[1], two[1])
+        np.testing.assert_allclose(one[0], two[0], rtol=1e-5)
+    np.testing.assert_array_equal(quick[2], slow[2])

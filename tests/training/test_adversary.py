@@ -223,3 +223,12 @@ def test_refusals():
 def test_repr():
     assert repr(ClassAdversary(0.5)) == "ClassAdversary(0.5, smoothing=0.0)"
     assert "threshold=1.5, lambda=0.000" in repr(AdaptiveAdversary(0.5))
+
+
+def test_a_threshold_may_follow_the_number_of_classes():
+    metric, (x, y) = Metric(Embedder(GRUEncoder(2, 6), 4), lw.Euclidean()), problem()
+    adversary = AdaptiveAdversary(0.5, threshold_share=0.4)
+    fit(metric, (x, y), lw.losses.Triplet(), terms=[adversary], epochs=3, batch_size=8, verbose=False)
+    assert adversary.threshold == pytest.approx(0.4 * math.log(len(y.unique())))
+    assert adversary.trace[0] == pytest.approx(-0.5 * math.tanh(0.6 * math.log(len(y.unique()))))
+    assert len(adversary.trace) == 3

@@ -65,3 +65,14 @@ def test_bad_arguments_are_refused(ax):
         dynamics.plot_synchronization([1.0, 2.0], [3], ax=ax)
     with pytest.raises(ValueError, match="there are 2 labels for 1 lines"):
         dynamics.plot_synchronization([1.0, 2.0], labels=("a", "b"), ax=ax)
+
+
+def test_epochs_between_validations():
+    figure = Figure()
+    left, right = figure.subplots(1, 2)
+    dynamics.plot_coupling_norm([1.0, 2.0], [0.5, 0.6], epochs=[2.5, 5.0], ax=left)
+    assert left.collections[0].get_offsets()[:, 0].tolist() == [2.5, 5.0]
+    dynamics.plot_loss_by_coupling([1.0, 2.0], [3.0, 2.0], epochs=[2.5, 5.0], ax=right)
+    assert right.get_legend().get_texts()[0].get_text() == "first 5 epochs: correlation -1.000"
+    with pytest.raises(ValueError, match="epochs"):
+        dynamics.plot_coupling_norm([1.0, 2.0], epochs=[1.0], ax=left)

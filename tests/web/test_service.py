@@ -269,6 +269,14 @@ def test_a_mistake_of_ours_tells_nothing():
     assert "secret" not in found.text
 
 
+def test_no_answer_names_a_folder_of_the_server():
+    files = ("/srv/secret/rose/1.png", "/srv/secret/rose/2.png")
+    held = Collection(lw.Dataset([[0.0], [1.0]], ids=files), {"dtw": lw.DTW()})
+    found = TestClient(create_service(held)).post("/search", json={"queries": [[0.0]]})
+    assert [hit["id"] for hit in found.json()["hits"][0]] == ["rose/1.png", "rose/2.png"]
+    assert "secret" not in found.text
+
+
 def test_images_by_npy_and_by_picture():
     from io import BytesIO
 

@@ -61,6 +61,7 @@ COMMANDS = (
     index.index,
     search.search,
     explain.explain,
+    serve.explore,
     serve.serve,
     demo.demo,
     info.info,

@@ -36,9 +36,7 @@ class Pair:
     excess: float
 
 
-def write_run(
-    folder: Path, selection: Selection, parts: Parts, *, data: Path, command: str, seed: int, search: Path
-) -> list[str]:
+def write_run(folder: Path, selection: Selection, parts: Parts, *, data: Path, command: str, seed: int) -> list[str]:
     """Write all files, the metric last, and return their names."""
     folder.mkdir(parents=True, exist_ok=True)
     scores = lw.evaluate(selection.metric, parts.held, parts.references)
@@ -46,16 +44,15 @@ def write_run(
     pictures = draw(folder, selection, scores, parts, pairs)
     ranking = {"summary": str(selection), "complete": selection.complete, "seconds": selection.seconds}
     write_json(folder / "ranking.json", ranking | {"results": [result.as_dict() for result in selection.results]})
-    logs = list(search.glob(f"{selection.best.name.replace(', ', '__')}/log.csv"))
-    if logs:
+    if selection.log is not None:
         with writing(folder / "log.csv") as part:
-            shutil.copyfile(logs[0], part)
+            shutil.copyfile(selection.log, part)
     text = card(selection, scores, parts, pairs, pictures, data=data, command=command, seed=seed)
     with writing(folder / "README.md") as part:
         part.write_text(text, encoding="utf-8")
     selection.metric.save(folder)
     names = ["config.json", "model.safetensors", "README.md", "ranking.json"]
-    return names + ["log.csv"] * bool(logs) + pictures
+    return names + ["log.csv"] * (selection.log is not None) + pictures
 
 
 def hardest_pairs(metric: lw.Metric, parts: Parts) -> list[Pair]:

@@ -1,14 +1,15 @@
 """``likewise serve`` and ``likewise explore``."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import likewise as lw
 from likewise.cli import arguments
 from likewise.cli.arguments import DISTANCES, DistanceName
-from likewise.cli.files import read
+from likewise.cli.files import read_items
+from likewise.search import Index
 
 Run = Annotated[
     Path, typer.Argument(metavar="RUN", help="A folder with a learned metric or an index.", show_default=False)
@@ -45,23 +46,49 @@ def serve(
 
     SIGTERM and Ctrl-C let requests that have begun end.
     """
-    from likewise.web import Limits, Server, create_service
-    from likewise.web.server import read_token
-
-    limits = Limits(seconds=seconds, parallel=parallel)
-    token = read_token(token_file, host)
+    web = _web()
+    limits = web.Limits(seconds=seconds, parallel=parallel)
+    token = web.read_token(token_file, host)
     collection = open_collection(run, data, distance or [], split, columns)
-    server = Server(create_service(collection, limits), host=host, port=port, token=token, limits=limits)
+    server = web.Server(web.create_service(collection, limits), host=host, port=port, token=token, limits=limits)
     typer.echo(f"{server.url}: {len(collection):,} items, {', '.join(collection.metrics)}")
     server.run()
+
+
+def explore(
+    run: Run,
+    data: Data = None,
+    distance: More = None,
+    split: arguments.SplitA = None,
+    columns: arguments.Columns = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    token_file: TokenFile = None,
+    browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Open a page to look at the items, ask for neighbours, understand a match, and judge the metric.
+
+    RUN may also be data; it is then compared by DTW, or by the distances that -d names.
+    """
+    web = _web()
+    token = web.read_token(token_file, host)
+    collection = open_collection(run, data, distance or [], split, columns)
+    page = web.Explorer(collection, host=host, port=port, token=token)
+    typer.echo(f"{page.url}: {len(collection):,} items, {', '.join(collection.metrics)}; Ctrl-C ends it")
+    if browser:
+        typer.launch(page.url)
+    page.run()
 
 
 def open_collection(
     run: Path, data: Path | None, more: list[DistanceName], split: str | None, columns: dict[str, str] | None
 ):
     """The metric of a run, and the items of data; RUN may itself be data, compared with the distances given."""
-    from likewise.web import Collection
-
+    beside = {str(name): DISTANCES[name]() for name in more}
+    if (run / "index.json").is_file():
+        if data is not None:
+            raise ValueError(f"{run}: is an index, which holds its own items; leave {data} out")
+        return _web().Collection.of_index(Index.load(run), beside, name=run.resolve().name)
     metrics: dict[str, lw.Distance] = {}
     if (run / "config.json").is_file():
         metrics[run.resolve().name] = lw.Metric.load(run)
@@ -71,8 +98,19 @@ def open_collection(
         raise ValueError(f"{run}: there is no such file or folder")
     else:
         raise ValueError(f"{run}: holds no metric; expected a folder with config.json, which likewise train writes")
-    metrics |= {str(name): DISTANCES[name]() for name in more}
+    metrics |= beside
     if not metrics:
         metrics[str(DistanceName.DTW)] = lw.DTW()
-    items = None if data is None else read(data, split, columns)
-    return Collection(items, metrics, name=(data or run).resolve().stem)
+    items = None if data is None else read_items(data, split, columns)
+    return _web().Collection(items, metrics, name=(data or run).resolve().stem)
+
+
+def _web() -> Any:
+    """The subpackage, or one line that names the missing extra."""
+    from likewise import web
+
+    try:
+        web.Server  # noqa: B018  imported on first use
+    except ImportError as error:
+        raise ValueError(str(error)) from error
+    return web

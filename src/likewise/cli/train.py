@@ -77,7 +77,7 @@ def train(
     torch.manual_seed(seed)
     if force and not resume:
         _remove_search(output)
-    progress = _Progress(minutes, quiet=as_json)
+    progress = Progress(minutes, quiet=as_json)
     with progress:
         selection = select(
             items,
@@ -93,7 +93,7 @@ def train(
         )
     command = shlex.join(["likewise", *sys.argv[1:]])
     parts = divide(items, share, groups, seed)
-    files = write_run(output, selection, parts, data=data, command=command, seed=seed, search=output / SEARCH)
+    files = write_run(output, selection, parts, data=data, command=command, seed=seed)
     facts = {
         "output": str(output),
         "best": selection.best.name,
@@ -143,7 +143,7 @@ def _remove_search(output: Path) -> None:
         shutil.rmtree(output / SEARCH)
 
 
-class _Progress:
+class Progress:
     """The ranking as it changes: on a terminal, with the time that is left; elsewhere, a line for each step."""
 
     def __init__(self, minutes: float, *, quiet: bool) -> None:
@@ -151,7 +151,7 @@ class _Progress:
         self.begun, self.seconds = time.monotonic(), 60 * minutes
         self._live = None
 
-    def __enter__(self) -> "_Progress":
+    def __enter__(self) -> "Progress":
         if not self.quiet and is_terminal():
             from rich.live import Live
 

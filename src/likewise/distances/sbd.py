@@ -21,8 +21,8 @@ class SBD(Distance):
         the correlations of all channels, so that they share one shift, as in k-shape.
 
     A sequence whose norm is 0 (with standardize: a constant one) has distance 1 from every other, and 0 from its like.
-    Values equal aeon's, and tslearn's with independent=False, standardize=False. The derivative is that at the best shift.
-    Reference: Paparrizos & Gravano (2015).
+    Values equal aeon's, and tslearn's with independent=False, standardize=False. The derivative is that at the best
+    shift. Reference: Paparrizos & Gravano (2015).
 
     Example:
         >>> SBD()([[0.0, 1.0, 2.0, 0.0, 0.0]], [[0.0, 0.0, 0.0, 1.0, 2.0]]).round(decimals=2)

@@ -15,7 +15,7 @@ from likewise.evaluation.classification import confusion_matrix, macro_f1
 from likewise.evaluation.clustering import clustering_agreement, normalized_mutual_information
 from likewise.evaluation.curves import PrecisionRecall, precision_recall_curve
 from likewise.evaluation.evaluate import evaluate, evaluate_matrix
-from likewise.evaluation.few_shot import FewShotScore, few_shot_accuracy, few_shot_accuracy_matrix
+from likewise.evaluation.few_shot import FewShotScore, few_shot_accuracy, few_shot_accuracy_matrix, few_shot_predict
 from likewise.evaluation.intervals import bootstrap_interval
 from likewise.evaluation.retrieval import (
     mean_average_precision,
@@ -25,6 +25,7 @@ from likewise.evaluation.retrieval import (
     recall_at_k,
 )
 from likewise.evaluation.scores import Scores
+from likewise.evaluation.shots import SoftNearestShot, mean_shot, nearest_shot
 from likewise.evaluation.significance import PairedTest, paired_test
 from likewise.evaluation.warps import position_error, share_below, time_deviation, time_error, trajectory_error
 
@@ -34,6 +35,7 @@ __all__ = [
     "PairedTest",
     "PrecisionRecall",
     "Scores",
+    "SoftNearestShot",
     "bootstrap_interval",
     "clustering_agreement",
     "confusion_matrix",
@@ -41,11 +43,14 @@ __all__ = [
     "evaluate_matrix",
     "few_shot_accuracy",
     "few_shot_accuracy_matrix",
+    "few_shot_predict",
     "macro_f1",
     "mean_average_precision",
     "mean_average_precision_at_r",
+    "mean_shot",
     "nearest_neighbor_accuracy",
     "nearest_neighbor_vote",
+    "nearest_shot",
     "normalized_mutual_information",
     "paired_test",
     "position_error",

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from likewise import _check
-from likewise._labels import class_names, labelled, number_labels, read_labels
+from likewise._labels import class_names, items_of, labelled, number_labels, read_labels
 from likewise._modes import evaluating
 from likewise.evaluation.candidates import HasMatrix, embedded
+from likewise.evaluation.shots import Combine, mean_shot
 
 # A Dataset, an ImageSet, a map-style dataset with labels, or a pair (items, labels).
 Labelled = Any
@@ -45,6 +46,7 @@ def few_shot_accuracy(
     episodes: Any,
     *,
     count: int = 1000,
+    combine: Combine = mean_shot,
     prototypes: bool = False,
     workers: int = 0,
 ) -> FewShotScore:
@@ -54,6 +56,8 @@ def few_shot_accuracy(
     data: a Dataset, or a pair (items, labels).
     episodes: ``Episodes`` of these labels, of which ``count`` are taken, the same for every distance; or tasks
         (support, query), as returned by ``Episodes.take``.
+    combine: how several examples of a class count: ``mean_shot``, ``nearest_shot`` or ``SoftNearestShot(share)``. Which
+        is best differs from distance to distance: choose it on other classes than those that are reported.
     prototypes: compare with the mean of a class's examples, as in ``class_distances``.
     workers: processes that read a map-style dataset. Memory: the matrix (N, N) of all items.
 
@@ -64,9 +68,7 @@ def few_shot_accuracy(
         FewShotScore(100.00 % ± 0.00 %, 50 episodes)
     """
     op = "few_shot_accuracy"
-    if not callable(getattr(metric, "matrix", None)):
-        hint = "; for a ready matrix, use few_shot_accuracy_matrix" if isinstance(metric, Tensor) else ""
-        raise TypeError(f"{op}: expected metric to be a Distance or a Metric, got {type(metric).__name__}{hint}")
+    _check_metric(op, metric, "; for a ready matrix, use few_shot_accuracy_matrix")
     items, given = labelled(op, "data", data)
     classes, (codes,) = number_labels(read_labels(op, "the labels of data", given, len(items)))
     support, query = episodes.take(count) if hasattr(episodes, "take") else episodes
@@ -75,10 +77,43 @@ def few_shot_accuracy(
     with torch.no_grad(), evaluating(metric):
         x, _, distance = embedded(metric, items, items, workers)
         D = distance.matrix(x, x)
-    return few_shot_accuracy_matrix(D, support, query, prototypes=prototypes)
+    return few_shot_accuracy_matrix(D, support, query, combine=combine, prototypes=prototypes)
 
 
-def few_shot_accuracy_matrix(D: Tensor, support: Tensor, query: Tensor, *, prototypes: bool = False) -> FewShotScore:
+def few_shot_predict(
+    metric: HasMatrix, support: Any, labels: object, queries: Any, *, combine: Combine = mean_shot
+) -> Any:
+    """The labels (Q,), an array, of queries, each that of the class whose few examples are nearest.
+
+    metric: a Distance, or a Metric; it need not have seen these classes.
+    support, queries: sequences or images, as the metric takes them, or a Dataset.
+    labels: of the support, numbers or names; classes may have different numbers of examples.
+    combine: as in ``few_shot_accuracy``. Distances of both directions are added, as there.
+
+    Example:
+        >>> from likewise import DTW
+        >>> support = [[0.0, 1, 2], [0.0, 0, 1, 2], [5.0, 4, 3]]
+        >>> few_shot_predict(DTW(), support, ["rise", "rise", "fall"], [[1.0, 2, 2, 3], [4.0, 3, 2, 2]]).tolist()
+        ['rise', 'fall']
+    """
+    op = "few_shot_predict"
+    _check_metric(op, metric)
+    support, queries = items_of(support), items_of(queries)
+    given = read_labels(op, "labels", labels, len(support))
+    classes, (codes,) = number_labels(given)
+    with torch.no_grad(), evaluating(metric):
+        x, y, distance = embedded(metric, queries, support, 0)
+        D = distance.matrix(x, y) + distance.matrix(y, x).T  # (Q, S)
+    if D.isnan().any():
+        _check.refuse(op, f"query {int(D.isnan().any(1).nonzero()[0])} has a distance that is not a number")
+    members = [torch.from_numpy(codes == number).to(D.device) for number in range(len(classes))]
+    apart = torch.stack([combine(D[:, own]) for own in members], 1)  # (Q, classes)
+    return classes[apart.argmin(1).cpu().numpy()]
+
+
+def few_shot_accuracy_matrix(
+    D: Tensor, support: Tensor, query: Tensor, *, combine: Combine = mean_shot, prototypes: bool = False
+) -> FewShotScore:
     """Accuracy of episodes drawn from the items of a ready matrix of distances D (N, N).
 
     support (E, ways, shots) and query (E, ways, queries) are the items of each episode, as returned by
@@ -100,7 +135,7 @@ def few_shot_accuracy_matrix(D: Tensor, support: Tensor, query: Tensor, *, proto
     chunk = max(1, NUMBERS_AT_ONCE // (ways * ways * shots * max(shots, queries)))
     parts = []
     for some, asked in zip(support.split(chunk), query.split(chunk), strict=True):
-        found = class_distances(D, some, asked, prototypes=prototypes).argmin(3)  # (e, ways, queries)
+        found = class_distances(D, some, asked, combine=combine, prototypes=prototypes).argmin(3)  # (e, ways, queries)
         parts.append((found == truth).double().mean((1, 2)).cpu())
     accuracies = torch.cat(parts)
     return FewShotScore(
@@ -108,12 +143,14 @@ def few_shot_accuracy_matrix(D: Tensor, support: Tensor, query: Tensor, *, proto
     )
 
 
-def class_distances(D: Tensor, support: Tensor, query: Tensor, *, prototypes: bool = False) -> Tensor:
+def class_distances(
+    D: Tensor, support: Tensor, query: Tensor, *, combine: Combine = mean_shot, prototypes: bool = False
+) -> Tensor:
     """Distances between each query and each class, (E, ways, queries, ways), from distances D (N, N) between items.
 
-    The mean over the class's shots s of d(q, s) + d(s, q). With prototypes, less half the mean of d(s, s') over all
-    pairs of its shots, in both directions: where d is a squared Euclidean distance that is twice the squared distance
-    to the mean of the shots, so that prototypes need no vectors.
+    What ``combine`` makes of d(q, s) + d(s, q) of the class's shots s: by default, the mean. With prototypes, less half
+    the mean of d(s, s') over all pairs of its shots, in both directions: where d is a squared Euclidean distance that
+    is twice the squared distance to the mean of the shots, so that prototypes need no vectors.
 
     support (E, ways, shots), query (E, ways, queries): int64 positions in D. Differentiable in D.
     Reference: Su & Wen (ICLR 2022), equation 8, where the shots' distances are added instead; Snell, Swersky & Zemel
@@ -130,11 +167,19 @@ def class_distances(D: Tensor, support: Tensor, query: Tensor, *, prototypes: bo
     _check_episodes("class_distances", D, support, query)
     support, query = support.to(D.device), query.to(D.device)
     q, s = query[:, :, :, None, None], support[:, None, None]
-    found = (D[q, s] + D[s, q]).mean(4)  # (E, ways, queries, ways)
+    found = combine(D[q, s] + D[s, q])  # (E, ways, queries, ways)
     if prototypes:
+        if combine is not mean_shot:
+            _check.refuse("class_distances", "prototypes are means: they go with combine=mean_shot")
         a, b = support[..., None], support[..., None, :]
         found = found - D[a, b].mean((2, 3))[:, None, None]
     return found
+
+
+def _check_metric(op: str, metric: object, hint: str = "") -> None:
+    if not callable(getattr(metric, "matrix", None)):
+        hint = hint if isinstance(metric, Tensor) else ""
+        raise TypeError(f"{op}: expected metric to be a Distance or a Metric, got {type(metric).__name__}{hint}")
 
 
 def _check_episodes(op: str, D: Tensor, support: Tensor, query: Tensor) -> None:

@@ -300,9 +300,9 @@ NB_MODULE(_native, module) {
         .def("wanted", &Matches::wanted)
         .def("threshold", &Matches::threshold)
         .def("forget", &Matches::forget)
-        .def("count", &Matches::count)
-        .def("copy", [](Matches& self, int64_t query, Address values, Address places) {
-            self.copy(query, at<double>(values), at<int64_t>(places));
+        .def("count", [](const Matches& self, Address counts) { self.count(at<int64_t>(counts)); })
+        .def("copy", [](Matches& self, int64_t width, Address values, Address items, Address starts, Address ends) {
+            self.copy(width, at<double>(values), at<int64_t>(items), at<int64_t>(starts), at<int64_t>(ends));
         });
     nb::class_<Candidates>(module, "Candidates")
         .def(nb::init<int64_t>())

@@ -9,6 +9,7 @@ from likewise.distances.dtw import DTW
 from likewise.distances.euclidean import Euclidean
 from likewise.distances.mean_frames import MeanFrames
 from likewise.ops.ground import at_least_float32, zero_padding
+from likewise.ops.rules import NONE
 from likewise.search import stretches, vectors, whole
 from likewise.search.exhaustive import Exhaustive, Items, lengths_of
 from likewise.search.exhaustive_windows import ExhaustiveStretches, ExhaustiveWindows
@@ -19,6 +20,8 @@ from likewise.search.stretches import StretchSearch
 from likewise.search.vectors import VectorSearch
 from likewise.search.whole import WholeSearch
 from likewise.search.windows import WindowSearch
+
+MANY_VECTORS = 4096  # from here on, candidates from a product are quicker than all distances
 
 
 def choose(distance: Distance, items: Items, options: Options) -> Searcher:
@@ -59,6 +62,20 @@ def exhaustive(distance: Distance, items: Items) -> Searcher:
     """The searcher that compares every pair of whole items: the truth."""
     inner = Exhaustive(comparing(distance), encoded(distance, items))
     return EncodedSearch(lambda x: encoded(distance, x), inner, lengths_of(items))
+
+
+def quick(distance: Distance, items: Items, k: int) -> Searcher | None:
+    """A searcher that is exact and quicker than all distances between whole items; None if there is none.
+
+    DTW with a band, whose bounds leave few pairs, and many vectors; k is small among the items.
+    """
+    if 4 * k > len(items):
+        return None
+    if isinstance(distance, DTW) and whole.refusal(distance) is None and isinstance(items, Batch) and _quick(items):
+        return WholeSearch(distance, items) if distance.rules.window.kind != NONE else None
+    if isinstance(items, Tensor) and len(items) >= MANY_VECTORS and vectors.refusal(distance, items) is None:
+        return VectorSearch(distance, items)
+    return None
 
 
 def _of_windows(distance: Distance, items: Batch, options: Options) -> Searcher:

@@ -7,7 +7,6 @@ Reference: Mueen et al. (2017), MASS; Zhu et al. (2016), STOMP, the algorithm of
 """
 
 import numpy as np
-from scipy import fft
 
 from likewise.ops.search.reference import normalize as normalize_windows
 
@@ -50,6 +49,8 @@ def sliding_products(query: np.ndarray, series: np.ndarray) -> np.ndarray:
         >>> sliding_products(np.array([[1.0], [2.0]]), np.array([[1.0], [0.0], [3.0]])).round(6).ravel()
         array([1., 6.])
     """
+    from scipy import fft  # takes a while to import
+
     size = fft.next_fast_len(len(series) + len(query) - 1, real=True)
     spectrum = np.asarray(fft.rfft(series, size, axis=0)) * np.asarray(fft.rfft(query[::-1], size, axis=0))
     return np.asarray(fft.irfft(spectrum, size, axis=0))[len(query) - 1 : len(series)]

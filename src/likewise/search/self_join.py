@@ -120,7 +120,7 @@ def self_join(
     assert isinstance(distance, DTW)
     searcher = WindowSearch(distance, items, length, normalize=normalize)
     parts = []
-    blocks = torch.arange(len(item)).split(QUERIES_AT_ONCE)
+    blocks = torch.arange(len(item)).split(QUERIES_AT_ONCE) if len(item) else ()
     for rows in track(blocks, f"self_join: {len(item):,} windows") if progress else blocks:
         windows = torch.stack(
             [items.values[i, s : s + length] for i, s in zip(item[rows].tolist(), start[rows].tolist(), strict=True)]
@@ -130,7 +130,7 @@ def self_join(
                 Batch(windows),
                 k=k,
                 within=None,
-                exclude=radius / length,
+                exclude=exclude,
                 skip=item[rows],
                 skip_start=start[rows],
                 threads=threads,

@@ -1,6 +1,8 @@
 """Vectors: products of matrices propose, the distance itself decides."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -113,13 +115,8 @@ class VectorSearch:
     def _proposed(self, flat: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Squared distances and positions (q, count) of the nearest vectors, with rounding errors."""
         if self._faiss is not None:
-            faiss = faiss_module(needed=True)
-            threads = faiss.omp_get_max_threads()
-            faiss.omp_set_num_threads(1)
-            try:
+            with _threads(faiss_module(needed=True), 1):
                 rough, chosen = self._faiss.search(flat.numpy(), count)
-            finally:
-                faiss.omp_set_num_threads(threads)
             return torch.from_numpy(rough), torch.from_numpy(chosen)
         values, places = [], []
         for some in flat.split(max(1, PAIRS_AT_ONCE // len(self._flat))):
@@ -150,7 +147,8 @@ class VectorSearch:
             built.hnsw.efConstruction, built.hnsw.efSearch = BUILT_WITH, LEAST_VISITED
         else:
             built = faiss.IndexFlatL2(size)
-        built.add(self._flat.numpy())
+        with _threads(faiss, torch.get_num_threads()):
+            built.add(self._flat.numpy())
         return built
 
 
@@ -180,6 +178,17 @@ def faiss_module(*, needed: bool) -> Any:
         hint = 'pip install "likewise[search]"'
         raise ImportError(f"approximate search of vectors needs faiss; install it with {hint}") from error
     return faiss
+
+
+@contextmanager
+def _threads(faiss: Any, count: int) -> Iterator[None]:
+    """Let faiss use so many threads; afterwards as many as before."""
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(count)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
 
 
 def _pairs(queries: Tensor, items: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:

@@ -49,9 +49,10 @@ class WholeSearch:
         start = time.perf_counter()
         wanted = op.Wanted(k, within, skip=skip, by_lengths=self.distance.normalize == "lengths", threads=threads)
         root = self.distance.ground is euclidean
-        outcome = op.whole(at_least_float32(queries.values), queries.lengths, self.prepared, wanted, root=root)
-        stats = Stats(self.method, outcome.candidates, outcome.killed, outcome.cells)
-        return as_found(outcome.values, outcome.places, stats, queries, start)
+        found = op.whole(at_least_float32(queries.values), queries.lengths, self.prepared, wanted, root=root)
+        seconds = time.perf_counter() - start
+        stats = Stats(self.method, found.candidates, found.killed, found.cells, seconds)
+        return Found(found.values, found.items, found.starts, found.ends, found.counts, stats)
 
 
 def refusal(distance: Distance) -> str | None:

@@ -73,7 +73,7 @@ class WindowSearch:
         """The hits of each query.
 
         skip_start: (Q,), of the item that a query must not find, only windows that begin less than exclude times the
-        query's length from here are left out.
+        query's length from here are left out, the one that begins here in any case.
         """
         start = time.perf_counter()
         values: list[Tensor] = [torch.empty(0)] * len(queries)
@@ -86,15 +86,14 @@ class WindowSearch:
                 within,
                 skip=None if skip is None else skip[rows],
                 skip_start=None if skip_start is None else skip_start[rows],
-                skip_radius=math.ceil(exclude * steps),
+                skip_radius=max(1, math.ceil(exclude * steps)),
                 by_lengths=self.distance.normalize == "lengths",
                 threads=threads,
             )
             outcomes = self._group(at_least_float32(queries.values[rows, :steps]), wanted, exclude)
             parts += [Stats(self.method, one.candidates, one.killed, one.cells) for one in outcomes]
             for i, q in enumerate(rows.tolist()):
-                own = [one.values[i] for one in outcomes], [one.places[i] for one in outcomes]
-                values[q], places[q] = self._select(*own, k, exclude)
+                values[q], places[q] = self._select(outcomes, i, k, exclude)
         return as_found(values, places, Stats.total(parts), queries, start)
 
     def _group(self, queries: Tensor, wanted: op.Wanted, exclude: float) -> list[op.Outcome]:
@@ -116,16 +115,23 @@ class WindowSearch:
             outcomes.append(op.windows(queries, prepared, wanted, root=root, normalized=self.normalize))
         return outcomes
 
-    def _select(
-        self, values: list[Tensor], places: list[Tensor], k: int | None, exclude: float
-    ) -> tuple[Tensor, Tensor]:
-        """The matches of one query, from those of every length of the windows."""
-        value, place = torch.cat(values), torch.cat(places)
-        if len(values) > 1:
+    def _select(self, outcomes: list[op.Outcome], i: int, k: int | None, exclude: float) -> tuple[Tensor, Tensor]:
+        """The matches of query i, from those of every length of the windows: values (K,), and places (K, 3)."""
+        counts = [int(one.counts[i]) for one in outcomes]
+        value = torch.cat([one.values[i, :count] for one, count in zip(outcomes, counts, strict=True)])
+        place = torch.cat(
+            [
+                torch.stack([one.items[i, :count], one.starts[i, :count], one.ends[i, :count]], 1)
+                for one, count in zip(outcomes, counts, strict=True)
+            ]
+        )
+        if len(outcomes) > 1:
             for column in (2, 1, 0):
                 order = place[:, column].argsort(stable=True)
                 value, place = value[order], place[order]
             order = value.argsort(stable=True)
             value, place = value[order], place[order]
+        if k == 1:
+            return value[:1], place[:1]
         kept = keep_apart(place[:, 0], place[:, 1], place[:, 2], self.items.lengths.tolist(), exclude, k)
         return value[kept], place[kept]

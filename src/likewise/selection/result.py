@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -100,7 +101,8 @@ class Selection:
     """The result of ``select``.
 
     metric: the best candidate, with its best weights. results: all candidates, best first. queries: how many items they
-    were scored on. groups: of these items, or None. complete: whether the search ended by itself.
+    were scored on. groups: of these items, or None. complete: whether the search ended by itself. log: the log.csv of
+    the winner's training, or None.
 
     Example:
         >>> from likewise.distances import DTW
@@ -114,6 +116,7 @@ class Selection:
     queries: int
     seconds: float
     complete: bool = True
+    log: Path | None = None
     groups: tuple[str, ...] | None = None
 
     @property

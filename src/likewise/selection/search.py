@@ -110,7 +110,16 @@ def select(
     if not ranked or ranked[0].left_out is not None:
         reasons = "; ".join(f"{result.name}: {result.left_out}" for result in ranked)
         _check.refuse(op, f"no candidate could be tried ({reasons}); give more minutes, or shorter sequences")
-    return Selection(search.load(ranked[0].name), ranked, len(parts.held), search.spent, complete, parts.groups)
+    log = search.folder / _folder_name(ranked[0].name) / "log.csv"
+    return Selection(
+        search.load(ranked[0].name),
+        ranked,
+        len(parts.held),
+        search.spent,
+        complete,
+        log if log.is_file() else None,
+        parts.groups,
+    )
 
 
 def divide(data: Dataset, val: float | HeldOutClasses | None, groups: object, seed: int) -> Parts:

@@ -20,6 +20,7 @@ from likewise.evaluation import ranking
 from likewise.evaluation.candidates import Candidates, rerank
 from likewise.evaluation.labels import read_k, ready_strip, row_slices
 from likewise.ops.ground import at_least_float32
+from likewise.search.choice import quick
 
 # A Batch, a list of sequences (T_i, C) or (T_i,), an array of such objects, an array (N, T, C), or a Dataset.
 Items = Any
@@ -42,7 +43,8 @@ class NeighborClassifier(ClassifierMixin, BaseEstimator):
         """Distances (n, k) and indices (n, k) of the training items nearest to each item of X, nearest first.
 
         k: the number of neighbours that vote, unless given. Without X, the neighbours of the training items, each left
-        out of its own. Of equally near items, the first comes first.
+        out of its own. Of equally near items, the first comes first. Under DTW with a band, lower bounds leave out
+        most pairs, as in ``Index``; the result is the same.
         """
         check_is_fitted(self)
         name, own = type(self).__name__, X is None
@@ -52,6 +54,11 @@ class NeighborClassifier(ClassifierMixin, BaseEstimator):
         if keep is not None and keep < k:
             _check.refuse(name, f"k is {k}, but candidates keep {keep}; raise keep")
         queries = references if own else self._queries(metric, references, X)
+        searcher = None if keep is not None else quick(comparing(metric), references, k)
+        if searcher is not None and len(queries):
+            skip = torch.arange(len(queries)) if own else None
+            hits = searcher.search(queries, k=k, within=None, exclude=0.0, skip=skip)
+            return hits.distances.numpy(), hits.items.numpy()
         first, kept, chooser = queries, references, metric
         if self.candidates is not None:
             kept, chooser = self._cheap_references, self._cheap()

@@ -155,8 +155,12 @@ class AdaptiveAdversary(ClassAdversary):
     better for the classifier. The first epoch uses l_c = log C, that of an untrained classifier or, if an earlier run
     trained it, its last l_c. Epochs are those of the run.
 
+    threshold: of l_c, whatever the number of classes C is; or threshold_share, of log C, which is the l_c of a
+        classifier that knows nothing.
     ceiling: the largest lambda; training can break down if lambda turns from negative to a large value. A lower
         learning rate of the classifier also helps.
+
+    ``trace`` has the lambda of each epoch of the last run.
 
     See ``ClassAdversary`` for the other settings. Reference: equation 25 of the paper named there. The paper does not
     say whether labels are smoothed; here they are not, by default.
@@ -177,6 +181,7 @@ class AdaptiveAdversary(ClassAdversary):
         strength: float = 0.5,
         *,
         threshold: float = 1.5,
+        threshold_share: float | None = None,
         ceiling: float = math.inf,
         smoothing: float = 0.0,
         hidden: int | None = None,
@@ -185,6 +190,10 @@ class AdaptiveAdversary(ClassAdversary):
     ) -> None:
         super().__init__(strength, smoothing=smoothing, hidden=hidden, dropout=dropout, layer=layer)
         self.threshold = float(_check.number(self.name, "threshold", threshold))
+        self.threshold_share = None
+        if threshold_share is not None:
+            self.threshold_share = _check.positive(self.name, "threshold_share", threshold_share)
+        self.trace: list[float] = []
         self.ceiling = float(_check.number(self.name, "ceiling", ceiling))
         # Buffers are saved in checkpoints, so a resumed run continues with the same lambda.
         self.register_buffer("scale", torch.zeros(()))
@@ -199,6 +208,9 @@ class AdaptiveAdversary(ClassAdversary):
     def start(self, *, new: bool) -> None:
         """Begin with the lambda of an untrained classifier, or with that of an earlier run."""
         assert self.head is not None
+        self.trace = []
+        if self.threshold_share is not None:
+            self.threshold = self.threshold_share * math.log(self.head.classes)
         if new:
             self.scale.fill_(self.schedule(math.log(self.head.classes)))
         else:
@@ -225,6 +237,7 @@ class AdaptiveAdversary(ClassAdversary):
         self.total.zero_()
         self.steps.zero_()
         self.epoch.fill_(epoch)
+        self.trace.append(self.scale.item())
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""

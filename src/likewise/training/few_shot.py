@@ -10,6 +10,7 @@ from likewise._modes import evaluating
 from likewise.data.episodes import Episodes
 from likewise.evaluation.few_shot import FewShotScore, few_shot_accuracy_matrix
 from likewise.evaluation.retrieval import mean_average_precision
+from likewise.evaluation.shots import Combine, mean_shot
 from likewise.models.metric import Encoded, Metric, take
 from likewise.training.source import Source
 from likewise.training.step import Step
@@ -25,6 +26,7 @@ class EpisodeLoss(nn.Module):
     episodes: the sampler that ``fit`` draws from: ``fit(metric, train, sampler=episodes, step=EpisodeLoss(episodes))``.
         With fit(augment=...), the augmented items replace the original ones.
     scale: of the logits; learned, if learn_scale.
+    combine: how the shots of a class count, as in ``few_shot_accuracy``; the mean by default.
     prototypes: subtract half the mean of d(s, s') over all pairs of shots of the class; see ``class_distances``.
 
     Reference: Su & Wen, Temporal alignment prediction (ICLR 2022), equations 8 and 9. As in its code, the mean over the
@@ -42,13 +44,21 @@ class EpisodeLoss(nn.Module):
     """
 
     def __init__(
-        self, episodes: Episodes, *, scale: float = 1.0, learn_scale: bool = False, prototypes: bool = False
+        self,
+        episodes: Episodes,
+        *,
+        scale: float = 1.0,
+        learn_scale: bool = False,
+        combine: Combine = mean_shot,
+        prototypes: bool = False,
     ) -> None:
         super().__init__()
         if not isinstance(episodes, Episodes):
             raise TypeError(f"EpisodeLoss: expected episodes to be an Episodes, got {type(episodes).__name__}")
+        if prototypes and combine is not mean_shot:
+            _check.refuse("EpisodeLoss", "prototypes are means: they go with combine=mean_shot")
         self.episodes = episodes
-        self.prototypes = prototypes
+        self.combine, self.prototypes = combine, prototypes
         start = torch.tensor(math.log(_check.positive("EpisodeLoss", "scale", scale)))
         self.log_scale = nn.Parameter(start, requires_grad=learn_scale)
 
@@ -69,7 +79,7 @@ class EpisodeLoss(nn.Module):
         support, query = self.episodes.support, self.episodes.query
         q, s = torch.broadcast_tensors(query[:, :, :, None, None], support[:, None, None])
         directions = [(q, s)] if metric.distance.symmetric else [(q, s), (s, q)]
-        apart = _distances(metric, features, directions).sum(0).mean(4)
+        apart = self.combine(_distances(metric, features, directions).sum(0))
         if self.prototypes:
             pair = torch.broadcast_tensors(support[..., None], support[..., None, :])
             own = _distances(metric, features, [pair])[0].mean((2, 3))  # (E, ways), both directions of every pair
@@ -82,7 +92,7 @@ class EpisodeValidation:
 
     data: a Dataset, or a pair (items, labels), of classes that are not trained on. episodes: an Episodes of their
     labels; ``count`` of them are drawn, the same each time, from one matrix of all distances between the items, whose
-    mean average precision is measured too. prototypes: as in ``EpisodeLoss``.
+    mean average precision is measured too. combine, prototypes: as in ``EpisodeLoss``.
 
     Example:
         >>> from likewise.distances.dtw import DTW
@@ -92,11 +102,19 @@ class EpisodeValidation:
         FewShotScore(8... % ± ... %, 100 episodes)
     """
 
-    def __init__(self, data: object, episodes: Episodes, *, count: int = 1000, prototypes: bool = False) -> None:
+    def __init__(
+        self,
+        data: object,
+        episodes: Episodes,
+        *,
+        count: int = 1000,
+        combine: Combine = mean_shot,
+        prototypes: bool = False,
+    ) -> None:
         self.source = Source.of("the data of EpisodeValidation", data, need_labels=True)
         self.episodes = episodes
         self.count = _check.whole("EpisodeValidation", "count", count, least=2)
-        self.prototypes = prototypes
+        self.combine, self.prototypes = combine, prototypes
 
     def __call__(self, metric: Metric) -> dict[str, float]:
         """Mean accuracy of the episodes, and mean average precision."""
@@ -108,7 +126,8 @@ class EpisodeValidation:
         return self._score(self._matrix(metric))
 
     def _score(self, D: Tensor) -> FewShotScore:
-        return few_shot_accuracy_matrix(D, *self.episodes.take(self.count), prototypes=self.prototypes)
+        drawn = self.episodes.take(self.count)
+        return few_shot_accuracy_matrix(D, *drawn, combine=self.combine, prototypes=self.prototypes)
 
     def _matrix(self, metric: Metric) -> Tensor:
         with torch.no_grad(), evaluating(metric):

@@ -43,12 +43,14 @@ def plot_coupling_norm(norms: Any, accuracies: Any = None, *, epochs: Any = None
     return ax
 
 
-def plot_loss_by_coupling(norms: Any, losses: Any, *, first: int | None = None, ax: Axes | None = None) -> Axes:
+def plot_loss_by_coupling(
+    norms: Any, losses: Any, *, first: int | None = None, epochs: Any = None, ax: Axes | None = None
+) -> Axes:
     """Draw the loss of each epoch over the norm of the coupling weights, with a line through the first epochs.
 
-    norms (E,): after each epoch. losses (E,): of each epoch. first: the number of epochs that the line is fitted to; by
-    default, those up to the largest norm. The line's label shows their correlation. Figure 3b of the coupled-GRU paper,
-    whose correlation is -0.984.
+    norms (E,): after each epoch, or after the epochs (E,) that are given. losses (E,): of the same epochs. first: the
+    number of points that the line is fitted to; by default, those up to the largest norm. The line's label shows their
+    correlation. Figure 3b of the coupled-GRU paper, whose correlation is -0.984.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -66,7 +68,8 @@ def plot_loss_by_coupling(norms: Any, losses: Any, *, first: int | None = None, 
         slope, height = np.polyfit(x[:first], y[:first], 1)
         ends = np.array([x[:first].min(), x[:first].max()])
         correlation = np.corrcoef(x[:first], y[:first])[0, 1]
-        label = f"first {first} epochs: correlation {correlation:.3f}"
+        last = first if epochs is None else _curve(op, "epochs", epochs, len(x))[first - 1]
+        label = f"first {last:.0f} epochs: correlation {correlation:.3f}"
         ax.plot(ends, slope * ends + height, color=VERMILION, linewidth=1.2, label=label)
         ax.legend(frameon=False)
     ax.set_xlabel("norm of the coupling weights")

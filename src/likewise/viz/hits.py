@@ -11,7 +11,7 @@ from likewise.viz._classes import class_colors
 from likewise.viz._inputs import to_numpy
 
 MOST_POINTS = 4000  # points of a long series that are drawn; the rest is summed up by its extremes
-HIT_COLORS = class_colors(8)[1:6]  # not the query's blue, nor yellow, which is faint
+HIT_COLORS = [*class_colors(8)[1:6], "#882255", "#7F7F00"]  # not the query's blue, nor yellow, which is faint
 
 
 def plot_hits(hits: Any, q: int = 0, *, k: int = 5, channel: int = 0, ax: Axes | None = None) -> Axes:

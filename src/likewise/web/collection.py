@@ -3,8 +3,9 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from threading import Lock
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -16,11 +17,10 @@ from likewise.data.batch import Batch
 from likewise.distances.alignment import Alignment
 from likewise.distances.distance import Distance
 from likewise.models.metric import Metric, as_items, take
+from likewise.search import Hits, Index, Stats
 from likewise.web.bodies import Like
 from likewise.web.refusals import Refusal
 from likewise.web.work import Job
-
-CELLS_A_PIECE = 1 << 31  # cells between two checks of a job: about a tenth of a second of DTW
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Collection:
 
     items: a Dataset, an ImageSet, a Batch, a tensor, a list of sequences, or a pair (items, labels); None for a service
         that compares only what it is sent.
-    metrics: Distances by name; the first is the default.
+    metrics: Distances by name; the first is the default. indexes: those that there are already, by the metric's name.
 
     Example:
         >>> from likewise import DTW
@@ -58,7 +58,14 @@ class Collection:
         [[Hit(item=0, distance=0.0, start=0, end=2)]]
     """
 
-    def __init__(self, items: Any, metrics: Mapping[str, Distance], *, name: str = "collection") -> None:
+    def __init__(
+        self,
+        items: Any,
+        metrics: Mapping[str, Distance],
+        *,
+        name: str = "collection",
+        indexes: Mapping[str, Index] | None = None,
+    ) -> None:
         if not metrics:
             raise ValueError("Collection: expected at least one metric")
         for key, metric in metrics.items():
@@ -74,9 +81,28 @@ class Collection:
         self.ids: tuple[str, ...] = ()
         if items is not None:
             self._read(items)
-        self._encoded: dict[str, Batch | Tensor] = {}
+        self._indexes = {(key, False): index for key, index in (indexes or {}).items()}
         self._lock = Lock()
-        self.pieces = 1 << 16  # items compared between two checks of a job, at most
+
+    @classmethod
+    def of_index(cls, index: Index, metrics: Mapping[str, Distance] | None = None, *, name: str = "index") -> Self:
+        """The items of an index, searched by it, and by other metrics beside it.
+
+        Example:
+            >>> from likewise import DTW, Euclidean
+            >>> index = Index(DTW(), [[0.0, 1.0], [5.0, 6.0]], labels=["low", "high"])
+            >>> list(Collection.of_index(index, {"euclidean": Euclidean()}).metrics)
+            ['DTW', 'euclidean']
+        """
+        own = short_name(index.distance)
+        collection = cls(
+            index.items if index.labels is None else (index.items, index.labels),
+            {own: index.distance, **(metrics or {})},
+            name=name,
+            indexes={own: index},
+        )
+        collection.ids = tuple(map(_without_folders, index.ids))
+        return collection
 
     def _read(self, given: Any) -> None:
         items, labels = labelled("Collection", "items", given, need_labels=False)
@@ -84,7 +110,7 @@ class Collection:
         if len(self.items) == 0:
             raise ValueError("Collection: there are no items")
         size = len(self.items)
-        self.ids = tuple(getattr(given, "ids", None) or map(str, range(size)))
+        self.ids = tuple(_without_folders(name) for name in getattr(given, "ids", None) or map(str, range(size)))
         if labels is not None:
             self.labels = class_names(read_labels("Collection", "labels", labels, size))
             self.classes = tuple(sorted_classes(self.labels).tolist())
@@ -131,22 +157,16 @@ class Collection:
             raise Refusal(422, f"items: expected positions from 0 to {len(self) - 1}")
         return take(self.items, torch.tensor(places))
 
-    def encoded(self, name: str, job: Job | None = None) -> Batch | Tensor:
-        """All items as the metric's distance compares them; encoded once."""
-        metric = self.metrics[name]
-        if not isinstance(metric, Metric):
-            assert self.items is not None
-            return self.items
+    def index(self, name: str, *, windows: bool = False) -> Index:
+        """The index of a metric, made on first use; of whole items, or of all their windows, each normalised."""
         with self._lock:
-            if name not in self._encoded:
-                assert self.items is not None
-                parts = []
-                for start in range(0, len(self), 256):
-                    if job is not None:
-                        job.check()
-                    parts.append(metric.embed(take(self.items, slice(start, start + 256))))
-                self._encoded[name] = Batch.cat(parts) if isinstance(parts[0], Batch) else torch.cat(parts)  # type: ignore[arg-type]
-            return self._encoded[name]
+            if (name, windows) not in self._indexes:
+                options: dict[str, Any] = {"subsequence": True, "normalize": "window"} if windows else {}
+                made = Index(self.metrics[name], self.items, **options)
+                if not windows:
+                    made.search(self.take([0]), k=1)  # encodes the items, and builds what the search needs
+                self._indexes[name, windows] = made
+            return self._indexes[name, windows]
 
     def search(
         self,
@@ -156,37 +176,30 @@ class Collection:
         k: int = 10,
         within: float | None = None,
         skip: list[int] | None = None,
+        windows: bool = False,
         job: Job | None = None,
     ) -> Answer:
-        """The k nearest items of each query. skip: for each query an item that it must not find."""
+        """The k nearest items of each query, or with ``windows`` the nearest stretches of the items.
+
+        skip: for each query an item that it must not find. Queries are searched one by one, with a check of the job
+        before each.
+        """
         if self.items is None:
             raise Refusal(422, "this server holds no items to search; start it with data")
-        name, metric = self.metric(name)
-        references = self.encoded(name, job)
+        name, _ = self.metric(name)
+        if job is not None:
+            job.check()
+        index = self.index(name, windows=windows)
         began = time.perf_counter()
-        x = metric.embed(queries) if isinstance(metric, Metric) else queries
-        distance = metric.distance if isinstance(metric, Metric) else metric
-        columns = []
-        with torch.no_grad(), evaluating(distance):
-            for part in _pieces(x, references, self.pieces):
-                if job is not None:
-                    job.check()
-                columns.append(distance.matrix(x, take(references, part)))
-        D = torch.cat(columns, 1)
-        if skip is not None:
-            rows = [row for row, item in enumerate(skip) if item >= 0]
-            D[rows, [skip[row] for row in rows]] = torch.inf
-        values, items = D.sort(dim=1, stable=True)
-        lengths = self.lengths
-        hits = [
-            [
-                Hit(i, d, 0, int(lengths[i]))
-                for d, i in zip(values[q, :k].tolist(), items[q, :k].tolist(), strict=True)
-                if (within is None or d <= within) and not (skip is not None and i == skip[q])
-            ]
-            for q in range(len(D))
-        ]
-        return Answer(hits, time.perf_counter() - began, "exhaustive", D.numel(), {})
+        parts = []
+        for q in range(len(queries)):
+            if job is not None:
+                job.check()
+            one = None if skip is None else [skip[q]]
+            parts.append(index.search(take(queries, slice(q, q + 1)), k=k, within=within, skip=one))
+        seconds = time.perf_counter() - began
+        stats = Stats.total([part.stats for part in parts])
+        return Answer([_hits(part) for part in parts], seconds, stats.method, stats.candidates, stats.killed)
 
     def align(self, name: str | None, x: Batch | Tensor, y: Batch | Tensor) -> Alignment:
         """How x[b] and y[b] match."""
@@ -214,9 +227,27 @@ class Collection:
         return metric.embed(x)
 
 
-def _pieces(x: Batch | Tensor, y: Batch | Tensor, most: int) -> list[slice]:
-    """Parts of y, each of them a short computation."""
-    steps = [items.values.shape[1] if isinstance(items, Batch) else items.shape[1] for items in (x, y)]
-    cells = steps[0] * steps[1] if isinstance(x, Batch) else steps[0]
-    size = min(most, max(16, CELLS_A_PIECE // max(1, len(x) * cells)))
-    return [slice(first, first + size) for first in range(0, len(y), size)]
+def short_name(distance: Distance) -> str:
+    """A name of a distance for a list of them.
+
+    Example:
+        >>> from likewise import DTW
+        >>> short_name(DTW(band=3))
+        'DTW'
+    """
+    learned = isinstance(distance, Metric) and distance.encoder is not None
+    inner = distance.distance if isinstance(distance, Metric) else distance
+    return f"learned {inner.name}" if learned else inner.name
+
+
+def _without_folders(name: str) -> str:
+    """A file's name with that of its folder, which is often its class: nobody learns where on the disk it lies."""
+    return "/".join(PurePath(name).parts[-2:]) if PurePath(name).is_absolute() or name.count("/") > 1 else name
+
+
+def _hits(found: Hits) -> list[Hit]:
+    """The hits of one query."""
+    columns = (
+        getattr(found, name)[0, : int(found.counts[0])].tolist() for name in ("items", "distances", "starts", "ends")
+    )
+    return [Hit(*row) for row in zip(*columns, strict=True)]

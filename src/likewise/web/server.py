@@ -45,7 +45,13 @@ class Impatient(H11Protocol):
 
 
 def read_token(path: Path | None, host: str) -> str | None:
-    """The token from a file, or from the variable LIKEWISE_TOKEN; off loopback one is required."""
+    """The token from a file, or from the variable LIKEWISE_TOKEN; off loopback one is required.
+
+    Example:
+        >>> read_token(None, "0.0.0.0")
+        Traceback (most recent call last):
+        ValueError: others can reach 0.0.0.0, so that a token is needed: ...
+    """
     token = os.environ.get(TOKEN_VARIABLE)
     if path is not None:
         with open(path, encoding="utf-8") as file:
@@ -63,6 +69,13 @@ class Server:
     """An application on a port; ``run`` serves until SIGINT or SIGTERM, ``start`` does in a thread until ``close``.
 
     host: an address; off loopback a token is needed. port: 0 picks a free one.
+
+    Example:
+        >>> import urllib.request
+        >>> app = FastAPI()
+        >>> with Server(app) as server:
+        ...     b"openapi" in urllib.request.urlopen(server.url + "openapi.json").read()
+        True
     """
 
     def __init__(

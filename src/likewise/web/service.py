@@ -94,7 +94,9 @@ class Service:
                 for row in found.hits
             ]
             counted = {"candidates": found.candidates, "pruned": found.killed}
-            return _json({"metric": name, "hits": hits, "seconds": found.seconds, "method": found.method, **counted})
+            return answer_json(
+                {"metric": name, "hits": hits, "seconds": found.seconds, "method": found.method, **counted}
+            )
 
         return await self.answer(request, compute)
 
@@ -114,7 +116,7 @@ class Service:
                     raise Refusal(422, "sequences of different lengths do not fit one .npy array; ask for JSON")
                 return _npy(found.values.numpy() if isinstance(found, Batch) else found.numpy())
             rows = [row.tolist() for row in found]
-            return _json({"metric": name, "embeddings": finite(rows), "seconds": seconds})
+            return answer_json({"metric": name, "embeddings": finite(rows), "seconds": seconds})
 
         return await self.answer(request, compute)
 
@@ -130,7 +132,7 @@ class Service:
                 pair = self.collection.align(name, _item(x, b), _item(y, b))
                 path, warp = pair.path(0).tolist(), pair.warp[0, : int(x.lengths[b])].tolist()
                 found.append({"distance": finite(float(pair.value[0])), "path": path, "warp": finite(warp)})
-            return _json({"metric": name, "alignments": found, "seconds": time.perf_counter() - began})
+            return answer_json({"metric": name, "alignments": found, "seconds": time.perf_counter() - began})
 
         return await self.answer(request, compute)
 
@@ -138,7 +140,7 @@ class Service:
         """Which frames and channels of x[b] carry its distance to y[b]."""
 
         def compute(job: Job, body: bytes, kind: str) -> Response:
-            name, x, y = self._pairs(body, kind)
+            name, x, y = self._pairs(body, kind, MOST_CELLS // 4)
             metric = self.collection.metrics[name]
             began = time.perf_counter()
             found = []
@@ -151,7 +153,7 @@ class Service:
                 explained = {"distance": finite(total), "contributions": finite(parts.parts.tolist())}
                 path = None if pair is None else pair.path(0).tolist()
                 found.append(explained | {"rest": finite(parts.rest), "method": parts.method, "path": path})
-            return _json({"metric": name, "explanations": found, "seconds": time.perf_counter() - began})
+            return answer_json({"metric": name, "explanations": found, "seconds": time.perf_counter() - began})
 
         return await self.answer(request, compute)
 
@@ -174,7 +176,7 @@ class Service:
             return chosen, bodies.picture(body, self.limits, self.collection.like.image)
         raise Refusal(415, f"expected {JSON} or {NPY}")
 
-    def _pairs(self, body: bytes, kind: str) -> tuple[str, Batch, Batch]:
+    def _pairs(self, body: bytes, kind: str, most: int = MOST_CELLS) -> tuple[str, Batch, Batch]:
         if kind != JSON:
             raise Refusal(415, f"expected {JSON}")
         given = bodies.parse(bodies.PairsBody, body)
@@ -184,8 +186,8 @@ class Service:
         if len(x) != len(y):
             raise Refusal(422, f"expected as many y as x, got {len(y)} and {len(x)}")
         for b in range(len(x)):
-            if int(x.lengths[b]) * int(y.lengths[b]) > MOST_CELLS:
-                raise Refusal(422, f"pair {b}: {x.lengths[b]} x {y.lengths[b]} steps are more than {MOST_CELLS} cells")
+            if int(x.lengths[b]) * int(y.lengths[b]) > most:
+                raise Refusal(422, f"pair {b}: {x.lengths[b]} x {y.lengths[b]} steps are more than {most} cells")
         return name, x, y
 
     async def health(self, request: Request) -> Response:
@@ -193,7 +195,7 @@ class Service:
         metrics = self.collection.metrics
         embeds = [name for name, metric in metrics.items() if isinstance(metric, Metric) and metric.encoder]
         counts = {"items": len(self.collection), "kind": self.collection.kind}
-        return _json({"status": "ok", "version": VERSION, **counts, "metrics": list(metrics), "embeds": embeds})
+        return answer_json({"status": "ok", "version": VERSION, **counts, "metrics": list(metrics), "embeds": embeds})
 
 
 def create_service(collection: Collection, limits: Limits = DEFAULT_LIMITS) -> FastAPI:
@@ -284,30 +286,31 @@ def _handle_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Refusal)
     async def refused(request: Request, error: Refusal) -> Response:
-        return _json({"detail": error.detail}, error.status, error.headers)
+        return answer_json({"detail": error.detail}, error.status, error.headers)
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:
-        return _json({"detail": str(error.detail)}, error.status_code, error.headers)
+        return answer_json({"detail": str(error.detail)}, error.status_code, error.headers)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return _json({"detail": "an option does not fit"}, 422)
+        return answer_json({"detail": "an option does not fit"}, 422)
 
     # The library raises these for what a user gave, with the fix in the message.
     @app.exception_handler(ValueError)
     @app.exception_handler(TypeError)
     async def mistaken(request: Request, error: Exception) -> Response:
         log.info("422 %s: %s", request.url.path, error)
-        return _json({"detail": " ".join(str(error).split())[:500]}, 422)
+        return answer_json({"detail": " ".join(str(error).split())[:500]}, 422)
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
         log.error("500 %s", request.url.path, exc_info=error)
-        return _json({"detail": "the server made a mistake, which its log describes"}, 500)
+        return answer_json({"detail": "the server made a mistake, which its log describes"}, 500)
 
 
-def _json(answer: Any, status: int = 200, headers: Any = None) -> Response:
+def answer_json(answer: Any, status: int = 200, headers: Any = None) -> Response:
+    """A JSON answer."""
     return Response(to_json(answer), status, headers, JSON)
 
 

@@ -14,6 +14,7 @@ from likewise.models.metric import Metric
 from likewise.ops.ground import GroundCost, euclidean, sqeuclidean
 from likewise.web.work import Job, checked
 
+NUMBERS_AT_ONCE = 1 << 17  # of the points whose gradients are computed together
 STEPS = 32  # points of the line along which gradients are integrated
 
 
@@ -79,15 +80,29 @@ def _by_gradient(
     """Integrated gradients from y, in the shape of x, to x."""
     target = (x.values[:, : int(x.lengths[0])] if isinstance(x, Batch) else x).float()
     start = warped(y, alignment, target.shape[1])[None].to(target) if isinstance(x, Batch) else y.float()  # type: ignore[union-attr]
+    other, distance = y, metric
+    if isinstance(metric, Metric):  # y is encoded once
+        other, distance = metric.embed(y), metric.distance
     total = torch.zeros_like(target)
+    shares = (torch.arange(STEPS) + 0.5) / STEPS
     with evaluating(metric), torch.enable_grad():
-        for step in checked(job, range(STEPS)):
-            point = torch.lerp(start, target, (step + 0.5) / STEPS).requires_grad_()
-            distance = metric(Batch(point) if isinstance(x, Batch) else point, y)[0]
-            total += torch.autograd.grad(distance, point)[0] / STEPS
+        for share in checked(job, shares.split(max(1, NUMBERS_AT_ONCE // target.numel()))):
+            share = share.reshape(-1, *[1] * (target.ndim - 1)).to(target)
+            points = torch.lerp(start, target, share).requires_grad_()
+            items = Batch(points) if isinstance(x, Batch) else points
+            encoded = metric.encode(items) if isinstance(metric, Metric) else items
+            values = distance(encoded, _repeated(other, len(points)))
+            total += torch.autograd.grad(values.sum(), points)[0].sum(0, keepdim=True) / STEPS
     parts = (total * (target - start))[0].detach().double()
     parts = torch.where(parts.isfinite(), parts, 0.0)  # a root has no derivative at 0
     return Contributions(parts, value - float(parts.sum()), "gradient")
+
+
+def _repeated(y: Batch | Tensor, count: int) -> Batch | Tensor:
+    """An item as often as there are points."""
+    if isinstance(y, Batch):
+        return Batch(y.values.expand(count, -1, -1), y.lengths.expand(count))
+    return y.expand(count, *y.shape[1:])
 
 
 def warped(y: Batch | Tensor, alignment: Alignment | None, length: int) -> Tensor:

@@ -130,6 +130,7 @@ int64_t abandoning(const Problem& problem, const T* x, int64_t steps, const T* y
     const auto ended = [&](int l, const auto* row) { values[l] = HardStep<T>::value(problem, steps, m[l], l, row); };
     const auto going = [&](int64_t done, const auto* row, int64_t first, int64_t last) {
         cells = done;
+        if (done % (2 * HardStep<T>::kRows) || done == steps) return true;  // looking takes as long as half a row
         V<T> least = row[first].value, other = least;
         for (int64_t j = first + 1; j < last; j += 2) {
             least = min(least, row[j].value);
@@ -137,9 +138,11 @@ int64_t abandoning(const Problem& problem, const T* x, int64_t steps, const T* y
         }
         least = min(min(least, other), row[last].value);
         if (suffix) least += load(suffix + done * W<T>);
-        bool alive = false;
-        for (int l = 0; l < W<T>; ++l) alive |= least[l] <= limit;
-        return alive;
+        const I<T> alive = least <= splat(limit);
+        I<T> any = alive;
+        for (int half = W<T> / 2; half > 0; half /= 2)
+            for (int l = 0; l < half; ++l) any[l] |= any[l + half];
+        return any[0] != 0;
     };
     block.template run<true>(HardStep<T>{false}, x, n, y, m, ended, going);
     return cells;

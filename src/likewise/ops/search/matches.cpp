@@ -87,16 +87,20 @@ void Matches::forget() {
     for (Query* query : queries_) query->found.clear();
 }
 
-int64_t Matches::count(int64_t query) const { return int64_t(queries_[query]->found.size()); }
+void Matches::count(int64_t* counts) const {
+    for (const Query* query : queries_) *counts++ = int64_t(query->found.size());
+}
 
-void Matches::copy(int64_t query, double* values, int64_t* places) {
-    auto& found = queries_[query]->found;
-    std::sort(found.begin(), found.end(), static_cast<bool (*)(const Match&, const Match&)>(before));
-    for (const Match& match : found) {
-        *values++ = match.value;
-        *places++ = match.item;
-        *places++ = match.start;
-        *places++ = match.start + match.length;
+void Matches::copy(int64_t width, double* values, int64_t* items, int64_t* starts, int64_t* ends) {
+    for (int64_t q = 0; q < int64_t(queries_.size()); ++q) {
+        auto& found = queries_[q]->found;
+        std::sort(found.begin(), found.end(), static_cast<bool (*)(const Match&, const Match&)>(before));
+        for (int64_t i = 0; i < std::min(width, int64_t(found.size())); ++i) {
+            values[q * width + i] = found[i].value;
+            items[q * width + i] = found[i].item;
+            starts[q * width + i] = found[i].start;
+            ends[q * width + i] = found[i].start + found[i].length;
+        }
     }
 }
 

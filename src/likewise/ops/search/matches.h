@@ -29,9 +29,10 @@ public:
     void add(int64_t query, const Match* found, int64_t count);
     // Keep the thresholds, not the matches.
     void forget();
-    // The matches of a query in order; with `radius`, more than those kept apart.
-    int64_t count(int64_t query) const;
-    void copy(int64_t query, double* values, int64_t* places);
+    // Numbers of matches (queries,), and the matches in order; with `radius`, more than those kept apart.
+    void count(int64_t* counts) const;
+    // Values (queries, width), items, starts and ends, each (queries, width), of at most `width` matches.
+    void copy(int64_t width, double* values, int64_t* items, int64_t* starts, int64_t* ends);
 
 private:
     struct Query {

@@ -59,10 +59,31 @@ public:
     }
 
     void run(int64_t begin, int64_t end) {
-        for (int64_t q = begin; q < end; q += kQueries) {
-            first_query_ = q;
-            bound(min(int64_t(kQueries), end - q));
-            for (int64_t b = 0; b < min(int64_t(kQueries), end - q); ++b) nearest(b);
+        for (first_query_ = begin; first_query_ < end; first_query_ += kQueries) {
+            queries_ = min(int64_t(kQueries), end - first_query_);
+            bounds_.reserve(kQueries * count_);
+            planes_.reserve(kQueries * size_), upper_.reserve(kQueries * size_), lower_.reserve(kQueries * size_);
+            // Where bounds settle little of what the first queries are compared with, the others do without.
+            const int64_t some = queries_ > 1 ? max(int64_t(1), queries_ / 8) : 0;
+            bool pays = some == 0;
+            bound(0, some);
+            for (int64_t b = 0; b < some; ++b) pays |= !is_dense(b);
+            if (pays) bound(some, queries_);
+            for (int64_t b = some; b < queries_ && !pays; ++b) {
+                fill(bounds_.get() + b * count_, count_, 0.0f);
+                leave_out(b);
+            }
+            if (!pays) {
+                for (int64_t b = 0; b < queries_; ++b) dense_[b] = true;
+                compare_in_order();
+                continue;
+            }
+            bound_by_data();
+            bool dense = false;
+            for (int64_t b = 0; b < queries_; ++b) dense |= dense_[b] = is_dense(b);
+            if (dense) compare_in_order();
+            for (int64_t b = 0; b < queries_; ++b)
+                if (!dense_[b]) compare_by_bound(b);
         }
     }
 
@@ -71,42 +92,51 @@ private:
     const SearchProblem& problem_;
     const Problem& pairs_;
     const int64_t* order_;
-    int64_t count_, size_, first_query_ = 0, counts_[kCounts] = {};
+    int64_t count_, size_, first_query_ = 0, queries_ = 0, counts_[kCounts] = {};
     bool alike_ = false;  // one length only
-    Buffer<float> bounds_, planes_, upper_, lower_, scratch_;
+    bool dense_[kQueries] = {};
+    Buffer<float> bounds_, planes_, upper_, lower_, scratch_;  // bounds (queries, count); NaN: settled
     Buffer<Entry> entries_;
     Buffer<T> y_, suffix_;
 
-    const T* query(int64_t q) const { return static_cast<const T*>(pairs_.x) + q * pairs_.x_steps * pairs_.channels; }
+    const T* query(int64_t b) const { return static_cast<const T*>(pairs_.x) + (first_query_ + b) * pairs_.x_steps * pairs_.channels; }
+    int64_t steps(int64_t b) const { return pairs_.x_lengths[first_query_ + b]; }
     bool bounded() const { return problem_.error < double(kInfinity<float>); }
+    Limit limit(int64_t b) const { return Limit(problem_, steps(b), pairs_.y_steps, problem_.error); }
+    double threshold(int64_t b) const { return problem_.matches->threshold(first_query_ + b); }
+    // Items that stay in the cache while all queries of the block are compared with them.
+    int64_t together() const { return max(int64_t(1), (int64_t(1) << 15) / size_); }
 
-    // Bounds of the queries' envelopes with every item, (queries, count).
-    void bound(int64_t queries) {
+    // Bounds of the envelopes of some queries with every item, and their thresholds.
+    void bound(int64_t first, int64_t last) {
         const int64_t channels = pairs_.channels, padded = problem_.padded;
-        bounds_.reserve(kQueries * count_);
-        planes_.reserve(kQueries * size_), upper_.reserve(kQueries * size_), lower_.reserve(kQueries * size_);
         alike_ = count_ > 0 && pairs_.y_lengths[order_[0]] == pairs_.y_lengths[order_[count_ - 1]];
-        if (!bounded()) return fill(bounds_.get(), kQueries * count_, 0.0f);
+        if (!bounded()) fill(bounds_.get() + first * count_, (last - first) * count_, 0.0f);
         Buffer<float> plane(pairs_.x_steps);
-        const int64_t together = max(int64_t(1), (int64_t(1) << 16) / size_);
-        for (int64_t from = 0, to; from < count_; from = to) {
+        for (int64_t from = bounded() ? 0 : count_, to; from < count_; from = to) {
             const int64_t m = pairs_.y_lengths[order_[from]];
             for (to = from; to < count_ && pairs_.y_lengths[order_[to]] == m; ++to) {}
-            for (int64_t b = 0; b < queries; ++b) enclose(b, m, plane.get());
-            for (int64_t i = from; i < to; i += together)
-                for (int64_t b = 0; b < queries; ++b)
-                    for (int64_t k = i; k < min(i + together, to); ++k)
+            for (int64_t b = first; b < last; ++b) enclose(b, m, plane.get());
+            for (int64_t i = from; i < to; i += together())
+                for (int64_t b = first; b < last; ++b)
+                    for (int64_t k = i; k < min(i + together(), to); ++k)
                         bounds_[b * count_ + k] = keogh(problem_.plane + order_[k] * size_, upper_.get() + b * size_,
                                                         lower_.get() + b * size_, channels, padded, pairs_.ground);
         }
+        for (int64_t b = first; b < last; ++b) leave_out(b), seed(b);
+    }
+    void leave_out(int64_t b) {
+        const int64_t skip = problem_.skip ? problem_.skip[first_query_ + b] : -1;
+        for (int64_t i = 0; skip >= 0 && i < count_; ++i)
+            if (order_[i] == skip) bounds_[b * count_ + i] = __builtin_nanf("");
     }
     // The envelope of a query for items of m steps; its ends are its own, since a path joins first with first, last with last.
     void enclose(int64_t b, int64_t m, float* plane) {
-        const int64_t channels = pairs_.channels, padded = problem_.padded, n = pairs_.x_lengths[first_query_ + b];
+        const int64_t channels = pairs_.channels, padded = problem_.padded, n = steps(b);
         const int64_t left = reach_of(pairs_.window, n, m), right = reach_of(pairs_.window, m, n);
         for (int64_t c = 0; c < channels; ++c) {
             const int64_t at = b * size_ + c * padded;
-            for (int64_t i = 0; i < n; ++i) plane[i] = float(query(first_query_ + b)[i * channels + c]);
+            for (int64_t i = 0; i < n; ++i) plane[i] = float(query(b)[i * channels + c]);
             slide<true>(plane, n, left, right, m, scratch_, upper_.get() + at);
             slide<false>(plane, n, left, right, m, scratch_, lower_.get() + at);
             upper_[at] = lower_[at] = plane[0];
@@ -121,83 +151,124 @@ private:
         }
     }
 
-    void nearest(int64_t b) {
-        const int64_t q = first_query_ + b, n = pairs_.x_lengths[q], skip = problem_.skip ? problem_.skip[q] : -1;
-        const float* bounds = bounds_.get() + b * count_;
-        const Limit limit(problem_, n, pairs_.y_steps, problem_.error);
-        Entry* entries = entries_.get();
-        int64_t alive = 0, skipped = 0;
-        float most = limit(problem_.matches->threshold(q));
+    // Without a threshold, the candidates of the least bounds give one.
+    void seed(int64_t b) {
+        const int64_t wanted = problem_.matches->wanted();
+        float* bounds = bounds_.get() + b * count_;
+        if (wanted == 0 || threshold(b) < double(kInfinity<float>)) return;
+        int64_t alive = 0;
         for (int64_t i = 0; i < count_; ++i) {
-            entries[alive] = {bounds[i], int32_t(i)};
-            skipped += order_[i] == skip;
-            alive += bounds[i] <= most && order_[i] != skip;
+            entries_[alive] = {bounds[i], int32_t(i)};
+            alive += bounds[i] == bounds[i];
         }
-        counts_[kQueryEnvelope] += count_ - alive - skipped;
-        // Without a threshold, the candidates of the least bounds give one.
-        const int64_t wanted = problem_.matches->wanted(), seeds = min(alive, (wanted + W<T> - 1) / W<T> * W<T>);
-        if (wanted > 0 && most == kInfinity<float>) {
-            select(entries, alive, seeds);
-            sort(entries, seeds);
-            compare(b, limit, entries, seeds);
-            entries += seeds, alive -= seeds;
-            most = limit(problem_.matches->threshold(q));
-        }
-        int64_t left = 0, before = alive;
-        for (int64_t i = 0; i < before; ++i) {
-            if (!(entries[i].bound <= most)) continue;
-            entries[left++] = entries[i];
-        }
-        counts_[kQueryEnvelope] += before - left;
-        before = left;
-        if (bounded() && most < kInfinity<float>) left = data_envelopes(b, most, entries, left);
-        counts_[kDataEnvelope] += before - left;
-        sort(entries, left);
-        compare(b, limit, entries, left);
+        const int64_t seeds = min(alive, (wanted + W<T> - 1) / W<T> * W<T>);
+        select(entries_.get(), alive, seeds);
+        sort(entries_.get(), seeds);
+        compare(b, entries_.get(), seeds);
+        for (int64_t i = 0; i < seeds; ++i) bounds[entries_[i].place] = __builtin_nanf("");
     }
-    int64_t data_envelopes(int64_t b, float most, Entry* entries, int64_t count) {
-        int64_t left = 0;
-        const int64_t n = pairs_.x_lengths[first_query_ + b];
-        for (int64_t i = 0; i < count; ++i) {
-            const int64_t item = order_[entries[i].place];
-            if (pairs_.y_lengths[item] == n)
-                entries[i].bound = max(entries[i].bound, keogh(planes_.get() + b * size_, problem_.upper + item * size_,
-                                                               problem_.lower + item * size_, pairs_.channels, problem_.padded, pairs_.ground));
-            if (entries[i].bound <= most) entries[left++] = entries[i];
-        }
-        return left;
+    // Bounds of the items' envelopes with the queries, of what is left. They pay if they settle a tenth of it.
+    void bound_by_data() {
+        if (!bounded()) return;
+        int64_t seen[kQueries] = {}, settled[kQueries] = {};
+        float most[kQueries];
+        for (int64_t b = 0; b < queries_; ++b) most[b] = limit(b)(threshold(b));
+        for (int64_t i = 0; i < count_; i += together())
+            for (int64_t b = 0; b < queries_; ++b) {
+                float* bounds = bounds_.get() + b * count_;
+                if (most[b] == kInfinity<float> || (seen[b] > 128 && settled[b] * 10 < seen[b])) continue;
+                for (int64_t k = i; k < min(i + together(), count_); ++k) {
+                    if (!(bounds[k] <= most[b])) continue;
+                    const int64_t item = order_[k];
+                    if (pairs_.y_lengths[item] != steps(b)) continue;
+                    const float other = keogh(planes_.get() + b * size_, problem_.upper + item * size_, problem_.lower + item * size_,
+                                              pairs_.channels, problem_.padded, pairs_.ground);
+                    bounds[k] = max(bounds[k], other);
+                    ++seen[b], settled[b] += !(other <= most[b]);
+                }
+            }
+        for (int64_t b = 0; b < queries_; ++b) counts_[kDataEnvelope] += settled[b], counts_[kQueryEnvelope] -= settled[b];
     }
 
-    void compare(int64_t b, const Limit& limit, const Entry* entries, int64_t count) {
-        const int64_t q = first_query_ + b, n = pairs_.x_lengths[q], channels = pairs_.channels;
+    // Whether so many candidates are left that they are better compared block by block, as they lie.
+    bool is_dense(int64_t b) const {
+        const float most = limit(b)(threshold(b)), *bounds = bounds_.get() + b * count_;
+        int64_t left = 0;
+        for (int64_t i = 0; i < count_; ++i) left += bounds[i] <= most;
+        return left > 3 * count_ / 5;
+    }
+    void compare_in_order() {
+        for (int64_t i = 0; i < count_; i += W<T>) {
+            const int64_t used = min(int64_t(W<T>), count_ - i);
+            bool ready = false;
+            int64_t items[W<T>], m[W<T>];
+            for (int64_t b = 0; b < queries_; ++b) {
+                if (!dense_[b]) continue;
+                const float *bounds = bounds_.get() + b * count_ + i, most = limit(b)(threshold(b));
+                int64_t left = 0;
+                for (int64_t l = 0; l < used; ++l) {
+                    left += bounds[l] <= most;
+                    counts_[kQueryEnvelope] += bounds[l] > most;
+                }
+                if (left == 0) continue;
+                if (!ready) lay_out(items, m, [&](int64_t l) { return order_[i + min(l, used - 1)]; });
+                ready = true;
+                run_lanes(b, items, m, used, most, false, [&](int64_t l) { return bounds[l] <= most; });
+            }
+        }
+    }
+    void compare_by_bound(int64_t b) {
+        const float *bounds = bounds_.get() + b * count_, most = limit(b)(threshold(b));
+        int64_t left = 0, settled = 0;
+        for (int64_t i = 0; i < count_; ++i) {
+            settled += bounds[i] > most;
+            if (bounds[i] <= most) entries_[left++] = {bounds[i], int32_t(i)};
+        }
+        counts_[kQueryEnvelope] += settled;
+        sort(entries_.get(), left);
+        compare(b, entries_.get(), left);
+    }
+
+    void compare(int64_t b, const Entry* entries, int64_t count) {
         for (int64_t i = 0; i < count; i += W<T>) {
-            const double threshold = problem_.matches->threshold(q);
-            const float most = limit(threshold);
+            const float most = limit(b)(threshold(b));
             if (!(entries[i].bound <= most)) {
                 counts_[kQueryEnvelope] += count - i;
                 return;
             }
-            int64_t items[W<T>], m[W<T>], places[W<T>];
             const int64_t used = min(int64_t(W<T>), count - i);
-            for (int l = 0; l < W<T>; ++l) places[l] = order_[entries[i + min(int64_t(l), used - 1)].place];
-            for (int l = 0; l < W<T>; ++l) items[l] = places[l];
-            const int64_t widest = lane_lengths<T>(pairs_.y_lengths, items, m);
-            y_.reserve(widest * channels * W<T>);
-            interleave(static_cast<const T*>(pairs_.y), pairs_.y_lengths, pairs_.y_steps, channels, items, widest, y_.get());
-            const bool rest = alike_ && bounded() && most < kInfinity<float>;
-            if (rest) suffixes(problem_, y_.get(), n, widest, upper_.get() + b * size_, lower_.get() + b * size_, problem_.padded, suffix_.reserve((n + 1) * W<T>));
-            T values[W<T>];
-            const int64_t rows = dtw_abandoning(pairs_, query(q), n, y_.get(), m, rest ? suffix_.get() : nullptr, most, values);
-            Match found[W<T>];
-            int64_t matches = 0;
-            for (int64_t l = 0; l < used; ++l) {
-                const T value = problem_.by_lengths ? values[l] / T(n + m[l]) : values[l];
-                counts_[rows < n ? kAbandoned : kCompared] += 1;
-                counts_[kCells] += rows * min(m[l], 2 * radius_of(pairs_.window, n, m[l]) + 1 + max(n - m[l], m[l] - n));
-                if (double(value) <= threshold && rows == n) found[matches++] = {double(value), items[l], 0, m[l]};
-            }
-            if (matches) problem_.matches->add(q, found, matches);
+            int64_t items[W<T>], m[W<T>];
+            lay_out(items, m, [&](int64_t l) { return order_[entries[i + min(l, used - 1)].place]; });
+            run_lanes(b, items, m, used, most, true, [](int64_t) { return true; });
         }
+    }
+    template <class F> void lay_out(int64_t* items, int64_t* m, F&& item) {
+        for (int l = 0; l < W<T>; ++l) items[l] = item(l);
+        const int64_t widest = lane_lengths<T>(pairs_.y_lengths, items, m);
+        y_.reserve(widest * pairs_.channels * W<T>);
+        interleave(static_cast<const T*>(pairs_.y), pairs_.y_lengths, pairs_.y_steps, pairs_.channels, items, widest, y_.get());
+    }
+    // DTW of a query with the items that are laid out; those that are wanted may become matches.
+    template <class F>
+    void run_lanes(int64_t b, const int64_t* items, const int64_t* m, int64_t used, float most, bool foresee, F&& is_wanted) {
+        const int64_t n = steps(b);
+        const double before = threshold(b);
+        const bool rest = foresee && alike_ && bounded() && most < kInfinity<float>;
+        if (rest)
+            suffixes(problem_, y_.get(), n, m[0], upper_.get() + b * size_, lower_.get() + b * size_, problem_.padded,
+                     suffix_.reserve((n + 1) * W<T>));
+        T values[W<T>];
+        const int64_t rows = dtw_abandoning(pairs_, query(b), n, y_.get(), m, rest ? suffix_.get() : nullptr, most, values);
+        Match found[W<T>];
+        int64_t matches = 0;
+        for (int64_t l = 0; l < used; ++l) {
+            const T value = problem_.by_lengths ? values[l] / T(n + m[l]) : values[l];
+            counts_[kCells] += rows * min(m[l], 2 * radius_of(pairs_.window, n, m[l]) + 1 + max(n - m[l], m[l] - n));
+            if (!is_wanted(l)) continue;
+            counts_[rows < n ? kAbandoned : kCompared] += 1;
+            if (double(value) <= before && rows == n) found[matches++] = {double(value), items[l], 0, m[l]};
+        }
+        if (matches) problem_.matches->add(first_query_ + b, found, matches);
     }
 };
 

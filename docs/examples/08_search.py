@@ -1,0 +1,50 @@
+"""
+Search a long series
+====================
+
+A pattern is looked for in a long series, at any place and in any size, and each match says why it is one.
+"""
+
+import torch
+
+import likewise as lw
+from likewise import viz
+
+# %%
+# A wave whose speed and height drift. The query is one period of it.
+
+generator = torch.Generator().manual_seed(0)
+speed = 0.12 + 0.03 * torch.sin(torch.arange(4000) / 300)
+phase = speed.cumsum(0)
+height = 1 + 0.6 * torch.sin(torch.arange(4000) / 500)
+wave = height * (torch.sin(phase) + 0.6 * torch.sin(2 * phase))
+series = (wave + 0.08 * torch.randn(4000, generator=generator))[None, :, None]  # (1, 4000, 1)
+query = series[:, 700:752]
+
+# %%
+# All windows of 52 steps, each scaled to mean 0 and deviation 1. Bounds settle most of them without their DTW.
+
+index = lw.Index(lw.DTW(band=0.15), series, length=52, normalize="window")
+hits = index.search(query, k=6)
+print(hits.starts)
+print(hits.stats)
+ax = viz.plot_match(hits)
+
+# %%
+# The query above its matches, each drawn over the steps of the query that it is aligned with.
+
+ax = viz.plot_hits(hits, k=4)
+
+# %%
+# Why the last of them matches: which stretches are earlier or later, longer or shorter, and what each step costs.
+
+why = hits.explain(0, 5)
+print(why)
+ax = why.plot()
+
+# %%
+# The repeated pattern that no query was given for, and the window that is least like all others.
+
+profile = lw.Index(lw.DTW(band=0.05), series[:, :1500], length=52, normalize="window").self_join()
+print("motif", profile.motifs()[0])
+print("discord", profile.discords()[0])

@@ -1,0 +1,188 @@
+"""Items with their envelopes, and queries with theirs, as the kernels read them."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from likewise import _check
+from likewise.ops import cpu
+from likewise.ops.rules import FRACTION, NONE, Window
+
+LARGEST = 1e15  # beyond this, squares of float32 copies may overflow: there are no bounds
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Items (N, T, C) with their lengths (N,), float32 copies and envelopes, each (N, C, padded).
+
+    length: of the windows; None for whole items. error: how far the float32 copies are off.
+    """
+
+    values: Tensor
+    lengths: Tensor
+    window: Window
+    length: int | None
+    plane: Tensor
+    upper: Tensor
+    lower: Tensor
+    error: float
+
+
+def prepare(values: Tensor, lengths: Tensor | None, window: Window, length: int | None = None) -> Prepared:
+    """Items (N, T, C) float32 or float64 with their envelopes, for whole items or for windows of some length.
+
+    Example:
+        >>> prepare(torch.tensor([[[0.0], [2.0], [1.0]]]), None, Window(1, 1.0), length=3).upper[0, 0, :3]
+        tensor([2., 2., 2.])
+    """
+    values = readable("search", "items", values)
+    count, steps, _channels = values.shape
+    lengths = cpu.checked_lengths("search", "lengths", lengths, count, steps)
+    cpu.check_finite("search", "items", values, lengths)
+    padded = -(-(steps + (0 if length is None else 64)) // 16) * 16
+    plane, error = _plane(values, lengths, padded)
+    each = lengths if length is None else torch.full_like(lengths, length)
+    radius = _radii(window, each)
+    upper, lower = (torch.empty_like(plane) for _ in range(2))
+    _envelopes(plane, lengths, radius, radius, lengths, upper, lower)
+    _fill_padding(lengths, upper, lower)
+    if length is None and steps:  # a path joins first with first, and last with last
+        items, ends = torch.arange(count), lengths - 1
+        for envelope in (upper, lower):
+            envelope[:, :, 0] = plane[:, :, 0]
+            envelope[items, :, ends] = plane[items, :, ends]
+    return Prepared(values, lengths, window, length, plane, upper, lower, error)
+
+
+def without_envelopes(items: Prepared, length: int) -> Prepared:
+    """The same items for windows of another length than the queries', which are not compared with envelopes."""
+    return replace(items, length=length, upper=items.plane, lower=items.plane)
+
+
+def readable(op: str, name: str, x: Tensor) -> Tensor:
+    """Sequences (B, T, C) as the kernels take them."""
+    _check.sequences(op, name, x)
+    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
+        _check.refuse(op, f"expected {name} in float32 or float64 on the CPU, got {x.dtype} on {x.device}")
+    return x.detach().contiguous()
+
+
+def _plane(values: Tensor, lengths: Tensor, padded: int) -> tuple[Tensor, float]:
+    """Float32 copies (N, C, padded), zero behind the end, and how far they are off: infinite if there are no bounds."""
+    count, steps, channels = values.shape
+    full = bool((lengths == steps).all())
+    largest = largest_value(values, lengths)
+    error = 0.0 if values.dtype == torch.float32 else largest * 2.0**-24
+    if largest > LARGEST:
+        return torch.zeros(count, channels, padded), np.inf
+    if channels == 1 and full and padded == steps and values.dtype == torch.float32:
+        return values.view(count, 1, steps), error
+    plane = torch.zeros(count, channels, padded)
+    plane[:, :, :steps] = values.mT
+    if not full:
+        plane.masked_fill_((torch.arange(padded) >= lengths[:, None])[:, None], 0)
+    return plane, error
+
+
+def largest_value(values: Tensor, lengths: Tensor) -> float:
+    """The largest absolute value of sequences, but for their padding."""
+    if values.numel() == 0:
+        return 0.0
+    if bool((lengths == values.shape[1]).all()):
+        return max(abs(float(end)) for end in values.aminmax())
+    real = torch.arange(values.shape[1]) < lengths[:, None]
+    return float(values.masked_fill(~real[..., None], 0).abs().max())
+
+
+def radius_of(window: Window, n: int, m: int) -> int:
+    """Steps that a path of n rows and m columns may be off its diagonals."""
+    if window.kind == NONE:
+        return n + m
+    return min(n + m, int(window.size * min(n, m) if window.kind == FRACTION else window.size))
+
+
+def _radii(window: Window, lengths: Tensor) -> Tensor:
+    """``radius_of`` for n = m = lengths (N,)."""
+    if window.kind == NONE:
+        return 2 * lengths
+    steps = window.size * lengths.double() if window.kind == FRACTION else torch.full(lengths.shape, window.size)
+    return torch.minimum(2 * lengths, steps.floor().long())
+
+
+def _envelopes(
+    x: Tensor, lengths: Tensor, left: Tensor, right: Tensor, counts: Tensor, upper: Tensor, lower: Tensor
+) -> None:
+    """Write the greatest and the least of x[j - left..j + right], for j = 0..counts - 1: x (N, C, T), all else (N,)."""
+    channels = x.shape[1]
+    lengths, left, right, counts = (
+        part.repeat_interleave(channels).contiguous() for part in (lengths, left, right, counts)
+    )
+    stride, to_stride = x.shape[2], upper.shape[2]
+    cpu.share_out(
+        len(counts),
+        64 * int(counts.max()) if len(counts) else 1,
+        lambda begin, end: cpu.native.search_envelopes(
+            cpu.INSTRUCTION_SET,
+            x.data_ptr(),
+            lengths.data_ptr(),
+            left.data_ptr(),
+            right.data_ptr(),
+            counts.data_ptr(),
+            stride,
+            to_stride,
+            upper.data_ptr(),
+            lower.data_ptr(),
+            begin,
+            end,
+        ),
+    )
+
+
+def _fill_padding(counts: Tensor, upper: Tensor, lower: Tensor) -> None:
+    """An envelope that holds everything, behind the end."""
+    if len(counts) and int(counts.min()) < upper.shape[2]:
+        behind = (torch.arange(upper.shape[2]) >= counts[:, None])[:, None]
+        upper.masked_fill_(behind, np.inf)
+        lower.masked_fill_(behind, -np.inf)
+
+
+def ordered(queries: Tensor, items: Prepared, root: bool) -> dict[str, Tensor]:
+    """The queries' envelopes for windows, and their points in the order in which they tell most: the ends first."""
+    count, n, channels = queries.shape
+    m = items.length or 0
+    radius = radius_of(items.window, n, m)
+    plane = queries.mT.to(torch.float32).contiguous()  # (Q, C, n)
+    shape = (count, channels, m)
+    upper, lower = torch.empty(shape), torch.empty(shape)
+    left, right = radius + max(0, m - n), radius + max(0, n - m)
+    given = [torch.full((count,), size) for size in (n, left, right, m)]
+    _envelopes(plane, given[0], given[1], given[2], given[3], upper, lower)
+    if m > 1:
+        for envelope in (upper, lower):
+            envelope[:, :, 0], envelope[:, :, -1] = plane[:, :, 0], plane[:, :, -1]
+    middle = (upper / 2 + lower / 2).numpy()
+    weight = np.abs(middle - middle.mean(2, keepdims=True))
+    if root:  # channels of a step stay together
+        weight = np.broadcast_to(weight.sum(1, keepdims=True), weight.shape).copy()
+    weight[:, :, 0] = np.inf
+    weight[:, :, -1] = np.inf
+    by_step = weight.swapaxes(1, 2).reshape(count, m * channels)
+    order = torch.from_numpy(np.argsort(-by_step, axis=1, kind="stable"))  # (Q, m * C), channel = order % C
+    steps, channel = order // channels, order % channels
+    flat = channel * m + steps
+    inside = channel * n + steps.clamp(max=n - 1)
+
+    def taken(x: Tensor, at: Tensor) -> Tensor:
+        return x.reshape(count, -1).gather(1, at).contiguous()
+
+    return {
+        "steps": steps.to(torch.int32).contiguous(),
+        "channels": channel.to(torch.int32).contiguous(),
+        "ordered_upper": taken(upper, flat),
+        "ordered_lower": taken(lower, flat),
+        "ordered_query": taken(plane, inside),
+        "query_upper": upper,
+        "query_lower": lower,
+    }
