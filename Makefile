@@ -60,6 +60,7 @@ wheel: setup  ## audited wheels in dist: one for $(PYTHON), and one for 3.12 and
 
 bench: setup  ## against peers, in the same run; rows go to benchmarks/results
 	$(BIN)/python benchmarks/dtw.py
+	$(BIN)/python benchmarks/elastic.py
 	$(BIN)/python benchmarks/soft_dtw.py
 	$(BIN)/python benchmarks/gdtw.py
 	$(BIN)/python benchmarks/evaluate.py
