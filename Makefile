@@ -74,6 +74,7 @@ release-constraints: setup  ## constraints-release.txt: every file of a release 
 
 bench: setup  ## against peers, in the same run; rows go to benchmarks/results
 	$(BIN)/python benchmarks/dtw.py
+	$(BIN)/python benchmarks/elastic.py
 	$(BIN)/python benchmarks/soft_dtw.py
 	$(BIN)/python benchmarks/gdtw.py
 	$(BIN)/python benchmarks/evaluate.py
