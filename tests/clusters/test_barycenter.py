@@ -136,6 +136,15 @@ def test_the_cost_never_rises_and_is_what_is_said(distance):
     assert found.sequence.shape == (8, 2)
 
 
+@pytest.mark.parametrize("name", ["MSM", "TWE", "ADTW", "WDTW", "ERP", "EDR", "LCSS"])
+def test_elastic_distances(name):
+    x, distance = warped(12, 20), getattr(lw, name)()
+    for solver in (None, MajorizeMinimize(4)):
+        found = lw.barycenter(distance, x, solver=solver)
+        assert (found.history[1:] <= found.history[:-1]).all()
+        assert found.cost == pytest.approx(cost(distance, found.sequence, x))
+
+
 def test_the_mean_and_the_median():
     x = torch.tensor([[[0.0, 0.0]], [[4.0, 0.0]], [[0.0, 4.0]], [[1.0, 1.0]]], dtype=torch.float64)
     mean = lw.barycenter(lw.Euclidean(squared=True), x, weights=[1, 2, 1, 0])

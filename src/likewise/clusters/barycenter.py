@@ -17,6 +17,9 @@ from likewise.clusters.majorize import MajorizeMinimize, step_for
 from likewise.clusters.members import Members, Report, Solution
 from likewise.data.batch import Batch, as_sequences
 from likewise.distances.distance import Distance, full_lengths
+from likewise.distances.edr import EDR
+from likewise.distances.elastic import Elastic
+from likewise.distances.lcss import LCSS
 from likewise.distances.warp import even_times, interpolate
 from likewise.models.metric import Metric
 from likewise.ops.ground import at_least_float32, zero_padding
@@ -135,7 +138,9 @@ def barycenter(
 
 def default_solver(distance: Distance) -> Solver:
     """What ``barycenter`` uses unless told."""
-    return LBFGS() if step_for(distance) is None else MajorizeMinimize()
+    # Under MSM, TWE and the like, L-BFGS ends lower and sooner than means along paths; EDR and LCSS have no slope.
+    slopes = isinstance(distance, Elastic) and not isinstance(distance, (EDR, LCSS))
+    return LBFGS() if slopes or step_for(distance) is None else MajorizeMinimize()
 
 
 def read_members(
