@@ -20,6 +20,7 @@ METHODS = {
 }  # fmt: skip
 EPISODES = [("utd_mhad", 5, 1), ("utd_mhad", 5, 5), ("utd_mhad", 10, 1), ("msr_action3d", 5, 1), ("msr_action3d", 5, 5),
             ("msr_action3d", 10, 1)]  # fmt: skip
+T_95 = {10: 2.262}  # of Student's t, two-sided, by the number of splits
 # MAP, and the accuracies of 1, 5 and 30 neighbours in Tables 6 and 7; of other features of the same actions.
 PUBLISHED = {
     "dtw": (0.590, 81.32, 80.95, 72.53), "ldtw": (0.567, 82.78, 79.12, 64.84), "ndtw": (0.565, 79.85, 76.92, 67.40),
@@ -32,6 +33,7 @@ def tables() -> Iterator[str]:
     """The tables of README.md."""
     yield retrieval_table(read_lines(HERE / "retrieval.jsonl"))
     yield few_shot_table(read_lines(HERE / "few_shot.jsonl"))
+    yield splits_table(read_lines(HERE / "few_shot_splits.jsonl"))
     for data in ("msr_action3d", "sad"):
         yield distances_table([line for line in read_lines(HERE / "distances.jsonl") if line["data"] == data])
 
@@ -80,6 +82,25 @@ def few_shot_table(lines: list[dict]) -> str:
     headings = [f"{'UTD-MHAD' if data == 'utd_mhad' else 'MSR Action3D'} {ways}-way {shots}-shot"
                 for data, ways, shots in EPISODES]  # fmt: skip
     return table(["", *headings], bold(rows))
+
+
+def splits_table(lines: list[dict]) -> str:
+    """Accuracy over splits of the classes, the 95 % interval of its mean, and what the mean over shots would give."""
+    names = {**DISTANCES, "mean": "mean frames", "otam": "OTAM"}
+    rows = []
+    for data, method in dict.fromkeys((line["data"], line["method"]) for line in lines):
+        row = [f"{'UTD-MHAD' if data == 'utd_mhad' else 'MSR Action3D'}, {names[method]}"]
+        for ways, shots in ((5, 1), (10, 1), (5, 5), (10, 5)):
+            wanted = data, method, ways, shots
+            same = [ln for ln in lines if (ln["data"], ln["method"], ln["ways"], ln["shots"]) == wanted]
+            found = [100 * line["accuracy"] for line in same]
+            # Student's t: splits are few, and share classes.
+            half = T_95[len(found)] * statistics.stdev(found) / len(found) ** 0.5
+            plain = statistics.mean(100 * line["every"]["mean"] for line in same) if shots > 1 else None
+            row.append(f"{statistics.mean(found):.1f} ± {half:.1f}" + ("" if plain is None else f" ({plain:.1f})"))
+        rows.append(row)
+    headings = [f"{ways}-way {shots}-shot" for ways, shots in ((5, 1), (10, 1), (5, 5), (10, 5))]
+    return table(["ten splits, untrained", *headings], rows)
 
 
 def distances_table(lines: list[dict]) -> str:
