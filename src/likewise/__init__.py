@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from likewise import clusters, data, distances, evaluation, losses, models, search, training
-from likewise.clusters import Barycenter, barycenter
+from likewise.clusters import Barycenter, Tuning, barycenter, tune
 from likewise.data import (
     Batch,
     Dataset,
@@ -134,6 +134,7 @@ __all__ = [
     "SoftDTW",
     "SoftDTWDivergence",
     "TransformerTAP",
+    "Tuning",
     "Validation",
     "Warp",
     "barycenter",
@@ -164,6 +165,7 @@ __all__ = [
     "selection",
     "sklearn",
     "training",
+    "tune",
     "viz",
     "web",
     "write_npz",

@@ -10,6 +10,7 @@
 
 #include "problem.h"
 #include "simd.h"
+#include "stop.h"
 
 namespace likewise {
 namespace LIKEWISE_ISA {
@@ -310,6 +311,7 @@ private:
         const bool apart = problem_.window.kind != WindowKind::none && !alike;
         int64_t done = 0;
         while (done < longest) {
+            stop_if_asked();
             int64_t until = longest;  // strips end where a lane ends
             for (int l = 0; l < W<T>; ++l)
                 if (n[l] > done) until = min(until, n[l]);

@@ -16,6 +16,7 @@
 #include "problem.h"
 #include "search/kernel.h"
 #include "soft_dtw/kernel.h"
+#include "stop.h"
 #include "transport/kernel.h"
 
 namespace nb = nanobind;
@@ -68,6 +69,15 @@ NB_MODULE(_native, module) {
              "x"_a, "y"_a, "cost"_a, "x_lengths"_a, "y_lengths"_a, "rows"_a, "columns"_a, "x_steps"_a, "y_steps"_a,
              "channels"_a, "all_pairs"_a, "float64"_a, "ground"_a, "window"_a, "window_size"_a, "open_begin"_a, "open_end"_a,
              "gamma"_a);
+
+    nb::register_exception_translator([](const std::exception_ptr& error, void*) {
+        try {
+            std::rethrow_exception(error);
+        } catch (const Stopped&) {
+            PyErr_SetNone(PyExc_KeyboardInterrupt);
+        }
+    });
+    module.def("watch", [](Address flag) { stop_flag = at<const uint8_t>(flag); });
 
     module.def("instruction_sets", &instruction_sets);
     module.def("window_row", [](int kind, double size, int64_t n, int64_t m, int64_t i) {

@@ -10,11 +10,12 @@ from likewise.distances.euclidean import Euclidean
 from likewise.distances.mean_frames import MeanFrames
 from likewise.ops.ground import at_least_float32, zero_padding
 from likewise.ops.rules import NONE
-from likewise.search import stretches, vectors, whole
+from likewise.search import pivots, stretches, vectors, whole
 from likewise.search.exhaustive import Exhaustive, Items, lengths_of
 from likewise.search.exhaustive_windows import ExhaustiveStretches, ExhaustiveWindows
 from likewise.search.found import Searcher
 from likewise.search.options import Options
+from likewise.search.pivots import PivotSearch
 from likewise.search.rerank import EncodedSearch, RerankSearch
 from likewise.search.stretches import StretchSearch
 from likewise.search.vectors import VectorSearch
@@ -55,6 +56,8 @@ def choose(distance: Distance, items: Items, options: Options) -> Searcher:
     if vectors.refusal(distance, items) is None:
         assert isinstance(items, Tensor)
         return VectorSearch(distance, items, approximate=options.approximate)
+    if isinstance(items, Batch) and _quick(items) and pivots.refusal(distance, items) is None:
+        return PivotSearch(distance, items)
     return Exhaustive(distance, items)
 
 
