@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # Tests that read real data find it here; without it they are skipped.
 export LIKEWISE_DATA ?= $(wildcard $(abspath ../shared/data))
 
-.PHONY: setup demo test check format docs wheel bench clean
+.PHONY: setup demo test check format docs wheel sanitize fuzz soak release-constraints bench clean
 
 setup: $(DEVELOPMENT)
 
@@ -38,10 +38,11 @@ demo: $(RUNTIME)  ## the main job on real data
 test: setup  ## all tests, doctests included, in two processes
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
 
-check: setup  ## lint, formatting and types
+check: setup  ## lint, formatting, types, and known vulnerabilities where an index tells them
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/python tools/audit.py
 
 format: setup
 	$(BIN)/ruff check --fix
@@ -58,8 +59,22 @@ wheel: setup  ## audited wheels in dist: one for $(PYTHON), and one for 3.12 and
 	for wheel in build/wheels/*.whl; do PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist $$wheel; done
 	$(if $(ABI3_PYTHON),$(BIN)/abi3audit --strict --summary dist/*abi3*.whl)
 
+sanitize: setup  ## every kernel with sanitisers, for every instruction set here; builds what has changed
+	$(BIN)/python -m tests.sanitize.run $(ARGS)
+
+fuzz: setup  ## every reader, guided by coverage, 100,000 inputs each; ARGS="ts npz --runs 1000" for less
+	$(PIP) atheris
+	$(BIN)/python -m tests.fuzz.run $(ARGS)
+
+soak: setup  ## an hour of mixed calls in one process: memory, threads and file handles stay flat
+	$(BIN)/python benchmarks/soak.py $(ARGS)
+
+release-constraints: setup  ## constraints-release.txt: every file of a release with its hash
+	$(BIN)/python tools/release_constraints.py
+
 bench: setup  ## against peers, in the same run; rows go to benchmarks/results
 	$(BIN)/python benchmarks/dtw.py
+	$(BIN)/python benchmarks/elastic.py
 	$(BIN)/python benchmarks/soft_dtw.py
 	$(BIN)/python benchmarks/gdtw.py
 	$(BIN)/python benchmarks/evaluate.py

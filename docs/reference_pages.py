@@ -15,6 +15,7 @@ PAGES = {
     "regularizers": "Regularizers",
     "training": "Training",
     "evaluation": "Evaluation",
+    "clusters": "Averages and clusters",
     "sklearn": "scikit-learn estimators",
     "viz": "Plots",
     "dynamics": "Dynamics of recurrent networks",

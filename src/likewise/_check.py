@@ -4,6 +4,7 @@ Each check names the operation and the argument. Most checks use only shapes and
 finiteness) are skipped under ``torch.compile``, which must not see data-dependent branches.
 """
 
+import math
 from typing import NoReturn
 
 import numpy as np
@@ -121,6 +122,25 @@ def finite(op: str, name: str, x: Tensor, lengths: Tensor | None) -> None:
     if wrong.any():
         item, step, channel = wrong.nonzero()[0].tolist()
         refuse(op, f"{name}[{item}] holds {x[item, step, channel].item()} at step {step}, channel {channel}")
+
+
+def finite_values(op: str, values: Tensor) -> Tensor:
+    """Return distances if all are finite; with finite input, only an overflow can make them otherwise.
+
+    Skipped where values cannot be read.
+    """
+    if not numbers_hidden() and not math.isfinite(values.sum().item()):  # it may be the sum alone that overflows
+        wrong = (~values.isfinite()).nonzero().tolist()
+        if wrong:
+            wider = "float64" if values.dtype == torch.float32 else "float32"
+            fix = "scale the sequences down" + f", or use {wider}" * (values.dtype != torch.float64)
+            refuse(op, f"the value of pair {wrong[0]} is not finite: the costs overflow {values.dtype}; {fix}")
+    return values
+
+
+def fits(op: str, values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return finite distances in another type; raise an error for those that are too large for it."""
+    return values if values.dtype == dtype else finite_values(op, values.to(dtype))
 
 
 def positive(op: str, name: str, value: float) -> float:

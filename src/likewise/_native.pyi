@@ -23,6 +23,7 @@ class Problem:
         gamma: float,
     ) -> None: ...
 
+def watch(flag: int) -> None: ...
 def instruction_sets() -> list[str]: ...
 def window_row(kind: int, size: float, n: int, m: int, i: int) -> tuple[int, int]: ...
 def first_nonfinite(
@@ -53,6 +54,76 @@ def dtw_matched(
     sums: int,
     counts: int,
     values: int,
+    begin: int,
+    end: int,
+) -> None: ...
+
+class ElasticProblem:
+    def __init__(
+        self,
+        problem: object,
+        recurrence: int,
+        x_gaps: int,
+        y_gaps: int,
+        x_reach: int,
+        y_reach: int,
+        weights: int,
+        longest: int,
+        border: int,
+        penalty: float,
+        slope: float,
+        hit: float,
+        miss: float,
+        last_cost: bool,
+    ) -> None: ...
+
+def elastic_blocks(
+    isa: str,
+    problem: object,
+    x_items: int,
+    y_items: int,
+    order: int,
+    count: int,
+    limits: int,
+    values: int,
+    begin: int,
+    end: int,
+) -> None: ...
+def elastic_tile(
+    isa: str,
+    problem: object,
+    row_order: int,
+    column_order: int,
+    symmetric: bool,
+    values: int,
+    block: int,
+    first: int,
+    last: int,
+) -> None: ...
+def elastic_paths(
+    isa: str,
+    problem: object,
+    x_items: int,
+    y_items: int,
+    order: int,
+    count: int,
+    paths: int,
+    steps: int,
+    begin: int,
+    end: int,
+) -> None: ...
+def elastic_gradients(
+    isa: str,
+    problem: object,
+    x_items: int,
+    y_items: int,
+    order: int,
+    count: int,
+    weights: int,
+    x_grad: int,
+    y_grad: int,
+    x_gaps_grad: int,
+    y_gaps_grad: int,
     begin: int,
     end: int,
 ) -> None: ...

@@ -87,7 +87,14 @@ def check_op(
 
 
 def check_distance(
-    distance: Distance, *, channels: int = 3, aligns: bool = True, differentiable: bool = True, seed: int = 0
+    distance: Distance,
+    *,
+    channels: int = 3,
+    aligns: bool = True,
+    differentiable: bool = True,
+    shortest: int = 1,
+    any_width: bool = False,
+    seed: int = 0,
 ) -> None:
     """Check that a distance meets the contract of ``Distance``.
 
@@ -96,18 +103,24 @@ def check_distance(
     input name the argument; gradients are correct, and zero in the padding; the alignment is monotone; no input is
     changed.
 
+    shortest: steps that a sequence must have; shorter ones must be refused. any_width: x and y may differ in their
+    channels.
+
     Example:
         >>> import likewise as lw
         >>> check_distance(lw.DTW(band=2))
     """
     generator = torch.Generator().manual_seed(seed)
-    x = _sequences([5, 1, 2, 9, 4], channels, generator)
-    y = _sequences([3, 6, 2, 1, 8], channels, generator)
+    x = _sequences([n + shortest - 1 for n in (5, 1, 2, 9, 4)], channels, generator)
+    y = _sequences([n + shortest - 1 for n in (3, 6, 2, 1, 8)], channels, generator)
     _check_arguments_kept(distance, x, y, aligns)
     _check_values(distance, x, y)
     _check_padding(distance, x, y, differentiable)
     _check_dtypes(distance, x, y)
-    _check_refusals(distance, x, y)
+    _check_refusals(distance, x, y, any_width)
+    if shortest > 1:
+        short = Batch(x.values[:, : shortest - 1])
+        _refused(lambda: distance(short, y), f"at least {shortest}", "a sequence that is too short")
     if differentiable:
         _check_gradient(distance, x[:2], y[:2])
     if aligns:
@@ -299,7 +312,7 @@ def _check_dtypes(distance: Distance, x: Batch, y: Batch) -> None:
         assert_close(found, expected, tolerance.value, f"values in {dtype}", scale=1.0)
 
 
-def _check_refusals(distance: Distance, x: Batch, y: Batch) -> None:
+def _check_refusals(distance: Distance, x: Batch, y: Batch, any_width: bool) -> None:
     broken = x.values.clone()
     broken[3, 2, 0] = torch.nan
     _refused(lambda: distance(Batch(broken, x.lengths), y), "x[3]", "NaN inside a sequence")
@@ -307,6 +320,9 @@ def _check_refusals(distance: Distance, x: Batch, y: Batch) -> None:
     _refused(lambda: distance(x.values[0, :, 0], y), "x[None, :, None]", "a tensor without batch and channel")
     _refused(lambda: distance(x[:2], y), "2 sequences", "batches of different size")
     wider = Batch(x.values.repeat(1, 1, 2), x.lengths)
+    if any_width:
+        assert distance(wider, y).shape == (len(x),), "different channels"
+        return
     _refused(lambda: distance(wider, y), "channels", "different channels")
 
 

@@ -13,11 +13,13 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from likewise.data import bounds, npz
 from likewise.data.arabic_digits import read_arabic_digits
 from likewise.data.batch import Batch
 from likewise.data.dataset import Dataset
 from likewise.data.har import read_har
 from likewise.data.npz import read_npz, write_npz
+from likewise.data.tables import read_table
 from likewise.data.ts import read_ts, write_ts
 
 DATASET = Dataset(
@@ -238,3 +240,37 @@ def test_a_long_zip_directory_is_refused(tmp_path):
         for index in range(25_000):
             archive.writestr(str(index), b"")
     assert peak_of_refusal(path, read_npz) < 1_000_000
+
+
+def test_what_is_unpacked_is_bounded_by_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(bounds, "LEAST", 1 << 20)
+    monkeypatch.setattr(npz, "LEAST", 1 << 20)
+    path = tmp_path / "zeros.npz"
+    np.savez_compressed(path, X=np.zeros((1, 1_000_000, 1)))
+    size = path.stat().st_size
+    assert peak_of_refusal(path, read_npz) < 1_000_000
+    with pytest.raises(ValueError, match=rf"8000128 bytes unpacked, \d+ times the file's {size}; raise expansion=64"):
+        read_npz(path)
+    assert len(read_npz(path, expansion=2000)) == 1
+    with pytest.raises(ValueError, match="raise expansion=10"):
+        npz.read_npy(path, expansion=10)
+    assert npz.read_npy(path, expansion=2000).shape == (1, 1_000_000, 1)
+    np.savez_compressed(path, values=np.ones((2000, 1)), lengths=[1000] + [1] * 1000)  # padded to 1001 x 1000
+    assert peak_of_refusal(path, read_npz) < 1_000_000
+    assert len(read_npz(path, expansion=1e6)) == 1001
+
+
+def test_the_limit_is_a_share_of_the_memory(monkeypatch):
+    monkeypatch.setattr(bounds.os, "sysconf", {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}.get)
+    assert bounds.unpacked_limit(None) == 2_048_000
+    assert bounds.unpacked_limit(1 << 40) == 1 << 40
+
+
+def test_rows_of_parquet_are_bounded(tmp_path):
+    parquet, pyarrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    path = tmp_path / "repeated.parquet"
+    columns = {"id": pyarrow.array(np.zeros(1_000_000, np.int8)), "x": pyarrow.array(np.zeros(1_000_000))}
+    parquet.write_table(pyarrow.table(columns), path)
+    assert path.stat().st_size < 100_000
+    with pytest.raises(ValueError, match="1000000 rows of 2 columns take more than limit=10000000 bytes"):
+        read_table(path, id="id", limit=10_000_000)

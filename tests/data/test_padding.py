@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from likewise.data.batch import Batch
-from likewise.data.padding import pad_stacked, padding_limit
+from likewise.data.bounds import padding_limit
+from likewise.data.padding import pad_stacked
 
 
 @pytest.mark.parametrize("lengths", [[], [1], [3, 3], [1, 4, 2]])

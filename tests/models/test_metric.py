@@ -2,6 +2,7 @@ import io
 import json
 import os
 import struct
+import time
 from contextlib import redirect_stderr
 
 import numpy as np
@@ -282,6 +283,10 @@ def encoder_setting(key, value):
     return lambda m: m["settings"]["encoder"]["settings"].__setitem__(key, value)
 
 
+def distance_setting(name, settings):
+    return lambda m: m["settings"].__setitem__("distance", {"class": name, "settings": settings})
+
+
 def nested(levels):
     value = 1
     for _ in range(levels):
@@ -307,12 +312,21 @@ def nested(levels):
         (lambda m: m["settings"].__setitem__("more", 1), "cannot make Metric from its settings"),
         (encoder_setting("channels", "3"), "expected channels to be a number, got str"),
         (encoder_setting("channels", -3), "channels must be a whole number"),
-        (encoder_setting("channels", 1 << 60), "a whole number of more than 53 bits"),
-        (
-            encoder_setting("channels", 1 << 50),
-            "from its settings|the model's has|bytes of buffers, more than the limit",
-        ),
+        (encoder_setting("channels", 1 << 60), "channels of FrameMLP is 1152921504606846976, more than 1048576"),
+        (encoder_setting("dropout", 1 << 60), "a whole number of more than 53 bits"),
         (encoder_setting("hidden", 1 << 20), r"has shape \(8, 3\), the model's has \(1048576, 3\)"),
+        (encoder_setting("hidden", 1 << 21), "hidden of FrameMLP is 2097152, more than 1048576"),
+        (encoder_setting("depth", 60), r"asks for 60 layers, but model.safetensors holds \d+ tensors"),
+        (encoder_setting("depth", 1024), "asks for 1024 layers"),
+        (distance_setting("CoupledGRU", {"channels": 1, "hidden": [1] * 1024}), "asks for 1026 layers"),
+        (distance_setting("GDTW", {"knots": 1 << 40}), "knots of GDTW is 1099511627776, more than 1048576"),
+        (distance_setting("GDTW", {"refinements": 65}), "refinements of GDTW is 65, more than 64"),
+        (
+            distance_setting("GDTW", {"reg": {"tensor": [0, 1 << 60, 1 << 60], "learned": True}}),
+            "the shape of a tensor",
+        ),
+        (distance_setting("GDTW", {"reg": {"tensor": [1 << 60], "learned": False}}), "expected the shape of a tensor"),
+        (distance_setting("TAP", {"kernels": {"number": "inf"}}), "cannot make TAP from its settings"),
         (encoder_setting("normalize", "yes"), "expected normalize of FrameMLP to be true or false, got 'yes'"),
         (encoder_setting("__class__", "x"), "cannot make FrameMLP from its settings"),
         (encoder_setting("out", nested(30)), "more than 16 levels deep"),
@@ -325,6 +339,29 @@ def test_hostile_settings_are_refused(folder, change, message):
     with pytest.raises(ValueError, match=message) as caught:
         Metric.load(folder)
     assert "config.json" in str(caught.value) or "model.safetensors" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        encoder_setting("depth", 1024),
+        distance_setting("CoupledGRU", {"channels": 1, "hidden": [1] * 256}),
+        distance_setting("TAP", {"kernels": [1] * 256}),
+        lambda m: m["settings"].__setitem__("encoder", {"class": "SmallCNN", "settings": {"widths": [1] * 256}}),
+    ],
+)
+def test_many_layers_are_refused_at_once(folder, change):
+    rewrite(folder, change)
+    start = time.process_time()
+    with pytest.raises(ValueError, match="asks for"):
+        Metric.load(folder)
+    assert time.process_time() - start < 0.05
+
+
+def test_what_could_not_be_loaded_is_not_saved(tmp_path):
+    with pytest.raises(ValueError, match="a file cannot hold it: refinements of GDTW is 99, more than 64"):
+        Metric(None, lw.GDTW(refinements=99)).save(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

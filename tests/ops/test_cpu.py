@@ -1,4 +1,6 @@
 import multiprocessing
+import os
+import signal
 import threading
 import time
 
@@ -9,7 +11,9 @@ import torch
 import likewise as lw
 from likewise.ops import cpu
 from likewise.ops.cpu import share_out
-from likewise.ops.soft_dtw import soft_dtw_matrix
+from likewise.ops.dtw import dtw, dtw_path
+from likewise.ops.rules import Rules
+from likewise.ops.soft_dtw import soft_dtw, soft_dtw_matrix
 
 HEAVY = 10**9  # cells of an item that is worth a range of its own
 
@@ -74,12 +78,14 @@ def test_several_threads_work_at_once():
 def test_one_thread_starts_no_other():
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    seen = set()
+    seen, long = set(), set()
     try:
-        share_out(8, HEAVY, lambda begin, end: seen.add(threading.current_thread()))
+        share_out(8, HEAVY // 16, lambda begin, end: seen.add(threading.current_thread()))
+        share_out(8, HEAVY, lambda begin, end: long.add(threading.current_thread()))
     finally:
         torch.set_num_threads(before)
     assert seen == {threading.current_thread()}
+    assert len(long) == 1  # the main thread waits for it, so that Ctrl-C works
 
 
 def test_an_error_reaches_the_caller(threads):
@@ -169,3 +175,35 @@ def test_probabilities_too_small_for_a_normal_number_are_no_slower():
         return best
 
     assert seconds(1.0) < 3 * seconds(100.0) + 0.002
+
+
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread")
+@pytest.mark.parametrize("name", ["value", "path", "gradient", "soft value", "soft gradient"])
+def test_one_long_pair_can_be_interrupted(name):
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(1, 200_000, 1, generator=generator) for _ in range(2))
+    leaf = x.clone().requires_grad_()
+    work = {
+        "value": lambda: dtw(x, y),
+        "path": lambda: dtw_path(x, y),
+        "gradient": lambda: dtw(leaf, y, rules=Rules.of("dtw", band=20_000)).backward(),
+        "soft value": lambda: soft_dtw(x, y),
+        "soft gradient": lambda: soft_dtw(leaf, y),
+    }[name]
+    sent = []
+
+    def interrupt():
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(0.3, interrupt)
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        taken = time.monotonic() - sent[0]
+    finally:
+        timer.join()
+    assert taken < 1
+    # What comes next is not stopped.
+    assert dtw(x[:, :100], y[:, :100]).isfinite().all()

@@ -10,8 +10,22 @@ Example:
 """
 
 from likewise.clusters.barycenter import Barycenter, barycenter
+from likewise.clusters.interpolation import interpolate
+from likewise.clusters.kmeans import Clustering, kmeans
 from likewise.clusters.lbfgs import LBFGS
 from likewise.clusters.majorize import MajorizeMinimize
 from likewise.clusters.subgradient import Subgradient
+from likewise.clusters.tune import Tuning, tune
 
-__all__ = ["LBFGS", "Barycenter", "MajorizeMinimize", "Subgradient", "barycenter"]
+__all__ = [
+    "LBFGS",
+    "Barycenter",
+    "Clustering",
+    "MajorizeMinimize",
+    "Subgradient",
+    "Tuning",
+    "barycenter",
+    "interpolate",
+    "kmeans",
+    "tune",
+]

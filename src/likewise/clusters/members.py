@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -61,8 +62,7 @@ class Members:
 
     def total(self, each: Tensor) -> Tensor:
         """Sums over the members of each average: (N, ...) -> (K, ...)."""
-        whole = torch.zeros(self.count, *each.shape[1:], dtype=each.dtype, device=each.device)
-        return whole.index_add_(0, self.groups.to(each.device), each)
+        return sum_groups(each, self.groups, self.count)
 
     def gradient(self, z: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
         """The objective (K,) and its gradient (K, L, C), both float64."""
@@ -72,13 +72,12 @@ class Members:
         grad = torch.zeros(z.shape, dtype=torch.float64, device=z.device)
         for part in self.parts(z):
             with torch.enable_grad():
-                at = z.detach()[self.groups[part].to(z.device)].requires_grad_()  # (n, L, C)
+                at = take(z.detach(), self.groups[part]).requires_grad_()  # (n, L, C)
                 found = self._pairs(at, lengths, part)
                 weights = self.weights[part].to(z.device, found.dtype)
                 (each,) = torch.autograd.grad((found * weights).sum(), at)
-            groups = self.groups[part].to(z.device)
-            costs.index_add_(0, groups, (found.detach().double() * weights.double()))
-            grad.index_add_(0, groups, each.double())
+            costs += sum_groups(found.detach().double() * weights.double(), self.groups[part], self.count)
+            grad += sum_groups(each.double(), self.groups[part], self.count)
         return costs, grad
 
     def _divergence_gradient(self, z: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -111,7 +110,7 @@ class Members:
         return found
 
     def _paired(self, z: Tensor, lengths: Tensor | None, part: slice) -> Tensor:
-        return self._pairs(z[self.groups[part].to(z.device)], lengths, part)
+        return self._pairs(take(z, self.groups[part]), lengths, part)
 
     def _pairs(self, at: Tensor, lengths: Tensor | None, part: slice) -> Tensor:
         """Distances of members from centres that were already chosen for each."""
@@ -134,6 +133,24 @@ class Members:
             each = max(each, length * steps)
         size = max(1, PAIRED_NUMBERS // max(1, each))
         return [slice(first, first + size) for first in range(0, len(self), size)]
+
+
+def sum_groups(each: Tensor, groups: Tensor, count: int) -> Tensor:
+    """Sums (count, ...) of each (N, ...) by group; on the CPU by NumPy, since PyTorch would wake its threads."""
+    if not each.is_cpu:
+        whole = torch.zeros(count, *each.shape[1:], dtype=each.dtype, device=each.device)
+        return whole.index_add_(0, groups.to(each.device), each)
+    values = each.detach().numpy()
+    if count == 1:
+        return torch.from_numpy(np.asarray(values.sum(0, keepdims=True)))
+    whole = np.zeros((count, *values.shape[1:]), values.dtype)
+    np.add.at(whole, groups.cpu().numpy(), values)
+    return torch.from_numpy(whole)
+
+
+def take(x: Tensor, index: Tensor) -> Tensor:
+    """x[index]; on the CPU by NumPy, since PyTorch would wake its threads."""
+    return torch.from_numpy(x.detach().numpy()[index.cpu().numpy()]) if x.is_cpu else x[index.to(x.device)]
 
 
 def _no_ground(x: Tensor, y: Tensor) -> Tensor:

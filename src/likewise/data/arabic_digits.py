@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from likewise.data.bounds import padding_limit
 from likewise.data.dataset import Dataset
-from likewise.data.padding import pad_stacked, padding_limit
+from likewise.data.padding import pad_stacked
 from likewise.data.text import Line, file_size, numpy_type, parse_numbers, read_lines, word_offset
 
 _COEFFICIENTS = 13

@@ -130,9 +130,10 @@ def open_table(
 
     try:
         table = readers[ending]()
+        names = table.column_names  # decoded here
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{name}: not a table that can be read: {brief(error)}") from error
-    if len(set(table.column_names)) != len(table.column_names):
+    if len(set(names)) != len(names):
         _check.refuse(name, "two columns have the same name")
     first = 0 if ending == ".parquet" else 1 + header
     return Table(name, nw.from_native(table, eager_only=True), first, text=ending != ".parquet")
@@ -167,6 +168,10 @@ def _read_parquet(name: str, wanted: list[str] | None, limit: int) -> Any:
         if sum(group.total_byte_size for group in groups) > limit:
             _check.refuse(name, f"takes more than limit={limit} bytes unpacked")
         known = None if wanted is None else [column for column in wanted if column in file.schema_arrow.names]
+        columns = len(file.schema_arrow.names if known is None else known)
+        rows = file.metadata.num_rows
+        if rows * columns * 8 > limit:  # a column of one value, repeated, is packed in a few bytes
+            _check.refuse(name, f"{rows} rows of {columns} columns take more than limit={limit} bytes")
         return file.read(columns=known)
 
 

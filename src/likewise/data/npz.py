@@ -16,6 +16,7 @@ import torch
 from likewise import _check
 from likewise._output import writing
 from likewise.data.batch import Batch
+from likewise.data.bounds import EXPANSION, LEAST, check_expansion, unpacked_limit
 from likewise.data.dataset import Dataset, names_of
 from likewise.data.padding import pad_stacked
 from likewise.data.text import brief, file_size, quote
@@ -42,7 +43,9 @@ _HEADER = re.compile(
 )
 
 
-def read_npz(path: str | os.PathLike[str], *, split: str | None = None, limit: int = 4 << 30) -> Dataset:
+def read_npz(
+    path: str | os.PathLike[str], *, split: str | None = None, limit: int | None = None, expansion: float = EXPANSION
+) -> Dataset:
     """Read sequences from an .npz file, in its float type.
 
     It holds values (sum of T_i, C), all rows stacked, and lengths (N,); or X (N, T, C). It may hold y (N,): names,
@@ -50,8 +53,11 @@ def read_npz(path: str | os.PathLike[str], *, split: str | None = None, limit: i
     groups (N,), also called subject or speaker; and ids (N,). With split="train" these names end in _train, except
     classes. Other members are ignored.
 
-    Nothing is unpickled, and sizes are checked before memory is allocated. Data that take more than limit bytes,
-    unpacked or padded to a batch, and numbers that are not finite raise an error.
+    Nothing is unpickled, and sizes are checked before memory is allocated. Numbers that are not finite raise an error,
+    and so do data that take more than
+
+    limit: bytes, unpacked or padded to a batch; by default 4 GiB, or half of this machine's memory if that is less;
+    expansion: times the file's size, unpacked or padded, beyond 256 MiB.
 
     Example:
         >>> import pathlib, tempfile
@@ -62,16 +68,18 @@ def read_npz(path: str | os.PathLike[str], *, split: str | None = None, limit: i
         >>> data, data.labels.tolist(), data.classes
         (Dataset(2 sequences, 5 steps, 3 channels, 2 classes), ['walk', 'run'], ('walk', 'run'))
     """
-    name, size = os.fspath(path), file_size(path)
+    name, size, limit = os.fspath(path), file_size(path), unpacked_limit(limit)
     with _ShortReads(path) as file:
         archive = _open_archive(name, file)
         members = _choose_members(name, archive, split)
         _check_sizes(name, list(members.values()), size, limit)
+        check_expansion(name, sum(info.file_size for info in members.values()), size, expansion)
         arrays = {key: _read_array(name, archive, info, key, limit) for key, info in members.items()}
     if "X" in arrays:
         sequences = _dense(name, arrays["X"])
     else:
-        sequences = _stacked(name, arrays["values"], arrays["lengths"], limit)
+        most = min(limit, int(max(LEAST, expansion * size)))
+        sequences = _stacked(name, arrays["values"], arrays["lengths"], most)
     classes = tuple(arrays["classes"].tolist()) if "classes" in arrays else None
     try:
         labels = _labels(arrays.get("y"), classes)
@@ -135,10 +143,10 @@ def _labels(labels: np.ndarray | None, classes: tuple[str, ...] | None) -> np.nd
     return labels if classes is None else names_of(classes, labels)
 
 
-def read_npy(path: str | os.PathLike[str], *, limit: int = 4 << 30) -> np.ndarray:
+def read_npy(path: str | os.PathLike[str], *, limit: int | None = None, expansion: float = EXPANSION) -> np.ndarray:
     """Read the array of an .npy file, or of an .npz file that has one array or one called values.
 
-    Nothing is unpickled, and sizes are checked before memory is allocated.
+    Nothing is unpickled, and sizes are checked before memory is allocated. limit and expansion are those of read_npz.
 
     Example:
         >>> import pathlib, tempfile
@@ -148,7 +156,7 @@ def read_npy(path: str | os.PathLike[str], *, limit: int = 4 << 30) -> np.ndarra
         ...     read_npy(path)
         array([0., 1., 2.])
     """
-    name, size = os.fspath(path), file_size(path)
+    name, size, limit = os.fspath(path), file_size(path), unpacked_limit(limit)
     with _ShortReads(path) as file:
         if file.read(2) == b"PK":
             archive = _open_archive(name, file)
@@ -157,6 +165,7 @@ def read_npy(path: str | os.PathLike[str], *, limit: int = 4 << 30) -> np.ndarra
                 _check.refuse(name, f"expected one array, or one called values, got {len(arrays)}")
             info = arrays.get("values", next(iter(arrays.values())))
             _check_sizes(name, [info], size, limit)
+            check_expansion(name, info.file_size, size, expansion)
             where = f"{name}: {info.filename}"
             return _decoded(where, partial(_read_bytes, where, archive, info), info.file_size, limit)
         return _decoded(name, partial(_read_plain, name, file), size, limit)

@@ -32,13 +32,3 @@ def pad_stacked(where: str, values: np.ndarray, lengths: np.ndarray, limit: int)
         padded = np.zeros((count, steps, channels), values.dtype)
         padded[np.arange(steps) < lengths[:, None]] = values
     return Batch(torch.from_numpy(padded), torch.from_numpy(lengths))
-
-
-def padding_limit(size: int) -> int:
-    """The most bytes for the padded sequences of a text file of size bytes: 64 times the size, at least 256 MiB.
-
-    Example:
-        >>> padding_limit(10**9)
-        64000000000
-    """
-    return max(1 << 28, 64 * size)

@@ -12,8 +12,9 @@ import torch
 
 from likewise import _check
 from likewise._output import writing
+from likewise.data.bounds import padding_limit
 from likewise.data.dataset import Dataset, names_of
-from likewise.data.padding import pad_stacked, padding_limit
+from likewise.data.padding import pad_stacked
 from likewise.data.text import (
     Line,
     field_offset,

@@ -153,18 +153,17 @@ class CoupledGRU(Distance):
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (B,) of padded pairs."""
         gx, gy, n, m = self._prepare(x, y, x_lengths, y_lengths)
-        return self._distances(gx, gy, n, m, None, None).to(x.dtype)
+        return _check.finite_values(self.name, self._distances(gx, gy, n, m, None, None).to(x.dtype))
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (N, M); for x against itself, each pair is computed once."""
         gx, gy, n, m = self._prepare(x, y, x_lengths, y_lengths)
         if y is not None:
             pairs = torch.arange(len(gx) * len(gy), device=x.device)
-            return (
-                self._in_chunks(gx, gy, n, m, pairs // len(gy), pairs % len(gy)).reshape(len(gx), len(gy)).to(x.dtype)
-            )
+            found = self._in_chunks(gx, gy, n, m, pairs // len(gy), pairs % len(gy)).reshape(len(gx), len(gy))
+            return _check.finite_values(self.name, found.to(x.dtype))
         rows, columns = torch.triu_indices(len(gx), len(gx), 1, device=x.device)
-        half = self._in_chunks(gx, None, n, None, rows, columns)
+        half = _check.finite_values(self.name, self._in_chunks(gx, None, n, None, rows, columns))
         whole = half.new_zeros(len(gx), len(gx)).index_put((rows, columns), half)
         return (whole + whole.T).to(x.dtype)
 
@@ -179,7 +178,8 @@ class CoupledGRU(Distance):
         """
         x, y, x_lengths, y_lengths = self._pair(x, y, paired=False)
         gx, gy, n, m = self._prepare(x, y, x_lengths, y_lengths)
-        return self._in_chunks(gx, gy, n, m, rows.to(x.device), columns.to(x.device)).to(x.dtype)
+        found = self._in_chunks(gx, gy, n, m, rows.to(x.device), columns.to(x.device))
+        return _check.finite_values(self.name, found.to(x.dtype))
 
     def align(self, x: Sequences, y: Sequences) -> CoupledAlignment:
         """The trajectories of both networks, and the coupling between them at every step."""

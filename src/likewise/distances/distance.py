@@ -13,6 +13,7 @@ from likewise.data.batch import as_sequences
 from likewise.data.loading import Loader
 from likewise.distances.alignment import Alignment
 from likewise.distances.training_defaults import TrainingDefaults
+from likewise.ops.ground import no_pairs
 
 # The items of a distance: a Dataset, a Batch, a tensor or array (B, T, C), or a list of sequences (T_i, C) or (T_i,).
 Sequences = object
@@ -68,6 +69,8 @@ class Distance(nn.Module):
         if is_map_style(x) or (not own and is_map_style(y)):
             return self._blocks(x, x if own else y)
         x, y, x_lengths, y_lengths = self._pair(x, x if own else y, paired=False)
+        if not len(x) or not len(y):
+            return no_pairs(x, y)
         rows = max(1, CELLS_A_STEP // max(1, len(y) * x.shape[1] * y.shape[1]))
         if not progress or rows >= len(x):
             return self.all_pairs(x, None if own else y, x_lengths, y_lengths)
@@ -82,7 +85,7 @@ class Distance(nn.Module):
                     (start, 0),
                 )
             )
-        whole = torch.cat(strips) if strips else x.new_empty(0, len(y))
+        whole = torch.cat(strips)
         return whole.triu() + whole.triu(1).T if own and self.symmetric else whole
 
     def _blocks(self, x: Sequences, y: Sequences) -> Tensor:
@@ -109,7 +112,7 @@ class Distance(nn.Module):
             i, j = i[wanted], j[wanted]
             values = self.paired(x[i], y[j], _part(x_lengths, i), _part(y_lengths, j))
             parts.append(values.new_zeros(len(pair)).masked_scatter(wanted, values))
-        whole = torch.cat(parts).reshape(rows, columns) if parts else x.new_empty(rows, columns)
+        whole = torch.cat(parts).reshape(rows, columns) if parts else no_pairs(x, y)
         return whole + whole.triu(1).T if mirrored else whole
 
     def _pair(self, x: Sequences, y: Sequences, *, paired: bool) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:

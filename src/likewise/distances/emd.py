@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from likewise import _check
 from likewise.distances.distance import Distance, Sequences, describe, full_lengths
 from likewise.distances.transport import MassAlignment
 from likewise.ops.ground import GroundCost, at_least_float32, evaluate, is_fused, resolve
@@ -33,7 +34,7 @@ class EMD(Distance):
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (B,) of padded pairs."""
         cost, plan = self._solve(x, y, x_lengths, y_lengths)
-        return (cost * plan).sum((1, 2)).to(x.dtype)
+        return _check.finite_values(self.name, (cost * plan).sum((1, 2)).to(x.dtype))
 
     def align(self, x: Sequences, y: Sequences) -> MassAlignment:
         """An optimal plan of every pair."""

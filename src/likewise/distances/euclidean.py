@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from likewise.distances.framewise import Framewise
+from likewise.ops.ground import scaled, scaled_down
 
 
 class Euclidean(Framewise):
@@ -26,7 +27,8 @@ class Euclidean(Framewise):
 
     def vectors(self, x: Tensor, y: Tensor) -> Tensor:
         """Distances (..., N, M) between vectors (..., N, D) and (..., M, D)."""
-        distance = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+        x, y, power = scaled_down(x, y)
+        distance = scaled(torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist"), power)
         return distance.square() if self.squared else distance
 
     def extra_repr(self) -> str:

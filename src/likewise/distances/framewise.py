@@ -12,7 +12,7 @@ from torch import Tensor
 from likewise import _check
 from likewise.distances.alignment import PathAlignment
 from likewise.distances.distance import Distance, Sequences, full_lengths
-from likewise.ops.ground import at_least_float32
+from likewise.ops.ground import at_least_float32, no_pairs
 
 
 class Framewise(Distance):
@@ -45,7 +45,7 @@ class Framewise(Distance):
         self._require_finite(x, y, x_lengths, y_lengths)
         rows, columns = _groups(x, x_lengths), _groups(y, y_lengths)
         if not rows or not columns:
-            return x.new_empty(len(x), len(y))
+            return no_pairs(x, y)
         row_order, column_order = (torch.cat([items for _, items in groups]) for groups in (rows, columns))
         strips: list[list[Tensor]] = [[] for _ in rows]  # per length of x: its distances, by increasing length of y
         for m, j in columns:  # to longer sequences
@@ -87,7 +87,7 @@ class Framewise(Distance):
         return PathAlignment(lambda: self.paired(x, y, x_lengths, y_lengths), paths, x, y, *lengths)
 
     def _vectors(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.vectors(at_least_float32(x), at_least_float32(y)).to(x.dtype)
+        return _check.finite_values(self.name, self.vectors(at_least_float32(x), at_least_float32(y)).to(x.dtype))
 
     def _require_finite(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> None:
         _check.finite(self.name, "x", x, x_lengths)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from likewise import _check
 from likewise.distances.distance import Distance, describe, full_lengths
-from likewise.ops.ground import at_least_float32, zero_padding
+from likewise.ops.ground import at_least_float32, scaled, scaled_down, zero_padding
 
 
 class MeanFrames(Distance):
@@ -29,26 +29,38 @@ class MeanFrames(Distance):
 
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (B,) of padded pairs."""
-        apart = self._means("x", x, x_lengths) - self._means("y", y, y_lengths)
-        return self._root(apart.square().sum(1)).to(x.dtype)
+        a, b, power = self._means(x, y, x_lengths, y_lengths)
+        return self._value((a - b).square().sum(1), power, x.dtype)
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (N, M) of padded sequences."""
-        a = self._means("x", x, x_lengths)
-        b = a if y is None else self._means("y", y, y_lengths)
+        a, b, power = self._means(x, y, x_lengths, y_lengths)
         rows = max(1, (1 << 24) // max(1, b.numel()))  # differences, not dot products, to avoid cancellation
         parts = [(some[:, None] - b).square().sum(2) for some in a.split(rows)]
-        return self._root(torch.cat(parts) if parts else a.new_empty(0, len(b))).to(x.dtype)
+        return self._value(torch.cat(parts) if parts else a.new_empty(0, len(b)), power, x.dtype)
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""
         return describe(squared=self.squared)
 
-    def _means(self, name: str, x: Tensor, lengths: Tensor | None) -> Tensor:
-        """(B, C), at least float32."""
-        _check.finite(self.name, name, x, lengths)
-        total = at_least_float32(zero_padding(x, lengths)).sum(1)
-        return total / full_lengths(x, lengths)[:, None]
+    def _means(
+        self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None
+    ) -> tuple[Tensor, Tensor, float]:
+        """Means (B, C) of x and of y, at least float32, divided by a power of two that keeps their squares in range."""
+        _check.finite(self.name, "x", x, x_lengths)
+        frames = at_least_float32(zero_padding(x, x_lengths))
+        if y is None:
+            frames, _, power = scaled_down(frames, frames)
+            means = frames.sum(1) / full_lengths(x, x_lengths)[:, None]
+            return means, means, power
+        _check.finite(self.name, "y", y, y_lengths)
+        frames, others, power = scaled_down(frames, at_least_float32(zero_padding(y, y_lengths)))
+        a, b = frames.sum(1) / full_lengths(x, x_lengths)[:, None], others.sum(1) / full_lengths(y, y_lengths)[:, None]
+        return a, b, power
 
-    def _root(self, squares: Tensor) -> Tensor:
-        return squares if self.squared else torch.where(squares > 0, squares, 1).sqrt() * (squares > 0)
+    def _value(self, squares: Tensor, power: float, dtype: torch.dtype) -> Tensor:
+        if self.squared:
+            found = scaled(scaled(squares, power), power)
+        else:
+            found = scaled(torch.where(squares > 0, squares, 1).sqrt() * (squares > 0), power)
+        return _check.finite_values(self.name, found.to(dtype))

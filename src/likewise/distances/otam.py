@@ -50,7 +50,8 @@ class OTAM(Distance):
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (B,) of padded pairs."""
         cost = self._costs(x, y, x_lengths, y_lengths)
-        return self._value(cost, full_lengths(x, x_lengths), full_lengths(y, y_lengths)).to(x.dtype)
+        value = self._value(cost, full_lengths(x, x_lengths), full_lengths(y, y_lengths))
+        return _check.finite_values(self.name, value.to(x.dtype))
 
     def align(self, x: Sequences, y: Sequences) -> PlanAlignment:
         """The expected number of matches of each pair of frames, averaged over both directions: d value / d cost."""

@@ -94,14 +94,14 @@ class SiameseGRU(Distance):
         """Distances (B,) of padded pairs."""
         a = self._embedded("x", x, x_lengths)
         b = a if y is x and y_lengths is x_lengths else self._embedded("y", y, y_lengths)
-        return torch.linalg.vector_norm(a - b, dim=-1).to(x.dtype)
+        return _check.finite_values(self.name, torch.linalg.vector_norm(a - b, dim=-1).to(x.dtype))
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (N, M), from N + M embeddings."""
         a = self._embedded("x", x, x_lengths)
         if y is None:
-            return self.distance.matrix(a).to(x.dtype)
-        return self.distance.matrix(a, self._embedded("y", y, y_lengths)).to(x.dtype)
+            return _check.fits(self.name, self.distance.matrix(a), x.dtype)
+        return _check.fits(self.name, self.distance.matrix(a, self._embedded("y", y, y_lengths)), x.dtype)
 
     def _embedded(self, name: str, x: Tensor, lengths: Tensor | None) -> Tensor:
         """The last states (N, H), at least float32."""

@@ -116,19 +116,26 @@ class SoftDTWDivergence(SoftDTW):
 
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Divergences (B,) of padded pairs."""
+        dtype, x, y = x.dtype, self._wide(x), self._wide(y)
         value = super().paired(x, y, x_lengths, y_lengths)
-        return value - (self._own(x, x_lengths) + self._own(y, y_lengths)) / 2
+        return _check.fits(self.name, value - (self._own(x, x_lengths) + self._own(y, y_lengths)) / 2, dtype)
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Divergences (N, M) of padded sequences."""
         if not is_fused(self.ground):
             return Distance.all_pairs(self, x, y, x_lengths, y_lengths)  # pair by pair: these are divergences already
+        dtype, x, y = x.dtype, self._wide(x), None if y is None else self._wide(y)
         value, own_x = super().all_pairs(x, y, x_lengths, y_lengths), self._own(x, x_lengths)
-        return value - (own_x[:, None] + (own_x if y is None else self._own(y, y_lengths))) / 2
+        own = own_x[:, None] + (own_x if y is None else self._own(y, y_lengths))
+        return _check.fits(self.name, value - own / 2, dtype)
 
     def config(self) -> dict[str, object]:
         """The constructor's arguments, without the open ends."""
         return {name: value for name, value in super().config().items() if not name.startswith("open")}
+
+    def _wide(self, x: Tensor) -> Tensor:
+        """Sequences whose values are subtracted before they are rounded to half precision; a callable sees its own."""
+        return at_least_float32(x) if is_fused(self.ground) else x
 
     def _own(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         return super().paired(x, x, lengths, lengths)

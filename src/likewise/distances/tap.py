@@ -41,7 +41,7 @@ class PairNetwork(Distance):
         distances = tap(x, y, x_lengths, y_lengths, *how)
         if self.symmetric:
             distances = (distances + tap(y, x, y_lengths, x_lengths, *how)) / 2
-        return distances.to(x.dtype)
+        return _check.finite_values(self.name, distances.to(x.dtype))
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (N, M), in tiles of sequences of similar length.
@@ -58,7 +58,7 @@ class PairNetwork(Distance):
         distances = tap_matrix(x, y, n, m, *how)
         if self.symmetric:
             distances = (distances + (distances if own else tap_matrix(y, x, m, n, *how)).T) / 2
-        return distances.to(x.dtype)
+        return _check.finite_values(self.name, distances.to(x.dtype))
 
     def attention(self, x: Sequences, y: Sequences) -> tuple[Tensor, Tensor]:
         """A (B, Tx, Ty) and the resulting distances (B,) from x to y.

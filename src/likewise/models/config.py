@@ -19,7 +19,7 @@ from likewise.models.attended_features import AttendedFeatures
 from likewise.models.attention import Additive, MultiDimensional, Multiplicative
 from likewise.models.backbones import EfficientNetLite, TimmBackbone, TorchvisionBackbone
 from likewise.models.embedder import Embedder
-from likewise.models.frame_mlp import FrameMLP
+from likewise.models.frame_mlp import MOST_LAYERS, FrameMLP
 from likewise.models.gru_encoder import GRUEncoder
 from likewise.models.jitter import Jitter
 from likewise.models.random_crop import RandomCrop
@@ -49,6 +49,11 @@ MOST_ITEMS = 1024  # in a list or a mapping
 MOST_LEVELS = 16  # nested lists, mappings and modules
 MOST_NUMBERS = 1 << 24  # elements of a tensor among the settings
 LARGEST = 1 << 53  # larger integers are not exact in every JSON reader
+# The most that a setting of likewise's classes may be, in a file; for a list, each of its numbers.
+WIDTHS = ("channels", "hidden", "kernel", "kernels", "out", "projected", "size", "width", "widths")
+MOST = {"layers": MOST_LAYERS, "depth": MOST_LAYERS, "refinements": 64, "n_iter": 1 << 24, "max_iter": 1 << 24}
+MOST |= dict.fromkeys((*WIDTHS, "knots", "grid"), 1 << 20)
+STACKED = ("hidden", "kernels", "layers", "widths")  # settings that are one number, or name, for each layer
 
 
 def describe(module: nn.Module) -> dict[str, object]:
@@ -60,7 +65,9 @@ def describe(module: nn.Module) -> dict[str, object]:
         {'class': 'Euclidean', 'settings': {'squared': True}}
     """
     name, held = type(module).__name__, list(module.state_dict(keep_vars=True).values())
-    return {"class": name, "settings": {key: _plain(f"{name}.{key}", v, held) for key, v in arguments(module).items()}}
+    settings = {key: _plain(f"{name}.{key}", v, held) for key, v in arguments(module).items()}
+    _check_sizes(f"{name}: a file cannot hold it", type(module), settings)
+    return {"class": name, "settings": settings}
 
 
 def arguments(module: nn.Module) -> dict[str, object]:
@@ -94,6 +101,22 @@ def build(where: str, description: object, classes: Iterable[type[nn.Module]] = 
         DTW(ground='sqeuclidean', band=3)
     """
     return _module(where, description, known(where, classes), 0)
+
+
+def layers_asked_for(description: object) -> int:
+    """The number of layers that a description asks for, at least: a file of its weights holds no fewer tensors.
+
+    Example:
+        >>> layers_asked_for({"class": "TCN", "settings": {"channels": 3, "layers": 5}})
+        5
+    """
+    if isinstance(description, list):
+        return sum(map(layers_asked_for, description))
+    if not isinstance(description, dict):
+        return 0
+    own = [value for key in ("layers", "depth") if type(value := description.get(key)) is int]
+    lists = [len(value) for key in STACKED if isinstance(value := description.get(key), list) and key != "layers"]
+    return sum([*own, *lists, *map(layers_asked_for, description.values())])
 
 
 def known(where: str, classes: Iterable[type[nn.Module]] = ()) -> dict[str, type[nn.Module]]:
@@ -179,7 +202,8 @@ def _value(where: str, value: object, classes: dict[str, type[nn.Module]], level
 def _tensor(where: str, shape: object, learned: object) -> Tensor:
     """A tensor or parameter of ones, to be overwritten."""
     sizes = shape if isinstance(shape, list) and len(shape) <= MOST_LEVELS else [-1]
-    if not all(type(size) is int and size >= 0 for size in sizes) or math.prod(sizes) > MOST_NUMBERS:
+    whole = all(type(size) is int and size >= 0 for size in sizes)
+    if not whole or math.prod(size or 1 for size in sizes) > MOST_NUMBERS:
         _check.refuse(where, f"expected the shape of a tensor, got {_short(shape)}")
     ones = torch.ones(sizes)
     return nn.Parameter(ones) if learned is True else ones
@@ -200,11 +224,24 @@ def _module(where: str, description: object, classes: dict[str, type[nn.Module]]
         default = parameters[key].default if key in parameters else None
         if isinstance(default, bool) and not isinstance(value, bool):
             _check.refuse(where, f"expected {key} of {name} to be true or false, got {_short(value)}")
+    _check_sizes(where, kind, settings)
     given = {key: _value(f"{where}: {name}.{key}", value, classes, level) for key, value in settings.items()}
     try:
         return kind(**given)
-    except (ArithmeticError, TypeError, ValueError, RuntimeError, MemoryError) as error:
+    except Exception as error:  # a constructor may raise anything for settings that make no sense
         raise ValueError(f"{where}: cannot make {name} from its settings: {error}") from error
+
+
+def _check_sizes(where: str, kind: type[nn.Module], settings: Mapping[str, object]) -> None:
+    """Raise an error if a class of likewise is asked to be huge, before it is built."""
+    if not kind.__module__.startswith("likewise."):
+        return
+    for key, value in settings.items():
+        if key in STACKED and isinstance(value, list) and len(value) > MOST_LAYERS:
+            _check.refuse(where, f"{len(value)} {key} of {kind.__name__}, more than {MOST_LAYERS}")
+        for number in value if isinstance(value, list) else [value]:
+            if key in MOST and isinstance(number, (int, float)) and number > MOST[key]:
+                _check.refuse(where, f"{key} of {kind.__name__} is {number}, more than {MOST[key]}")
 
 
 def _short(value: object) -> str:

@@ -21,9 +21,9 @@ from likewise.distances.alignment import Alignment
 from likewise.distances.distance import Distance
 from likewise.distances.training_defaults import TrainingDefaults
 from likewise.models.attended_features import Attended, AttendedFeatures
-from likewise.models.config import build, describe
+from likewise.models.config import build, describe, layers_asked_for
 from likewise.models.pixels import takes_bytes
-from likewise.models.storage import read_json, read_tensors, write_json, write_tensors
+from likewise.models.storage import read_json, read_shapes, read_tensors, write_json, write_tensors
 
 # A Metric takes a Dataset or an ImageSet, a Batch, a list of sequences, or a tensor that its encoder takes, such as (B,
 # T, C) or (B, C, H, W).
@@ -236,6 +236,11 @@ class Metric(Distance):
         config = read_json(path)
         if not isinstance(config, dict) or config.get("likewise") != 1 or set(config) != {"likewise", "metric"}:
             _check.refuse(str(path), 'no metric of likewise: expected {"likewise": 1, "metric": ...}')
+        if not isinstance(config["metric"], dict):
+            _check.refuse(str(path), "no metric of likewise: expected a mapping of class and settings")
+        layers, tensors = layers_asked_for(config["metric"]), len(read_shapes(folder / WEIGHTS))
+        if layers > tensors:
+            _check.refuse(str(path), f"asks for {layers} layers, but {WEIGHTS} holds {tensors} tensors")
         with torch.device("meta"):  # shapes without memory: check sizes first
             sketch = build(str(path), config["metric"], [cls, *classes])
         if not isinstance(sketch, cls):

@@ -4,8 +4,8 @@ A kernel is a plain function on addresses that releases the GIL and works on a r
 ``torch.get_num_threads()`` threads. This module checks the inputs and keeps the tensors alive.
 """
 
-import math
 import os
+import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from likewise import _check
+from likewise._check import finite_values as finite_values
 from likewise.ops.rules import Rules
 
 try:
@@ -28,6 +29,7 @@ except ImportError as error:  # a source tree that was never built
 INSTRUCTION_SET: str = native.instruction_sets()[0]
 
 SQUARED, EUCLIDEAN, GIVEN = range(3)  # Ground in problem.h
+LONG = 1 << 29  # cells that a kernel may take without looking whether to stop: some tenths of a second
 
 
 @dataclass(frozen=True)
@@ -190,27 +192,42 @@ def share_out(count: int, cells: int, work: Callable[[int, int], None], threads:
     # but keep enough items for every lane.
     least, most = 250_000 // max(cells, 1), max(16, (1 << 28) // max(cells, 1))
     chunk = max(1, least, min(most, -(-count // 64)))
-    if chunk >= count:
+    # Python sees Ctrl-C in its main thread only, and there not before a kernel returns. Where one range may take longer
+    # than a moment, the main thread waits for the others instead, and stops them.
+    waits = min(chunk, count) * cells > LONG and threading.current_thread() is threading.main_thread()
+    if chunk >= count and not waits:
         work(0, count)
         return
     pending = deque(range(0, count, chunk))
+    flag = np.zeros(1, np.uint8)
 
     def drain() -> None:
-        while pending:
-            try:
-                begin = pending.popleft()
-            except IndexError:  # another thread took the last one
-                return
-            try:
+        if waits:
+            native.watch(flag.ctypes.data)
+        try:
+            while pending:
+                try:
+                    begin = pending.popleft()
+                except IndexError:  # another thread took the last one
+                    return
                 work(begin, min(begin + chunk, count))
-            except BaseException:  # Ctrl-C, too
-                pending.clear()  # the others stop at the end of their range
-                raise
+        except BaseException:  # Ctrl-C, too
+            pending.clear()  # the others stop at the end of their range
+            raise
+        finally:
+            if waits:
+                native.watch(0)
 
-    helpers = min(threads or torch.get_num_threads(), len(pending)) - 1
+    helpers = min(threads or torch.get_num_threads(), len(pending)) - (not waits)
     others: list[Future[None]] = [_pool().submit(drain) for _ in range(helpers)]
     try:
-        drain()
+        if waits:
+            wait(others)
+        else:
+            drain()
+    except BaseException:
+        flag[0] = 1
+        raise
     finally:
         wait([other for other in others if not other.cancel()])  # they write to memory that must live until then
     for other in others:
@@ -241,15 +258,6 @@ def _forget_pool() -> None:
 # A forked child, such as a DataLoader's worker, inherits the pool without its threads.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_pool)
-
-
-def finite_values(op: str, values: Tensor) -> Tensor:
-    """Return values if all are finite; with finite input, only an overflow can make them otherwise."""
-    if not math.isfinite(values.sum()):  # a quick look: it may be the sum alone that overflows
-        wrong = (~values.isfinite()).nonzero().tolist()
-        if wrong:
-            _check.refuse(op, f"the value of pair {wrong[0]} is not finite: the costs overflow {values.dtype}")
-    return values
 
 
 def checked_lengths(op: str, name: str, lengths: Tensor | None, count: int, steps: int) -> Tensor:

@@ -4,6 +4,7 @@ A ground cost is a function of x (B, Tx, C) and y (B, Ty, C) that returns (B, Tx
 into the kernels, which never store that array; any other callable works too.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -40,7 +41,8 @@ def euclidean(x: Tensor, y: Tensor) -> Tensor:
 def cosine(x: Tensor, y: Tensor) -> Tensor:
     """Cosine cost, 1 - cos(x_i, y_j), computed without cancellation as ||x_i/|x_i| - y_j/|y_j|||^2 / 2.
 
-    A frame of zeros has no direction: it costs 1 against every frame.
+    A frame of zeros has no direction: it costs 1 against every frame. So does one of numbers that are too small for the
+    derivative to be finite, 2e-31 in float32.
 
     Example:
         >>> cosine(torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.0, 2.0], [3.0, 0.0]]]))
@@ -106,6 +108,26 @@ def evaluate(
     return at_least_float32(cost)
 
 
+def scaled_down(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, float]:
+    """x and y for a sum of squares, divided in float64 by a power of two that keeps those in range; and that power.
+
+    The power is 1, and x and y are unchanged, where squares neither overflow nor underflow, or numbers cannot be read.
+    """
+    if _check.numbers_hidden():
+        return x, y, 1.0
+    largest = max(float(torch.linalg.vector_norm(t.detach(), torch.inf)) if t.numel() else 0.0 for t in (x, y))
+    reach = 2.0**60 if x.dtype == torch.float32 else 2.0**500
+    if 1 / reach <= largest <= reach or largest == 0:
+        return x, y, 1.0
+    power = 2.0 ** (math.frexp(largest)[1] - 1)
+    return x.double() / power, y.double() / power, power
+
+
+def no_pairs(x: Tensor, y: Tensor) -> Tensor:
+    """Distances (N, M) where N or M is 0: part of the graph of x (N, T, C) and y (M, T, C)."""
+    return x.sum((1, 2))[:, None] + y.sum((1, 2))
+
+
 def zero_padding(x: Tensor, lengths: Tensor | None) -> Tensor:
     """Return x with its padding set to zero, so that NaN in it cannot spread through a derivative."""
     if lengths is None:
@@ -144,6 +166,7 @@ def _directions(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
     largest = x.detach().abs().amax(-1, keepdim=True)  # scale first: tiny or huge squares are lost
-    scaled = x / torch.where(largest > 0, largest, 1)
+    nothing = largest < torch.finfo(x.dtype).tiny * 2**24  # the derivative is as large as these are small
+    scaled = x.masked_fill(nothing, 0) / torch.where(nothing, 1, largest)
     norm = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
-    return scaled / torch.where(norm > 0, norm, 1), (largest == 0).to(x.dtype)
+    return scaled / torch.where(norm > 0, norm, 1), nothing.to(x.dtype)

@@ -10,6 +10,7 @@
 
 #include "problem.h"
 #include "simd.h"
+#include "stop.h"
 
 namespace likewise {
 namespace LIKEWISE_ISA {
@@ -211,6 +212,44 @@ INLINE void sweep_rows(const Step step, const Costs& costs, const Window& window
     else for (; s < last + R; ++s) turn(s, begin, end, masked);
 }
 
+// The columns of a strip of R rows from `top` that are inside any lane's window, and those where every row is.
+template <class T, int R>
+void set_window(const Window& rule, SharedWindow<T, R>& window, const int64_t* n, const int64_t* m, int64_t widest,
+                int64_t top, int64_t& first, int64_t& last, int64_t& inner_first, int64_t& inner_last) {
+    for (int r = 0; r < R; ++r) {
+        window.lo[r] = 0;
+        window.hi[r] = widest - 1;
+        if (rule.kind != WindowKind::none)
+            window_row(rule, n[0], m[0], top + r, window.lo[r], window.hi[r]);
+    }
+    first = window.lo[0];
+    last = window.hi[R - 1];
+    inner_first = window.lo[R - 1];
+    inner_last = window.hi[0];
+}
+template <class T, int R>
+void set_window(const Window& rule, LaneWindow<T, R>& window, const int64_t* n, const int64_t* m, int64_t widest,
+                int64_t top, int64_t& first, int64_t& last, int64_t&, int64_t&) {
+    for (int r = 0; r < R; ++r) {
+        window.lo[r] = widest;
+        window.hi[r] = -1;
+        for (int l = 0; l < W<T>; ++l) {
+            int64_t lo = widest, hi = -1;  // a lane that has ended has no columns
+            if (top + r < n[l]) window_row(rule, n[l], m[l], top + r, lo, hi);
+            window.lane_lo[r][l] = static_cast<typename Lanes<T>::Bits>(lo);
+            window.lane_hi[r][l] = static_cast<typename Lanes<T>::Bits>(hi);
+            window.lo[r] = min(window.lo[r], lo);
+            window.hi[r] = max(window.hi[r], hi);
+        }
+    }
+    first = window.lo[0];
+    last = window.hi[0];
+    for (int r = 1; r < R; ++r) {
+        first = min(first, window.lo[r]);
+        last = max(last, window.hi[r]);
+    }
+}
+
 // The columns of row i inside the window of any lane.
 template <class T> void union_row(const Window& window, const int64_t* n, const int64_t* m, int64_t i, int64_t& first, int64_t& last) {
     first = int64_t(1) << 62;
@@ -272,6 +311,7 @@ private:
         const bool apart = problem_.window.kind != WindowKind::none && !alike;
         int64_t done = 0;
         while (done < longest) {
+            stop_if_asked();
             int64_t until = longest;  // strips end where a lane ends
             for (int l = 0; l < W<T>; ++l)
                 if (n[l] > done) until = min(until, n[l]);
@@ -299,7 +339,7 @@ private:
     __attribute__((noinline)) void strip(const Step step, Window window, const T* x, const T* y, const int64_t* n,
                                          const int64_t* m, int64_t widest, int64_t top) {
         int64_t first = 0, last = widest - 1, inner_first = 0, inner_last = widest - 1;
-        set_window(window, n, m, widest, top, first, last, inner_first, inner_last);
+        set_window(problem_.window, window, n, m, widest, top, first, last, inner_first, inner_last);
         // Columns that the strip above did not reach are unreachable from there, but for the row above the first.
         if (top > 0)
             for (int64_t j = before_last_ + 1; j <= last; ++j) row_[j] = Step::unreachable();
@@ -316,43 +356,6 @@ private:
         else sweep(Single(x, y));
         before_first_ = first;
         before_last_ = last;
-    }
-
-    template <int R>
-    void set_window(SharedWindow<T, R>& window, const int64_t* n, const int64_t* m, int64_t widest, int64_t top,
-                    int64_t& first, int64_t& last, int64_t& inner_first, int64_t& inner_last) const {
-        for (int r = 0; r < R; ++r) {
-            window.lo[r] = 0;
-            window.hi[r] = widest - 1;
-            if (problem_.window.kind != WindowKind::none)
-                window_row(problem_.window, n[0], m[0], top + r, window.lo[r], window.hi[r]);
-        }
-        first = window.lo[0];
-        last = window.hi[R - 1];
-        inner_first = window.lo[R - 1];
-        inner_last = window.hi[0];
-    }
-    template <int R>
-    void set_window(LaneWindow<T, R>& window, const int64_t* n, const int64_t* m, int64_t widest, int64_t top,
-                    int64_t& first, int64_t& last, int64_t&, int64_t&) const {
-        for (int r = 0; r < R; ++r) {
-            window.lo[r] = widest;
-            window.hi[r] = -1;
-            for (int l = 0; l < W<T>; ++l) {
-                int64_t lo = widest, hi = -1;  // a lane that has ended has no columns
-                if (top + r < n[l]) window_row(problem_.window, n[l], m[l], top + r, lo, hi);
-                window.lane_lo[r][l] = static_cast<typename Lanes<T>::Bits>(lo);
-                window.lane_hi[r][l] = static_cast<typename Lanes<T>::Bits>(hi);
-                window.lo[r] = min(window.lo[r], lo);
-                window.hi[r] = max(window.hi[r], hi);
-            }
-        }
-        first = window.lo[0];
-        last = window.hi[0];
-        for (int r = 1; r < R; ++r) {
-            first = min(first, window.lo[r]);
-            last = max(last, window.hi[r]);
-        }
     }
 };
 

@@ -9,12 +9,14 @@
 
 #include "coupled_gru/kernel.h"
 #include "dtw/kernel.h"
+#include "elastic/kernel.h"
 #include "finite/kernel.h"
 #include "gdtw/kernel.h"
 #include "launch/tape.h"
 #include "problem.h"
 #include "search/kernel.h"
 #include "soft_dtw/kernel.h"
+#include "stop.h"
 #include "transport/kernel.h"
 
 namespace nb = nanobind;
@@ -68,6 +70,15 @@ NB_MODULE(_native, module) {
              "channels"_a, "all_pairs"_a, "float64"_a, "ground"_a, "window"_a, "window_size"_a, "open_begin"_a, "open_end"_a,
              "gamma"_a);
 
+    nb::register_exception_translator([](const std::exception_ptr& error, void*) {
+        try {
+            std::rethrow_exception(error);
+        } catch (const Stopped&) {
+            PyErr_SetNone(PyExc_KeyboardInterrupt);
+        }
+    });
+    module.def("watch", [](Address flag) { stop_flag = at<const uint8_t>(flag); });
+
     module.def("instruction_sets", &instruction_sets);
     module.def("window_row", [](int kind, double size, int64_t n, int64_t m, int64_t i) {
         int64_t first, last;
@@ -112,6 +123,52 @@ NB_MODULE(_native, module) {
         "dtw_gradients",
         [](const std::string& isa, const Problem& problem, Address weights, Address x_grad, Address y_grad, int64_t begin, int64_t end) {
             CALL(isa, dtw_gradients, problem, at<void>(weights), at<void>(x_grad), at<void>(y_grad), begin, end);
+        },
+        Release());
+
+    nb::class_<ElasticProblem>(module, "ElasticProblem")
+        .def("__init__",
+             [](ElasticProblem* self, const Problem& problem, int recurrence, Address x_gaps, Address y_gaps, Address x_reach,
+                Address y_reach, Address weights, int64_t longest, int border, double penalty, double slope, double hit,
+                double miss, bool last_cost) {
+                 new (self) ElasticProblem{problem, static_cast<Recurrence>(recurrence), at<void>(x_gaps), at<void>(y_gaps),
+                                           at<void>(x_reach), at<void>(y_reach), at<void>(weights), longest,
+                                           static_cast<Border>(border), penalty, slope, hit, miss, last_cost};
+             },
+             "problem"_a, "recurrence"_a, "x_gaps"_a, "y_gaps"_a, "x_reach"_a, "y_reach"_a, "weights"_a, "longest"_a,
+             "border"_a, "penalty"_a, "slope"_a, "hit"_a, "miss"_a, "last_cost"_a);
+    module.def(
+        "elastic_blocks",
+        [](const std::string& isa, const ElasticProblem& problem, Address x_items, Address y_items, Address order,
+           int64_t count, Address limits, Address values, int64_t begin, int64_t end) {
+            CALL(isa, elastic_blocks, problem, at<int64_t>(x_items), at<int64_t>(y_items), at<int64_t>(order), count,
+                 at<void>(limits), at<void>(values), begin, end);
+        },
+        Release());
+    module.def(
+        "elastic_tile",
+        [](const std::string& isa, const ElasticProblem& problem, Address row_order, Address column_order, bool symmetric,
+           Address values, int64_t block, int64_t first, int64_t last) {
+            CALL(isa, elastic_tile, problem, at<int64_t>(row_order), at<int64_t>(column_order), symmetric, at<void>(values),
+                 block, first, last);
+        },
+        Release());
+    module.def(
+        "elastic_paths",
+        [](const std::string& isa, const ElasticProblem& problem, Address x_items, Address y_items, Address order,
+           int64_t count, Address paths, Address steps, int64_t begin, int64_t end) {
+            CALL(isa, elastic_paths, problem, at<int64_t>(x_items), at<int64_t>(y_items), at<int64_t>(order), count,
+                 at<int64_t>(paths), at<int64_t>(steps), begin, end);
+        },
+        Release());
+    module.def(
+        "elastic_gradients",
+        [](const std::string& isa, const ElasticProblem& problem, Address x_items, Address y_items, Address order,
+           int64_t count, Address weights, Address x_grad, Address y_grad, Address x_gaps_grad, Address y_gaps_grad,
+           int64_t begin, int64_t end) {
+            CALL(isa, elastic_gradients, problem, at<int64_t>(x_items), at<int64_t>(y_items), at<int64_t>(order), count,
+                 at<void>(weights), at<void>(x_grad), at<void>(y_grad), at<void>(x_gaps_grad), at<void>(y_gaps_grad), begin,
+                 end);
         },
         Release());
 

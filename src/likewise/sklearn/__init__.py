@@ -1,7 +1,10 @@
 """Estimators for scikit-learn's pipelines, searches and cross-validation.
 
-All are classifiers by nearest neighbours. ``NearestNeighbors`` uses a distance without training; ``MetricLearner``,
-``RVSML`` and ``DeepRVSML`` learn one first. ``fit`` takes items and labels, or a Dataset in place of both.
+Classifiers by nearest neighbours: ``NearestNeighbors`` uses a distance without training; ``MetricLearner``, ``RVSML``
+and ``DeepRVSML`` learn one first. ``fit`` takes items and labels, or a Dataset in place of both.
+
+Clusterers under any distance: ``KMeans`` around averages, ``KMedoids`` around items, ``Hierarchical`` (SciPy's) and
+``HDBSCAN`` (scikit-learn's) on the matrix of distances.
 
 Example:
     >>> from likewise import DTW
@@ -10,8 +13,21 @@ Example:
 """
 
 from likewise.sklearn.deep_rvsml import DeepRVSML
+from likewise.sklearn.hdbscan import HDBSCAN
+from likewise.sklearn.hierarchical import Hierarchical
+from likewise.sklearn.kmeans import KMeans
+from likewise.sklearn.kmedoids import KMedoids
 from likewise.sklearn.metric_learner import MetricLearner
 from likewise.sklearn.nearest_neighbors import NearestNeighbors
 from likewise.sklearn.rvsml import RVSML
 
-__all__ = ["RVSML", "DeepRVSML", "MetricLearner", "NearestNeighbors"]
+__all__ = [
+    "HDBSCAN",
+    "RVSML",
+    "DeepRVSML",
+    "Hierarchical",
+    "KMeans",
+    "KMedoids",
+    "MetricLearner",
+    "NearestNeighbors",
+]

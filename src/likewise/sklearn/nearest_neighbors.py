@@ -2,20 +2,16 @@
 
 from typing import Any, Self
 
-import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
-from torch import Tensor
 
 from likewise._labels import items_of
-from likewise.data.batch import Batch, as_sequences
 from likewise.distances.distance import Distance
 from likewise.distances.euclidean import Euclidean
 from likewise.evaluation.candidates import Candidates
 from likewise.models.metric import Metric
 from likewise.sklearn.neighbor_classifier import Items, NeighborClassifier, embedded, labelled
-
-FLOATS = [np.float64, np.float32]
+from likewise.sklearn.tables import FLOATS, as_array, as_items, common_width, is_table
 
 
 class NearestNeighbors(NeighborClassifier):
@@ -54,25 +50,26 @@ class NearestNeighbors(NeighborClassifier):
         """Store references X with their labels y (N,), numbers or names; or a Dataset, or a pair (items, labels)."""
         metric = self._metric()
         X, y = labelled("NearestNeighbors", X, y)
-        if _is_table(X):
-            X, y = validate_data(self, _array(X), y, dtype=FLOATS)
+        if is_table(X):
+            X, y = validate_data(self, as_array(X), y, dtype=FLOATS)
         else:
             self.__dict__.pop("n_features_in_", None)  # from an earlier table
-            width = _common_width(X)
+            width = common_width(X)
             if width is not None:
                 self.n_features_in_ = width
         self._number(y, len(X))
-        self.references_ = embedded(metric, _items(metric, X))
+        self.references_ = embedded(metric, as_items("NearestNeighbors", metric, X))
         if self.candidates is not None:
-            self._cheap_references = embedded(self._cheap(), _items(self._cheap(), X))
+            self._cheap_references = embedded(self._cheap(), as_items("NearestNeighbors", self._cheap(), X))
         return self
 
     def _queries(self, metric: Distance, references: Any, X: Items) -> Any:
         X = items_of(X)
-        if _is_table(X):
+        if is_table(X):
             fitted_on_table = hasattr(self, "n_features_in_")
-            X = validate_data(self, _array(X), dtype=FLOATS, reset=False) if fitted_on_table else check_array(_array(X))
-        items = _items(metric, X)
+            X = as_array(X)
+            X = validate_data(self, X, dtype=FLOATS, reset=False) if fitted_on_table else check_array(X)
+        items = as_items("NearestNeighbors", metric, X)
         return embedded(metric, items if isinstance(metric, Metric) else items.to(references.dtype))
 
     def _metric(self) -> Distance:
@@ -89,37 +86,3 @@ class NearestNeighbors(NeighborClassifier):
             kind = type(self.candidates.metric).__name__
             raise TypeError(f"NearestNeighbors: expected the candidates' metric to be a Distance, got {kind}")
         return self.candidates.metric
-
-
-def _is_table(X: Items) -> bool:
-    """Whether X is a table (N, F), which scikit-learn checks, and not sequences."""
-    if isinstance(X, Batch):
-        return False
-    if isinstance(X, (np.ndarray, Tensor)):
-        return X.ndim < 3 and not (X.ndim == 1 and len(X) and _is_sequence(X[0]))
-    return not (isinstance(X, (list, tuple)) and len(X) and _is_sequence(X[0]))
-
-
-def _common_width(X: Items) -> int | None:
-    """F, if X is a list of N flat lists of F numbers; scikit-learn then expects F columns of later tables."""
-    shapes = {np.shape(item) for item in X} if isinstance(X, (list, tuple)) else set()
-    return shapes.pop()[0] if len(shapes) == 1 and len(next(iter(shapes))) == 1 else None
-
-
-def _array(X: Items) -> Items:
-    return X.detach().cpu().numpy() if isinstance(X, Tensor) else X
-
-
-def _is_sequence(item: object) -> bool:
-    return isinstance(item, (list, tuple, np.ndarray, Tensor)) and len(np.shape(item)) > 0
-
-
-def _items(metric: Distance, X: Items) -> Any:
-    """The metric's input in a form that can be sliced: a Batch or, for a Metric, also a tensor or a list."""
-    if isinstance(X, np.ndarray) and X.dtype == object:
-        X = list(X)
-    if isinstance(metric, Metric):
-        return X
-    if isinstance(X, np.ndarray) and X.ndim == 2:
-        X = X[..., None]
-    return Batch(*as_sequences("NearestNeighbors", "X", X))

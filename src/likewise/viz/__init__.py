@@ -13,6 +13,13 @@ Example:
 
 from likewise.viz.attention import plot_attention
 from likewise.viz.cells import plot_density, plot_path
+from likewise.viz.clusters import (
+    plot_barycenter,
+    plot_clusters,
+    plot_dendrogram,
+    plot_interpolation,
+    plot_silhouette,
+)
 from likewise.viz.confusion import plot_confusion
 from likewise.viz.dynamics import plot_coupling_norm, plot_loss_by_coupling, plot_noise, plot_synchronization
 from likewise.viz.embeddings import plot_embeddings
@@ -29,8 +36,11 @@ from likewise.viz.warp import plot_warp
 
 __all__ = [
     "plot_attention",
+    "plot_barycenter",
+    "plot_clusters",
     "plot_confusion",
     "plot_coupling_norm",
+    "plot_dendrogram",
     "plot_density",
     "plot_distance_histogram",
     "plot_embeddings",
@@ -38,12 +48,14 @@ __all__ = [
     "plot_explanation",
     "plot_feature_map",
     "plot_hits",
+    "plot_interpolation",
     "plot_loss_by_coupling",
     "plot_match",
     "plot_noise",
     "plot_path",
     "plot_plan",
     "plot_precision_recall",
+    "plot_silhouette",
     "plot_solver",
     "plot_synchronization",
     "plot_three_way",

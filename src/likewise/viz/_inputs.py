@@ -32,7 +32,7 @@ class Aligned(Protocol):
 def read_series(op: str, x: Series, y: Series, alignment: Aligned, item: int) -> tuple[np.ndarray, np.ndarray]:
     """Both sequences of an item, (Tx, C) and (Ty, C), with the lengths that were aligned."""
     steps = read_lengths(op, alignment, item)
-    pair = _one_series(op, "x", x, item), _one_series(op, "y", y, item)
+    pair = one_series(op, "x", x, item), one_series(op, "y", y, item)
     for name, values, length in zip("xy", pair, steps, strict=True):
         if len(values) != length:
             _check.refuse(op, f"{name} has {len(values)} steps, but {length} were aligned in item {item}")
@@ -74,7 +74,8 @@ def to_numpy(value: object) -> np.ndarray:
     return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
 
 
-def _one_series(op: str, name: str, value: Series, item: int) -> np.ndarray:
+def one_series(op: str, name: str, value: Series, item: int) -> np.ndarray:
+    """One sequence, (T, C) float64, without padding."""
     several: Any = value
     is_batch = hasattr(value, "values") and hasattr(value, "lengths")
     if not is_batch and not isinstance(value, (Tensor, np.ndarray, list, tuple)):

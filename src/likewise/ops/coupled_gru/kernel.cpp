@@ -1,6 +1,7 @@
 // The coupled GRU: each lane holds one pair, both sides of which go through the layers together, step by step.
 #include "kernel.h"
 
+#include "../stop.h"
 #include "layer.h"
 
 namespace likewise {
@@ -140,6 +141,7 @@ private:
     void step(const Block<T>& block, int64_t t, int64_t from, int64_t to) {
         I<T> running[2] = {};
         block.running(t, running);
+        if (t % 64 == 0) stop_if_asked();
         block.read(t, 3 * layers_[0].hidden, projected_.get(), layers_[0].wide);
         for (int64_t l = 0; l < problem_.layers; ++l) {
             const V<T>* input = l > 0 ? state(l - 1, to) : projected_.get();

@@ -53,7 +53,7 @@ def dtw(
     else:
         cost = evaluate("dtw", ground, x, y, x_lengths, y_lengths)
         value = _dtw(cost, None, x_lengths, y_lengths, False, *rules.plain())
-    return value.to(x.dtype)
+    return _check.fits("dtw", value, x.dtype)
 
 
 def dtw_matrix(
@@ -92,7 +92,7 @@ def checked_dtw_matrix(
         y, y_lengths = x, x_lengths
     frames_x, frames_y, root, factor = frames(ground, x, y, x_lengths, y_lengths)
     value = _dtw_matrix(frames_x, frames_y, x_lengths, y_lengths, symmetric, root, *rules.plain())
-    return scaled(value, factor).to(x.dtype)
+    return _check.fits("dtw", scaled(value, factor), x.dtype)
 
 
 def dtw_cost(cost: Tensor, x_lengths: Lengths = None, y_lengths: Lengths = None, *, rules: Rules = Rules()) -> Tensor:
@@ -106,7 +106,8 @@ def dtw_cost(cost: Tensor, x_lengths: Lengths = None, y_lengths: Lengths = None,
                  [0., 1.]]])
     """
     _check.costs("dtw", cost, x_lengths, y_lengths)
-    return _dtw(at_least_float32(cost), None, x_lengths, y_lengths, False, *rules.plain()).to(cost.dtype)
+    value = _dtw(at_least_float32(cost), None, x_lengths, y_lengths, False, *rules.plain())
+    return _check.fits("dtw", value, cost.dtype)
 
 
 def dtw_path(

@@ -4,6 +4,7 @@
 
 #include "../problem.h"
 #include "../simd.h"
+#include "../stop.h"
 
 namespace likewise {
 namespace LIKEWISE_ISA {
@@ -279,6 +280,7 @@ private:
 
     // The last row of the group, given the row above it. Its fronts go to marks, if not null.
     void sweep_group(const T* above, T* below, Front<T>* marks) {
+        stop_if_asked();
         Front<T> front;
         for (int v = 0; v < kVectors; ++v) front.cell[v] = front.pending[v] = splat(kInfinity<T>);
         front.pending[0][0] = above[group_.begin];

@@ -152,7 +152,7 @@ def gdtw(
         refinements=refinements,
     )
     value, warp, _ = _gdtw(*inputs)
-    return value.to(x.dtype), warp
+    return _check.fits("gdtw", value, x.dtype), warp
 
 
 def _setting(name: str, value: Tensor | None, shape: tuple[int, ...], x: Tensor, absent: float | None) -> Tensor:

@@ -152,6 +152,7 @@ private:
         Row here = row(pair, 0);
         add_losses(pair, 0, here, value_, false);
         for (int64_t i = 0; i + 1 < pair.m; ++i) {
+            if (i % 64 == 0) stop_if_asked();
             const Row there = row(pair, i + 1);
             advance(pair, i, here, there);
             add_losses(pair, i + 1, there, next_, true);

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "../stop.h"
 #include "kernel.h"
 
 namespace likewise {

@@ -35,6 +35,7 @@ public:
         int idle = 0;
         const int64_t rounds = 200 + 2 * pair.n;  // each takes a knot two segments on at most, if all goes well
         for (int64_t round = 0; round < rounds && !settled; ++round) {
+            stop_if_asked();
             for (int64_t i = 0; i < m; ++i) confine(pair, i, warp[i]);
             pass_forward(pair);
             pass_backward(pair, warp);

@@ -65,7 +65,7 @@ def checked_soft_dtw(
     """``soft_dtw`` of checked arguments: on a GPU, checking twice takes as long as a launch."""
     if not is_fused(ground):
         cost = evaluate("soft_dtw", ground, x, y, x_lengths, y_lengths)
-        return soft_dtw_cost(cost, x_lengths, y_lengths, gamma=gamma, rules=rules).to(x.dtype)
+        return _check.fits("soft_dtw", soft_dtw_cost(cost, x_lengths, y_lengths, gamma=gamma, rules=rules), x.dtype)
     frames_x, frames_y, root, factor = frames(ground, x, y, x_lengths, y_lengths)
     # Costs times a factor at gamma are the factor times costs at gamma / factor.
     arguments = (frames_x, frames_y, x_lengths, y_lengths, gamma / factor, root, *rules.plain())
@@ -75,7 +75,7 @@ def checked_soft_dtw(
         value = triton_function("soft_dtw.differentiable")(*arguments)
     else:  # one pass gives the value and its derivative
         value = _soft_dtw_with_grad(*arguments)[0]
-    return value if factor == 1 and value.dtype == x.dtype else scaled(value, factor).to(x.dtype)
+    return _check.fits("soft_dtw", scaled(value, factor), x.dtype)
 
 
 def soft_dtw_again(x: object, y: object, gamma: float, ground: GroundCost, rules: Rules) -> Tensor | None:
@@ -122,7 +122,8 @@ def soft_dtw_matrix(
         _check.refuse("soft_dtw", "soft_dtw_matrix takes the named ground costs only; use SoftDTW.matrix")
     frames_x, frames_y, root, factor = frames(ground, x, y, x_lengths, y_lengths)
     rest = (symmetric, gamma / factor, root, *rules.plain())
-    return scaled(_soft_dtw_matrix(frames_x, frames_y, x_lengths, y_lengths, *rest), factor).to(x.dtype)
+    value = _soft_dtw_matrix(frames_x, frames_y, x_lengths, y_lengths, *rest)
+    return _check.fits("soft_dtw", scaled(value, factor), x.dtype)
 
 
 def soft_dtw_cost(
@@ -142,9 +143,10 @@ def soft_dtw_cost(
     gamma = _check.positive("soft_dtw", "gamma", gamma)
     _check.costs("soft_dtw", cost, x_lengths, y_lengths)
     if _differentiable(cost):
-        return _soft_dtw_plan(at_least_float32(cost), x_lengths, y_lengths, gamma, *rules.plain())[0].to(cost.dtype)
-    value = _soft_dtw(at_least_float32(cost), None, x_lengths, y_lengths, gamma, False, *rules.plain())
-    return value.to(cost.dtype)
+        value = _soft_dtw_plan(at_least_float32(cost), x_lengths, y_lengths, gamma, *rules.plain())[0]
+    else:
+        value = _soft_dtw(at_least_float32(cost), None, x_lengths, y_lengths, gamma, False, *rules.plain())
+    return _check.fits("soft_dtw", value, cost.dtype)
 
 
 def soft_dtw_plan(

@@ -16,6 +16,8 @@ namespace likewise {
 namespace LIKEWISE_ISA {
 namespace {
 
+constexpr int64_t kDiagonals = 256;  // between two looks whether to stop
+
 // One row of P, P(., j) at [j + 1].
 template <class T> struct Row {
     T *mantissa, *exponent;
@@ -56,6 +58,7 @@ INLINE void sweep(const Diagonals& diagonals, const Costs ground, double gamma, 
     copy(earlier, 0, above, diagonals.begin);
     const T scale = T(-1.44269504088896340736 / gamma);
     for (int64_t d = diagonals.begin; d < diagonals.end; ++d) {
+        if (d % kDiagonals == 0) stop_if_asked();
         const int64_t first = diagonals.first(d), last = diagonals.last(d);
         for (int64_t i = first; i <= last; i += W<T>) {
             const Scaled<T> left{load(before.mantissa + i + 1), load(before.exponent + i + 1)};
@@ -91,6 +94,7 @@ INLINE void walk_back(const Shares<T>& shares, const T* incoming, T* outgoing, B
     T *diagonal = base + 4 * size, *diagonal_next = base + 5 * size, *diagonal_later = base + 6 * size;
     fill(outgoing, diagonals.columns, T(0));
     for (int64_t d = diagonals.end - 1; d >= diagonals.begin; --d) {
+        if (d % kDiagonals == 0) stop_if_asked();
         const int64_t first = diagonals.first(d), last = diagonals.last(d);
         if (last == rows - 1 && first <= last) left_next[last + 1] += incoming[d - last];
         for (int64_t i = first; i <= last; i += W<T>) {
@@ -271,6 +275,7 @@ template <class T> void SoftAligner<T>::hessian(int64_t pair, const T* tangent, 
     T *now = tangents.get(), *before = now + size, *earlier = before + size;
     const T rate = T(-1 / costs_.problem.gamma);
     for (int64_t d = diagonals_.begin; d < diagonals_.end; ++d) {
+        if (d % kDiagonals == 0) stop_if_asked();
         const int64_t first = diagonals_.first(d), last = diagonals_.last(d);
         for (int64_t i = first; i <= last; i += W<T>) {
             const int64_t at = shares.at(i, d);
@@ -303,6 +308,7 @@ template <class T> void SoftAligner<T>::hessian(int64_t pair, const T* tangent, 
     T* lane[14];
     for (int k = 0; k < 14; ++k) lane[k] = passed.get() + k * size;
     for (int64_t d = diagonals_.end - 1; d >= diagonals_.begin; --d) {
+        if (d % kDiagonals == 0) stop_if_asked();
         const int64_t first = diagonals_.first(d), last = diagonals_.last(d);
         T **value = lane, **change = lane + 7;  // up, up_next, left, left_next, diagonal, diagonal_next, diagonal_later
         if (last == n - 1 && first <= last) {

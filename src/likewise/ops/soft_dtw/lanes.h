@@ -125,6 +125,7 @@ private:
         fill(flow_.reserve(lanes_.widest * W<T>), lanes_.widest * W<T>, T(0));  // what enters the row's cells from below
         int64_t group_first = lanes_.widest, group_last = -1;
         for (int64_t i = lanes_.longest - 1; i >= 0; --i) {
+            if (i % 16 == 0) stop_if_asked();
             for (int l = 0; l < W<T>; ++l)
                 if (lanes_.n[l] == i + 1)
                     for (int64_t j = 0; j < lanes_.m[l]; ++j) flow_[j * W<T> + l] += seeds_[j * W<T> + l];

@@ -4,6 +4,7 @@
 #pragma once
 #include "../problem.h"
 #include "../simd.h"
+#include "../stop.h"
 
 namespace likewise {
 namespace LIKEWISE_ISA {

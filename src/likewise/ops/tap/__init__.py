@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from likewise.ops.ground import at_least_float32, zero_padding
+from likewise.ops.ground import at_least_float32, no_pairs, zero_padding
 from likewise.ops.tap.convolutions import correction
 from likewise.ops.tap.fused import fused_distances, fused_pairs
 
@@ -66,7 +66,7 @@ def tap_matrix(
     than a few gigabytes, computed again.
     """
     if not len(x) or not len(y):
-        return x.new_empty(len(x), len(y))
+        return no_pairs(x, y)
     if convolutions is not None:
         found = fused_distances(x, y, n, m, *convolutions)
         if found is not None and found.isfinite().all():
@@ -161,7 +161,7 @@ class _FrameDistances(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         x, y, distances = ctx.saved_tensors
         # d/dx_i = sum_j w_ij (x_i - y_j), w = grad / D, in float64 for the same reason.
-        w = torch.where(distances > 0, grad / torch.where(distances > 0, distances, 1), 0).double()
+        w = torch.where(distances > 0, grad.double() / torch.where(distances > 0, distances, 1), 0)
         x64, y64 = x.double(), y.double()
         to_x = w.sum(2)[..., None] * x64 - w @ y64
         to_y = w.sum(1)[..., None] * y64 - w.mT @ x64

@@ -52,6 +52,7 @@ private:
         rebalance();
         double error = column_error(), before = error;
         for (int64_t k = 1; k < budget; ++k) {
+            stop_if_asked();
             if (settings.n_iter == 0) {
                 if (error <= settings.tolerance) break;
                 if (k % 16 == 0) {

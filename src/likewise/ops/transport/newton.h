@@ -35,6 +35,7 @@ public:
             fill(pair.f.get(), pair.n, 0.0);
         }
         for (int64_t step = 0; step < settings.max_iter; ++step) {
+            stop_if_asked();
             pair.balance_columns<double>(share);
             pair.balance_rows<double>(share, plan.get());
             error = column_error(pair, plan.get());

@@ -2,6 +2,7 @@
 #pragma once
 #include "../simd.h"
 #include "../scaled.h"
+#include "../stop.h"
 #include "kernel.h"
 
 namespace likewise {

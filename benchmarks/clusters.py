@@ -1,0 +1,110 @@
+"""Clusters and tuning on the CPU, against tslearn and aeon in the same run.
+
+    python benchmarks/clusters.py [--repeats 5] [--only KMeans]
+
+KMeans is timed only if its inertia is not above the peer's: inertias are sums of DTW from the centres, computed by one
+function for everybody, in float64. Peers take as many starts as we do. Tuning has no peer: its accuracies are compared
+with those of whole matrices.
+"""
+
+import time
+import warnings
+
+import numpy as np
+import torch
+from measure import Benchmark, check, machine
+
+import likewise as lw
+from likewise.sklearn import KMeans
+
+with warnings.catch_warnings(action="ignore"):  # tslearn warns that it could read more kinds of files
+    from tslearn.clustering import TimeSeriesKMeans
+from aeon.clustering import TimeSeriesKMeans as AeonKMeans
+
+CLUSTERS = 5
+
+
+def waves(count: int, steps: int, kinds: int) -> tuple[torch.Tensor, np.ndarray]:
+    """Waves of some frequencies at other speeds, with noise: (count, steps, 1), float64, and their kinds."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(count) % kinds
+    speed = torch.rand(count, 1, generator=generator, dtype=torch.float64) + 0.6
+    values = torch.sin((6 + 2 * labels[:, None]) * torch.linspace(0, 1, steps, dtype=torch.float64) ** speed)
+    noise = 0.3 * torch.randn(count, steps, generator=generator, dtype=torch.float64)
+    return (values + noise)[..., None], labels.numpy()
+
+
+def kmeans(benchmark: Benchmark) -> None:
+    x, _ = waves(500, 128, CLUSTERS)
+    single, series, stacked = x.float(), x.numpy(), x.transpose(1, 2).contiguous().numpy()
+    name = "KMeans(DTW), 500 series of 128, 5 clusters"
+    if benchmark.options.only not in name:
+        return
+
+    def ours() -> KMeans:
+        return KMeans(lw.DTW(), CLUSTERS).fit(single)
+
+    def theirs() -> TimeSeriesKMeans:
+        return TimeSeriesKMeans(CLUSTERS, metric="dtw", random_state=0).fit(series)
+
+    def aeons() -> AeonKMeans:
+        settings = {"method": "petitjean", "max_iters": 30}
+        return AeonKMeans(CLUSTERS, distance="dtw", n_init=1, random_state=0, average_params=settings).fit(stacked)
+
+    def inertia(centers: np.ndarray) -> float:
+        return float(lw.DTW().matrix(torch.as_tensor(centers, dtype=torch.float64), x).min(0).values.sum())
+
+    mine = inertia(ours().cluster_centers_.values.numpy())
+    peers = {
+        "tslearn": inertia(theirs().cluster_centers_),
+        "aeon": inertia(np.asarray(aeons().cluster_centers_).transpose(0, 2, 1)),
+    }
+    print(f"{name}: inertia {mine:.6g}, peers {peers}")
+    for peer, value in peers.items():
+        if mine > value * (1 + 1e-3):
+            raise SystemExit(f"{name}: inertia {mine} is above {peer}'s {value}: no time is printed")
+    benchmark.case(name, ours, {"tslearn": theirs, "aeon": aeons}, 1.0, tolerance=1e-9, bar=20, read=lambda _: 1.0)
+    benchmark.rows[-1] |= {"inertia": mine, "peers_inertia": peers}
+
+
+def tune(benchmark: Benchmark) -> None:
+    x, labels = waves(300, 256, CLUSTERS)
+    x = x.float() + torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
+    grids = {"DTW": {"band": [k / 100 for k in range(100)]}, "MSM": {"cost": np.geomspace(0.01, 100, 100)}}
+    for kind, grid in grids.items():
+        name = f"tune({kind}), 100 settings, 300 series of 256"
+        if benchmark.options.only not in name or not hasattr(lw, kind):
+            continue
+        distance = getattr(lw, kind)()
+        found = lw.tune(distance, (x, labels), grid)
+        for k in range(0, 100, 33):
+            D = type(distance)(**{**distance.config(), **found.settings[k]}).matrix(x).fill_diagonal_(torch.inf)
+            expected = np.mean(labels[D.argmin(1).numpy()] == labels)
+            check(f"{name}, setting {k}", 1 + found.accuracies[k], 1 + expected, 1e-9)
+        times = []
+        for _ in range(max(5, benchmark.options.repeats)):
+            begin = time.perf_counter()
+            lw.tune(distance, (x, labels), grid)
+            times.append(time.perf_counter() - begin)
+        seconds = float(np.median(times))
+        print(f"{name}: {seconds:.2f} s, {found.computed:,} of {100 * 300 * 299 // 2:,} distances computed (bar: 10 s)")
+        row = {"case": name, "ms": 1e3 * seconds, "computed": found.computed, "bar_s": 10.0, **machine()}
+        if not benchmark.options.no_rows:
+            import json
+
+            from measure import RESULTS
+
+            with open(RESULTS / "tune.jsonl", "a") as file:
+                file.write(json.dumps(row) + "\n")
+
+
+def main() -> None:
+    benchmark = Benchmark("clusters", __doc__ or "")
+    tune(benchmark)
+    kmeans(benchmark)
+    if benchmark.rows:
+        benchmark.close()
+
+
+if __name__ == "__main__":
+    main()

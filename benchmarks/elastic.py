@@ -1,0 +1,122 @@
+"""Elastic distances on the CPU, against aeon, tsdistances, dtaidistance and tslearn in the same run.
+
+    python benchmarks/elastic.py [--repeats 5] [--only MSM]
+
+All pairs of 200 series of length 256, in float32. Every peer runs on as many threads as it can, in float64. Each
+distance is first checked against a plain recurrence in float64. ERP has a gap value that is far away: nearer, aeon and
+tsdistances charge more than the paper for gaps at the beginning.
+"""
+
+from collections.abc import Callable
+
+import aeon.distances
+import dtaidistance.dtw
+import numpy as np
+import torch
+import tsdistances
+from measure import Benchmark, check
+
+import likewise as lw
+from likewise.distances import Elastic
+from likewise.ops.elastic import reference
+from likewise.testing import TOLERANCE
+
+THREADS = torch.get_num_threads()
+COUNT, STEPS = 200, 256
+
+
+def walks() -> torch.Tensor:
+    """Random walks (200, 256, 1), float64."""
+    torch.manual_seed(0)
+    return torch.randn(COUNT, STEPS, 1, dtype=torch.float64).cumsum(1)
+
+
+def check_pairs(distance: lw.Distance, D: torch.Tensor, x: torch.Tensor) -> None:
+    """The peers may share a mistake: some pairs of the float64 matrix are computed by the plain recurrence."""
+    if not isinstance(distance, Elastic):
+        return
+    sides = [distance.side(x[i : i + 1], None) for i in (0, 7, 60)]
+    for i, j in ((0, 1), (1, 2)):
+        a, b = sides[i], sides[j]
+        weights = distance.weights(a.frames.shape[1], a.frames)
+        value = reference.value(a, b, distance.moves(), distance.rules, weights)
+        steps = torch.tensor(a.frames.shape[1])
+        offset, factor = distance.scale(steps, steps)
+        at = (0, 7, 60)
+        check(f"pair {at[i]}, {at[j]}", D[at[i], at[j]], offset + factor * value, TOLERANCE[torch.float64].value)
+
+
+def peers(x: torch.Tensor) -> dict[str, tuple[lw.Distance, dict[str, Callable[[], np.ndarray]]]]:
+    """Each distance and those who compute the same."""
+    series, stacked = x[..., 0].numpy(), x.transpose(1, 2).contiguous().numpy()
+
+    def of_aeon(name: str, **options: object) -> Callable[[], np.ndarray]:
+        pairwise = getattr(aeon.distances, f"{name}_pairwise_distance")
+        return lambda: pairwise(stacked, n_jobs=THREADS, **options)
+
+    def of_tsdistances(name: str, **options: object) -> Callable[[], np.ndarray]:
+        compute = getattr(tsdistances, f"{name}_distance")
+        return lambda: compute(series, par=True, **options)
+
+    def both(name: str, ours: dict[str, object], theirs: dict[str, object]) -> dict[str, Callable[[], np.ndarray]]:
+        return {"aeon": of_aeon(name, **ours), "tsdistances": of_tsdistances(name, **theirs)}
+
+    return {
+        "MSM": (lw.MSM(), both("msm", {"c": 1.0}, {})),
+        "TWE": (lw.TWE(), both("twe", {"nu": 0.001, "lmbda": 1.0}, {"stifness": 0.001, "penalty": 1.0})),
+        "ADTW": (
+            lw.ADTW(),
+            both("adtw", {"warp_penalty": 1.0}, {"warp_penalty": 1.0})
+            | {"dtaidistance": lambda: dtaidistance.dtw.distance_matrix_fast(series, penalty=1.0, parallel=True) ** 2},
+        ),
+        "WDTW": (lw.WDTW(), both("wdtw", {"g": 0.05}, {"g": 0.05})),
+        "ERP": (lw.ERP(1e4), both("erp", {"g": 1e4}, {"gap_penalty": 1e4})),
+        "LCSS": (lw.LCSS(), both("lcss", {"epsilon": 1.0}, {"epsilon": 1.0})),
+        "EDR": (lw.EDR(free_start=True), {"aeon": of_aeon("edr")}),
+        "DDTW": (lw.DDTW(), both("ddtw", {}, {})),
+        "WDDTW": (lw.WDDTW(), both("wddtw", {"g": 0.05}, {"g": 0.05})),
+        "ShapeDTW": (lw.ShapeDTW(), {"aeon": of_aeon("shape_dtw", reach=15)}),
+        "SBD": (lw.SBD(), {"aeon": of_aeon("sbd"), "tsdistances": of_tsdistances("sb")}),
+        "MSM, dependent": (lw.MSM(independent=False), {"aeon": of_aeon("msm", c=1.0, independent=False)}),
+    }
+
+
+def rotations(benchmark: Benchmark) -> None:
+    """DTW under a rotation: 40 series of length 64 with 3 channels, whose peers take seconds."""
+    torch.manual_seed(0)
+    x, y = torch.randn(40, 64, 3, dtype=torch.float64).cumsum(1).split(20)
+    a, b = (t.transpose(1, 2).contiguous().numpy() for t in (x, y))
+    distance = lw.DTWGlobalInvariance()
+    benchmark.case(
+        "DTWGlobalInvariance, all pairs 20 x 20, length 64, 3 channels, float64",
+        lambda: distance.matrix(x, y).numpy(),
+        {"aeon": lambda: aeon.distances.dtw_gi_pairwise_distance(a, b, n_jobs=THREADS)},
+        distance.matrix(x, y),
+        tolerance=TOLERANCE[torch.float64].value,
+        bar=5,
+    )
+
+
+def main() -> None:
+    benchmark = Benchmark("elastic", __doc__)
+    x = walks()
+    given = x.float()
+    for name, (distance, others) in peers(x).items():
+        if benchmark.options.only not in name:
+            continue
+        exact = distance.matrix(x)
+        check_pairs(distance, exact, x)
+        benchmark.case(
+            f"{name}, all pairs of {COUNT}, length {STEPS}, float32",
+            lambda distance=distance: distance.matrix(given).numpy(),
+            others,
+            exact,
+            tolerance=TOLERANCE[torch.float32].value,
+            bar=25,
+        )
+    rotations(benchmark)
+    benchmark.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Whether each item's nearest other item has its label, computed from as few distances as possible."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from likewise.clusters.members import take
+from likewise.data.batch import Batch
+from likewise.distances.distance import PAIRED_NUMBERS, Distance
+
+SLACK = 1e-5  # relative: bounds hold for real numbers, not for rounded ones
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """correct: (N,) bool. bounds: (N, N) float64, lower bounds of all distances, exact where they were computed.
+
+    computed: the number of distances that were.
+    """
+
+    correct: np.ndarray
+    bounds: np.ndarray
+    computed: int
+
+
+def nearest_are_right(
+    distance: Distance, x: Tensor, lengths: Tensor | None, labels: np.ndarray, bounds: np.ndarray | None
+) -> Outcome:
+    """Leave-one-out 1-NN of items (N, T, C) with labels (N,), given lower bounds (N, N) of the distances, if any.
+
+    Equal to a look at the whole matrix: of equally near items, the first counts. Without bounds the matrix is computed.
+    With them, only pairs that can still decide whether some item's nearest neighbour has its label.
+    """
+    if bounds is not None:
+        return _Race(distance, x, lengths, labels, bounds).run()
+    D = _whole_matrix(distance, x, lengths)
+    return Outcome(labels[D.argmin(1)] == labels, D, _pairs_of(distance, len(x)))
+
+
+class _Race:
+    """Distances are computed from the least bound up, until every item knows on which side its nearest lies.
+
+    NumPy, not PyTorch, which would wake its threads for matrices of this size: they spin on the cores that we need.
+    """
+
+    def __init__(
+        self, distance: Distance, x: Tensor, lengths: Tensor | None, labels: np.ndarray, bounds: np.ndarray
+    ) -> None:
+        self.distance, self.x, self.lengths = distance, x, lengths
+        np.fill_diagonal(bounds := bounds.copy(), 0)
+        self.low = bounds - SLACK * np.abs(bounds)  # (N, N), exact where known
+        np.fill_diagonal(self.low, np.inf)
+        self.exact = np.full_like(self.low, np.inf)  # where known
+        self.known = np.eye(len(bounds), dtype=bool)
+        self.same = labels[:, None] == labels
+        self.labels, self.computed = labels, 0
+
+    def run(self) -> Outcome:
+        """Compute what is needed."""
+        count = len(self.x)
+        rows, share = np.arange(count), 1  # items that are undecided, and pairs that each asks for at once
+        while len(rows):
+            pairs = self._candidates(rows, share)
+            if not len(pairs):
+                break
+            if len(pairs) > count * count // 4:  # all at once is quicker
+                self.exact = self.low = _whole_matrix(self.distance, self.x, self.lengths)
+                self.known[:] = True
+                self.computed += _pairs_of(self.distance, count)
+                break
+            self._compute(pairs)
+            right, wrong = self._decided(rows)
+            rows, share = rows[~(right | wrong)], min(2 * share, count)
+        right, wrong = self._decided(np.arange(count))
+        first = self.labels[self.exact.argmin(1)] == self.labels  # of equally near items
+        return Outcome(np.where(right | wrong, right, first), self.low, self.computed)
+
+    def _decided(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Items whose nearest surely has their label, and those whose nearest surely has another."""
+        same, low, exact = self.same[rows], self.low[rows], self.exact[rows]
+        same_low, other_low = (np.where(side, low, np.inf).min(1) for side in (same, ~same))
+        same_high, other_high = (np.where(side, exact, np.inf).min(1) for side in (same, ~same))
+        return same_high < other_low, other_high < same_low
+
+    def _candidates(self, rows: np.ndarray, share: int) -> np.ndarray:
+        """For each of these items the unknown pairs of the least bounds that may be its nearest, (P, 2)."""
+        reach = self.exact[rows].min(1, keepdims=True)
+        low = self.low[rows]
+        low = np.where(self.known[rows] | (low > reach), np.inf, low)
+        share = min(share, low.shape[1] - 1)
+        column = np.argpartition(low, share, 1)[:, :share]
+        wanted = np.isfinite(np.take_along_axis(low, column, 1))
+        i, j = np.broadcast_to(rows[:, None], column.shape)[wanted], column[wanted]
+        if self.distance.symmetric:
+            i, j = np.minimum(i, j), np.maximum(i, j)
+        chosen = np.unique(i * len(self.low) + j)
+        return np.stack(np.divmod(chosen, len(self.low)), 1)
+
+    def _compute(self, pairs: np.ndarray) -> None:
+        i, j = pairs.T
+        reach = self.exact.min(1)
+        limits = np.maximum(reach[i], reach[j]) if self.distance.symmetric else reach[i]
+        found = some_pairs(self.distance, self.x, self.lengths, torch.from_numpy(pairs), torch.from_numpy(limits))
+        values = found.double().cpu().numpy()
+        self.computed += len(pairs)
+        given_up = np.isinf(values)
+        # A pair that was given up lies above its limit, and will not be asked for again: reach never grows.
+        low = np.where(given_up, np.nextafter(limits, np.inf), values)
+        for a, b in ((i, j), (j, i)) if self.distance.symmetric else ((i, j),):
+            self.low[a, b] = np.where(given_up, np.maximum(self.low[a, b], low), low)
+            self.exact[a, b], self.known[a, b] = values, ~given_up
+
+
+def _whole_matrix(distance: Distance, x: Tensor, lengths: Tensor | None) -> np.ndarray:
+    """Distances (N, N) in float64, infinite on the diagonal."""
+    with torch.no_grad():
+        D = distance.all_pairs(x, None, lengths, None).cpu().numpy().astype(np.float64)
+    np.fill_diagonal(D, np.inf)
+    return D
+
+
+def _pairs_of(distance: Distance, count: int) -> int:
+    return count * (count - 1) // (2 if distance.symmetric else 1)
+
+
+def some_pairs(
+    distance: Distance, x: Tensor, lengths: Tensor | None, pairs: Tensor, limits: Tensor | None = None
+) -> Tensor:
+    """Distances (P,) of x[pairs[:, 0]] and x[pairs[:, 1]]; above its limit (P,), one may be infinite."""
+    some = getattr(distance, "some_pairs", None)
+    if callable(some):
+        items = Batch(x, lengths)
+        return some(items, items, pairs, None if limits is None else limits.to(x.dtype))  # type: ignore[no-any-return]
+    chunk = max(1, PAIRED_NUMBERS // max(1, 2 * x.shape[1] * x.shape[2]))
+    found = [x.new_empty(0)]
+    for first in range(0, len(pairs), chunk):
+        i, j = pairs[first : first + chunk].unbind(1)
+        ends = (None, None) if lengths is None else (lengths[i], lengths[j])
+        with torch.no_grad():
+            found.append(distance.paired(take(x, i), take(x, j), *ends))
+    return torch.cat(found)

@@ -1,0 +1,55 @@
+"""Edit distance with real penalty."""
+
+import torch
+from torch import Tensor
+
+from likewise import _check
+from likewise.distances.elastic import Elastic
+from likewise.ops.elastic import Border, Moves, Recurrence, Side
+from likewise.ops.rules import Rules
+
+
+class ERP(Elastic):
+    """Edit distance with real penalty: frames are matched, or left out at their distance from a reference value.
+
+    D(i, j) = min(D(i-1, j-1) + |x_i - y_j|, D(i-1, j) + |x_i - gap|, D(i, j-1) + |y_j - gap|), with
+    D(i, -1) = sum of |x_k - gap| over k <= i, and D(-1, j) alike.
+
+    gap: the reference value g, a number or one number for each channel.
+    band, itakura: as in ``DTW``. Several channels: |.| is the Euclidean norm.
+
+    A metric. Values equal tsdistances'. aeon charges the sum over the whole sequence in every border cell, where the
+    paper charges the sum so far: its values are larger where the best path begins with gaps, and equal elsewhere.
+    We follow the paper. Reference: Chen & Ng (2004).
+
+    Example:
+        >>> ERP()([[0.0, 1.0, 2.0]], [[0.0, 2.0]])
+        tensor([1.])
+    """
+
+    metric = True
+
+    def __init__(
+        self, gap: float | list[float] = 0.0, *, band: float | None = None, itakura: float | None = None
+    ) -> None:
+        super().__init__(Rules.of("ERP", band=band, itakura=itakura))
+        values = gap if isinstance(gap, (list, tuple)) else [gap]
+        for value in values:
+            if not abs(_check.number("ERP", "gap", value)) < float("inf"):
+                _check.refuse("ERP", f"gap must be finite, got {gap}")
+        self.gap = [float(value) for value in values] if isinstance(gap, (list, tuple)) else float(gap)
+
+    def moves(self) -> Moves:
+        """Gaps, also along the borders."""
+        return Moves(Recurrence.EDIT, root=True, border=Border.GAPS)
+
+    def side(self, x: Tensor, lengths: Tensor | None) -> Side:
+        """Gaps are distances from the reference."""
+        if isinstance(self.gap, list) and len(self.gap) != x.shape[2]:
+            _check.refuse("ERP", f"gap has {len(self.gap)} values, and the sequences have {x.shape[2]} channels")
+        squared = (x - x.new_tensor(self.gap)).square().sum(-1)
+        return Side(x, lengths, gaps=torch.where(squared > 0, squared, 1).sqrt() * (squared > 0))
+
+    def settings(self) -> dict[str, object]:
+        """The constructor's arguments but those of the rules."""
+        return {"gap": self.gap}

@@ -1,0 +1,382 @@
+"""Elastic distances: one engine for the least cost of matching two sequences, given the costs of three moves.
+
+``moves.py`` states the recurrences. ``elastic`` takes paired sequences, ``elastic_matrix`` all pairs, ``elastic_pairs``
+listed pairs, each with a limit above which it may be given up; ``elastic_path`` returns the optimal paths. Derivatives
+are those of the optimal path, with respect to frames and gaps.
+
+Memory: values take O(T) for each pair at work, never O(T^2). On the CPU, paths and derivatives keep the moves of at
+most 32 million cells a thread, and longer pairs are traced piece by piece.
+
+Ties prefer the diagonal, then the row above.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from likewise import _check
+from likewise.ops import cpu
+from likewise.ops.dispatch import operator
+from likewise.ops.elastic.moves import Border, Moves, Recurrence, Side
+from likewise.ops.rules import Rules
+
+__all__ = [
+    "Border",
+    "Moves",
+    "Recurrence",
+    "Side",
+    "elastic",
+    "elastic_matrix",
+    "elastic_pairs",
+    "elastic_path",
+]
+
+Lengths = Tensor | None
+
+
+def elastic(x: Side, y: Side, moves: Moves, *, rules: Rules = Rules(), weights: Tensor | None = None) -> Tensor:
+    """Values (B,) of x[b] and y[b]. ``weights`` (2 L + 1,) are those of WARP, of 2 |i - j| - max(n, m) = -L, ..., L.
+
+    Example:
+        >>> x, y = (Side(torch.tensor([[[0.0], [1.0], [v]]])) for v in (2.0, 4.0))
+        >>> elastic(x, y, Moves(Recurrence.WARP, penalty=0.5))
+        tensor([4.])
+    """
+    return _elastic(*_tensors(x, y, weights), *moves.plain(), *rules.plain())
+
+
+def elastic_matrix(
+    x: Side, y: Side | None, moves: Moves, *, rules: Rules = Rules(), weights: Tensor | None = None
+) -> Tensor:
+    """Values (N, M) of every x[i] and every y[j]; without y, of x with itself, mirrored.
+
+    Example:
+        >>> x = Side(torch.tensor([[[0.0], [1.0]], [[1.0], [3.0]]]))
+        >>> elastic_matrix(x, None, Moves(Recurrence.WARP))
+        tensor([[0., 5.],
+                [5., 0.]])
+    """
+    symmetric = y is None and rules.symmetric
+    return _elastic_matrix(*_tensors(x, x if y is None else y, weights), symmetric, *moves.plain(), *rules.plain())
+
+
+def elastic_pairs(
+    x: Side,
+    y: Side,
+    pairs: Tensor,
+    moves: Moves,
+    *,
+    limits: Tensor | None = None,
+    rules: Rules = Rules(),
+    weights: Tensor | None = None,
+) -> Tensor:
+    """Values (K,) of x[pairs[k, 0]] and y[pairs[k, 1]], pairs (K, 2) int64, without derivatives.
+
+    With limits (K,), a pair whose value is above its limit may get infinity instead. Pairs are given up together, in
+    blocks of lanes: list pairs of similar hopes side by side.
+
+    Example:
+        >>> x = Side(torch.tensor([[[0.0], [1.0]], [[1.0], [3.0]]]))
+        >>> elastic_pairs(x, x, torch.tensor([[0, 1], [1, 1]]), Moves(Recurrence.WARP))
+        tensor([5., 0.])
+    """
+    for side, items in ((x, pairs[:, 0]), (y, pairs[:, 1])):
+        if len(pairs) and not (int(items.min()) >= 0 and int(items.max()) < len(side)):
+            _check.refuse("elastic_pairs", f"pairs name items {int(items.min())}..{int(items.max())} of {len(side)}")
+    tensors = [t if t is None else t.detach() for t in _tensors(x, y, weights)]
+    if limits is not None:
+        limits = limits.to(x.frames)
+    return _elastic_pairs(*tensors, pairs, limits, *moves.plain(), *rules.plain())
+
+
+def elastic_path(
+    x: Side, y: Side, moves: Moves, *, rules: Rules = Rules(), weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Optimal paths (B, Tx + Ty - 1, 2) int64, padded with -1, and their numbers of steps (B,).
+
+    Every cell where the path was is listed; a step along the border is drawn along the first row or column.
+
+    Example:
+        >>> x, y = Side(torch.tensor([[[0.0], [1.0], [2.0]]])), Side(torch.tensor([[[0.0], [2.0]]]))
+        >>> path, steps = elastic_path(x, y, Moves(Recurrence.WARP))
+        >>> path[0, : steps[0]].tolist()
+        [[0, 0], [1, 0], [2, 1]]
+    """
+    tensors = [t if t is None else t.detach() for t in _tensors(x, y, weights)]
+    return _elastic_path(*tensors, *moves.plain(), *rules.plain())
+
+
+def _tensors(x: Side, y: Side, weights: Tensor | None) -> tuple[Tensor | None, ...]:
+    return x.frames, y.frames, x.gaps, y.gaps, x.reach, y.reach, weights, x.lengths, y.lengths
+
+
+# The operators. Their arguments are those of _tensors, Moves.plain and Rules.plain.
+
+
+class _Given:
+    """The arguments of an operator, as a problem for the kernels."""
+
+    def __init__(self, arguments: tuple[Any, ...], *, all_pairs: bool) -> None:
+        x, y, x_gaps, y_gaps, x_reach, y_reach, weights, x_lengths, y_lengths = arguments[:9]
+        moves = Moves.from_plain(*arguments[9:17])
+        self.problem = cpu.problem(
+            "elastic",
+            x,
+            y,
+            x_lengths,
+            y_lengths,
+            Rules.from_plain(*arguments[17:]),
+            all_pairs=all_pairs,
+            root=moves.root,
+        )
+        # Kept: the kernels read them.
+        self.extra = [t if t is None else t.detach().contiguous() for t in (x_gaps, y_gaps, x_reach, y_reach, weights)]
+        gaps_x, gaps_y, reach_x, reach_y, factors = (0 if t is None else t.data_ptr() for t in self.extra)
+        longest = 0 if weights is None else len(weights) // 2
+        if weights is not None and longest < max(x.shape[1], y.shape[1]):
+            _check.refuse("elastic", f"weights reach to {longest}, and the sequences have more steps")
+        self.native = cpu.native.ElasticProblem(
+            self.problem.native,
+            int(moves.recurrence),
+            gaps_x,
+            gaps_y,
+            reach_x,
+            reach_y,
+            factors,
+            longest,
+            int(moves.border),
+            moves.penalty,
+            moves.slope,
+            moves.hit,
+            moves.miss,
+            moves.last_cost,
+        )
+        self.rows, self.columns = len(x), len(y)
+
+    def run_listed(self, kernel: Any, x_items: Tensor, y_items: Tensor, *arguments: Any) -> None:
+        """Call the kernel on blocks of lanes of the listed pairs, on several threads."""
+        order = self.order(x_items, y_items)
+        lanes = self.problem.lanes
+
+        def work(begin: int, end: int) -> None:
+            kernel(
+                cpu.INSTRUCTION_SET,
+                self.native,
+                x_items.data_ptr(),
+                y_items.data_ptr(),
+                order.data_ptr(),
+                len(order),
+                *arguments,
+                begin,
+                end,
+            )
+
+        cpu.share_out(-(-len(order) // lanes), self.problem.cells * lanes, work)
+
+    def order(self, x_items: Tensor, y_items: Tensor) -> Tensor:
+        """Places of the pairs so that similar lengths are neighbours."""
+        if self.problem.full:
+            return torch.arange(len(x_items))
+        lengths = self.problem.x_lengths[x_items] * (self.problem.longest_y + 1) + self.problem.y_lengths[y_items]
+        return torch.argsort(lengths, stable=True)
+
+
+def _value_cpu(*arguments: Any) -> Tensor:
+    given = _Given(arguments, all_pairs=False)
+    values = arguments[0].new_empty(given.rows)
+    items = torch.arange(given.rows)
+    given.run_listed(cpu.native.elastic_blocks, items, items, 0, values.data_ptr())
+    return cpu.finite_values("elastic", values)
+
+
+def _pairs_cpu(*arguments: Any) -> Tensor:
+    pairs, limits = arguments[9:11]
+    given = _Given((*arguments[:9], *arguments[11:]), all_pairs=True)
+    values = arguments[0].new_empty(len(pairs))
+    x_items, y_items = pairs.T.contiguous()
+    limits = None if limits is None else limits.contiguous()
+    address = 0 if limits is None else limits.data_ptr()
+    given.run_listed(cpu.native.elastic_blocks, x_items, y_items, address, values.data_ptr())
+    return values if limits is not None else cpu.finite_values("elastic", values)
+
+
+def _matrix_cpu(*arguments: Any) -> Tensor:
+    symmetric = arguments[9]
+    given = _Given((*arguments[:9], *arguments[10:]), all_pairs=True)
+    problem, rows, columns = given.problem, given.rows, given.columns
+    values = arguments[0].new_empty(rows, columns)
+    lanes = problem.lanes
+    if columns < lanes // 2:
+        x_items = torch.arange(rows).repeat_interleave(columns)
+        y_items = torch.arange(columns).repeat(rows)
+        given.run_listed(cpu.native.elastic_blocks, x_items, y_items, 0, values.data_ptr())
+        return cpu.finite_values("elastic", values)
+    # Tiles of one block of columns and some rows: y is interleaved once a tile, and lanes of like length waste little.
+    row_order = torch.arange(rows) if problem.full else torch.argsort(problem.x_lengths, stable=True)
+    column_order = torch.arange(columns) if problem.full else torch.argsort(problem.y_lengths, stable=True)
+    blocks, height = -(-columns // lanes), 32
+    strips = -(-rows // height)
+
+    def tiles(begin: int, end: int) -> None:
+        for tile in range(begin, end):
+            block, strip = divmod(tile, strips)
+            cpu.native.elastic_tile(
+                cpu.INSTRUCTION_SET,
+                given.native,
+                row_order.data_ptr(),
+                column_order.data_ptr(),
+                symmetric,
+                values.data_ptr(),
+                block,
+                strip * height,
+                min((strip + 1) * height, rows),
+            )
+
+    cpu.share_out(blocks * strips, problem.cells * height * lanes, tiles)
+    return cpu.finite_values("elastic", values)
+
+
+def _path_cpu(*arguments: Any) -> tuple[Tensor, Tensor]:
+    given = _Given(arguments, all_pairs=False)
+    x, y = arguments[:2]
+    paths = torch.full((given.rows, max(0, x.shape[1] + y.shape[1] - 1), 2), -1)
+    steps = torch.empty(given.rows, dtype=torch.int64)
+    items = torch.arange(given.rows)
+    given.run_listed(cpu.native.elastic_paths, items, items, paths.data_ptr(), steps.data_ptr())
+    if given.rows and int(steps.min()) == 0:
+        _check.refuse("elastic", f"pair {int(steps.argmin())} has no path: its costs overflow {x.dtype}")
+    return paths, steps
+
+
+def _grad_cpu(weight: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    all_pairs = weight.ndim == 2
+    given = _Given(arguments, all_pairs=all_pairs)
+    x, y, x_gaps, y_gaps = arguments[:4]
+    weight = weight.contiguous()
+    nothing = x.new_zeros(0)
+    x_grad, x_gaps_grad = cpu.zeros_like(x), nothing if x_gaps is None else cpu.zeros_like(x_gaps)
+    if not all_pairs:
+        y_grad, y_gaps_grad = cpu.zeros_like(y), nothing if y_gaps is None else cpu.zeros_like(y_gaps)
+        items = torch.arange(given.rows)
+        outputs = [t.data_ptr() if t.numel() else 0 for t in (x_grad, y_grad, x_gaps_grad, y_gaps_grad)]
+        given.run_listed(cpu.native.elastic_gradients, items, items, weight.data_ptr(), *outputs)
+        return x_grad, y_grad, x_gaps_grad, y_gaps_grad
+    # Several rows meet in one column: each part of the rows sums y's gradient apart. The number of parts is fixed, so
+    # that the sum does not depend on the number of threads.
+    x_items, y_items = weight.nonzero().T.contiguous()
+    listed = weight[x_items, y_items].contiguous()
+    parts = max(1, min(8, given.rows))
+    y_grads = y.new_zeros(parts, *y.shape)
+    y_gaps_grads = nothing if y_gaps is None else y.new_zeros(parts, *y_gaps.shape)
+    bounds = torch.searchsorted(x_items, torch.arange(parts + 1) * given.rows // parts).tolist()
+
+    def run_parts(begin: int, end: int) -> None:
+        for part in range(begin, end):
+            first, last = bounds[part], bounds[part + 1]
+            if first == last:
+                continue
+            order = given.order(x_items[first:last], y_items[first:last])
+            cpu.native.elastic_gradients(
+                cpu.INSTRUCTION_SET,
+                given.native,
+                x_items[first:].data_ptr(),
+                y_items[first:].data_ptr(),
+                order.data_ptr(),
+                last - first,
+                listed[first:].data_ptr(),
+                x_grad.data_ptr(),
+                y_grads[part].data_ptr(),
+                x_gaps_grad.data_ptr() if x_gaps is not None else 0,
+                y_gaps_grads[part].data_ptr() if y_gaps is not None else 0,
+                0,
+                -(-(last - first) // given.problem.lanes),
+            )
+
+    cpu.share_out(parts, given.problem.cells * max(1, len(listed)) // parts, run_parts)
+    return x_grad, y_grads.sum(0), x_gaps_grad, nothing if y_gaps is None else y_gaps_grads.sum(0)
+
+
+def _path_fake(x: Tensor, y: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    paths = x.new_empty(x.shape[0], x.shape[1] + y.shape[1] - 1, 2, dtype=torch.int64)
+    return paths, x.new_empty(x.shape[0], dtype=torch.int64)
+
+
+def _grad_fake(weight: Tensor, x: Tensor, y: Tensor, x_gaps: Tensor | None, y_gaps: Tensor | None, *_: Any) -> Any:
+    return tuple(x.new_empty(0) if t is None else torch.empty_like(t) for t in (x, y, x_gaps, y_gaps))
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:9])
+    ctx.rest = inputs[9:]
+
+
+def _backward(ctx: Any, grad: Tensor, rest: tuple[Any, ...]) -> tuple[Any, ...]:
+    tensors = ctx.saved_tensors
+    if rest[0] == Recurrence.COUNT:
+        raise NotImplementedError(
+            "elastic: a number of matches has no useful derivative (it is zero almost everywhere); train with a "
+            "distance that measures how far apart frames are, such as ERP or MSM"
+        )
+    x_grad, y_grad, x_gaps_grad, y_gaps_grad = _elastic_grad(grad, *tensors, *rest)
+    gaps = (None if tensors[2] is None else x_gaps_grad, None if tensors[3] is None else y_gaps_grad)
+    return x_grad, y_grad, *gaps, *(None for _ in range(5)), *(None for _ in ctx.rest)
+
+
+def _value_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    return _backward(ctx, grad, ctx.rest)
+
+
+def _matrix_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    symmetric, *rest = ctx.rest
+    if symmetric:  # each pair once
+        grad = (grad + grad.T).triu(1)
+    return _backward(ctx, grad, tuple(rest))
+
+
+def _no_second_derivative(ctx: Any, *grads: Tensor) -> None:
+    raise NotImplementedError("elastic: the second derivative is not implemented; soft_dtw has one")
+
+
+_SIDES = (
+    "Tensor x, Tensor y, Tensor? x_gaps, Tensor? y_gaps, Tensor? x_reach, Tensor? y_reach, Tensor? weights, "
+    "Tensor? x_lengths, Tensor? y_lengths"
+)
+_NUMBERS = (
+    "int recurrence, bool root, int border, float penalty, float slope, float hit, float miss, bool last_cost, "
+    "int window, float size, bool open_begin, bool open_end"
+)
+
+_elastic = operator(
+    f"elastic({_SIDES}, {_NUMBERS}) -> Tensor",
+    cpu=_value_cpu,
+    triton="elastic.value",
+    fake=lambda x, *_: x.new_empty(x.shape[0]),
+    save=_save,
+    backward=_value_backward,
+)
+_elastic_matrix = operator(
+    f"elastic_matrix({_SIDES}, bool symmetric, {_NUMBERS}) -> Tensor",
+    cpu=_matrix_cpu,
+    triton="elastic.matrix",
+    fake=lambda x, y, *_: x.new_empty(x.shape[0], y.shape[0]),
+    save=_save,
+    backward=_matrix_backward,
+)
+_elastic_pairs = operator(
+    f"elastic_pairs({_SIDES}, Tensor pairs, Tensor? limits, {_NUMBERS}) -> Tensor",
+    cpu=_pairs_cpu,
+    triton="elastic.pairs",
+    fake=lambda *arguments: arguments[0].new_empty(arguments[9].shape[0]),
+)
+_elastic_path = operator(
+    f"elastic_path({_SIDES}, {_NUMBERS}) -> (Tensor, Tensor)", cpu=_path_cpu, triton="elastic.path", fake=_path_fake
+)
+# Sum of weight * d value, weight (B,) for pairs or (N, M) for all pairs.
+_elastic_grad = operator(
+    f"elastic_grad(Tensor weight, {_SIDES}, {_NUMBERS}) -> (Tensor, Tensor, Tensor, Tensor)",
+    cpu=_grad_cpu,
+    triton="elastic.gradient",
+    fake=_grad_fake,
+    backward=_no_second_derivative,
+)

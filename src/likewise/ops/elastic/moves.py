@@ -1,0 +1,101 @@
+"""Moves: an elastic distance as data, and Side: what it makes of one batch of sequences.
+
+The engine computes D(i, j), the least cost of matching x_0..x_i with y_0..y_j, as the least of three ways to get there:
+along the diagonal (x_i is matched with y_j), from above (x_i is left out) and from the left (y_j is left out). A
+distance chooses one of five recurrences and fills in numbers. With the cost c(i, j) between frames, the gaps u(i) of x
+and l(j) of y, and the penalty p:
+
+    WARP   D(i, j) = min(D(i-1, j-1), D(i-1, j) + p, D(i, j-1) + p) + w(|i - j|) c(i, j)
+    EDIT   D(i, j) = min(D(i-1, j-1) + c(i, j), D(i-1, j) + u(i), D(i, j-1) + l(j))
+    CARRY  D(i, j) = min(D(i-1, j-1) + c(i-1, j-1) + c(i, j) + slope |i - j|, D(i-1, j) + u(i), D(i, j-1) + l(j))
+    COUNT  D(i, j) = min(D(i-1, j-1) + (hit if c(i, j) < reach else miss), D(i-1, j) + u(i), D(i, j-1) + l(j))
+    BALL   D(i, j) = min(D(i-1, j-1) + c(i, j), D(i-1, j) + C(u(i), c(i, j), c(i-1, j)),
+                         D(i, j-1) + C(l(j), c(i, j), c(i, j-1))), C(a, b, d) = p if a + b <= d else p + min(a, b)
+"""
+
+import enum
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from torch import Tensor
+
+
+class Recurrence(enum.IntEnum):
+    """How D(i, j) follows from its neighbours; as in kernel.h."""
+
+    WARP = 0
+    EDIT = 1
+    CARRY = 2
+    COUNT = 3
+    BALL = 4
+
+
+class Border(enum.IntEnum):
+    """What lies beside the first row and column: nothing, the gaps so far, or zeros."""
+
+    NONE = 0
+    GAPS = 1
+    FREE = 2
+
+
+@dataclass(frozen=True)
+class Moves:
+    """The numbers of a recurrence that all pairs share.
+
+    root: c is the Euclidean distance, not its square. last_cost: c(n-1, m-1) is added to the value.
+
+    Example:
+        >>> Moves(Recurrence.WARP, penalty=0.5).plain()
+        (0, False, 0, 0.5, 0.0, 0.0, 0.0, False)
+    """
+
+    recurrence: Recurrence
+    root: bool = False
+    border: Border = Border.NONE
+    penalty: float = 0.0
+    slope: float = 0.0
+    hit: float = 0.0
+    miss: float = 0.0
+    last_cost: bool = False
+
+    def plain(self) -> tuple[Any, ...]:
+        """The numbers that custom operators take; ``from_plain`` turns them back."""
+        return (
+            int(self.recurrence),
+            self.root,
+            int(self.border),
+            float(self.penalty),
+            float(self.slope),
+            float(self.hit),
+            float(self.miss),
+            self.last_cost,
+        )
+
+    @classmethod
+    @lru_cache(typed=True)
+    def from_plain(cls, recurrence: int, root: bool, border: int, *numbers: Any) -> "Moves":
+        """Moves from the result of ``plain``."""
+        return cls(Recurrence(recurrence), root, Border(border), *numbers)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether the recurrence reads gaps."""
+        return self.recurrence != Recurrence.WARP
+
+
+@dataclass(frozen=True)
+class Side:
+    """One batch of sequences as the engine reads it.
+
+    frames: (B, T, C). gaps: (B, T), the cost of leaving out each frame. reach: (B,), frames closer than the larger of
+    the two sides' match. lengths: (B,) int64, or None if every step is real.
+    """
+
+    frames: Tensor
+    lengths: Tensor | None = None
+    gaps: Tensor | None = None
+    reach: Tensor | None = None
+
+    def __len__(self) -> int:
+        return self.frames.shape[0]

@@ -1,0 +1,168 @@
+"""What all elastic distances share. The recurrence of each, as its paper has it, is in its own file."""
+
+import aeon.distances
+import numpy as np
+import pytest
+import torch
+import tsdistances
+
+import likewise as lw
+from likewise.distances import Elastic
+from likewise.models.config import build, describe
+from likewise.ops.elastic import Border, Moves, Recurrence, Side
+from likewise.ops.rules import Rules
+from likewise.testing import TOLERANCE, assert_close, check_distance
+
+CONTRACT = [
+    (lw.ADTW(0.3), {}),
+    (lw.ADTW(0.3, subsequence=True, band=2), {}),
+    (lw.WDTW(0.1), {}),
+    (lw.WDTW(0.2, itakura=1.5), {}),
+    (lw.DDTW(), {"shortest": 3}),
+    (lw.WDDTW(0.1, band=0.4), {"shortest": 3}),
+    (lw.ERP(0.3), {}),
+    (lw.ERP([0.1, 0.2, 0.3], band=1), {}),
+    (lw.EDR(), {"differentiable": False}),
+    (lw.EDR(0.7, free_start=True, band=2), {"differentiable": False}),
+    (lw.LCSS(0.9), {"differentiable": False}),
+    (lw.LCSS(0.9, band=0), {"differentiable": False}),
+    (lw.MSM(0.7), {"aligns": False}),
+    (lw.MSM(0.7, band=1), {"channels": 1}),
+    (lw.MSM(subsequence=True), {"channels": 1}),
+    (lw.MSM(0.7, independent=False), {}),
+    (lw.TWE(0.05, 0.3), {}),
+    (lw.TWE(band=0.2), {}),
+]
+
+
+@pytest.mark.parametrize(("distance", "options"), CONTRACT, ids=str)
+def test_contract(distance, options):
+    check_distance(distance, **options)
+
+
+@pytest.mark.parametrize("distance", [d for d, _ in CONTRACT], ids=str)
+def test_it_comes_back_from_its_description(distance):
+    again = build("here", describe(distance))
+    assert repr(again) == repr(distance)
+    assert again.config() == distance.config()
+
+
+def walks(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).cumsum(1)
+
+
+AEON = [
+    (lw.ADTW, "adtw", {"penalty": 0.3}, {"warp_penalty": 0.3}),
+    (lw.WDTW, "wdtw", {"steepness": 0.1}, {"g": 0.1}),
+    (lw.DDTW, "ddtw", {}, {}),
+    (lw.WDDTW, "wddtw", {"steepness": 0.1}, {"g": 0.1}),
+    (lw.ERP, "erp", {"gap": 1000.0}, {"g": 1000.0}),  # nearer, aeon's borders are not the paper's
+    (lw.EDR, "edr", {"free_start": True}, {}),
+    (lw.EDR, "edr", {"epsilon": 0.4, "free_start": True}, {"epsilon": 0.4}),
+    (lw.LCSS, "lcss", {"epsilon": 0.4}, {"epsilon": 0.4}),
+    (lw.MSM, "msm", {"cost": 0.7}, {"c": 0.7}),
+    (lw.MSM, "msm", {"cost": 0.7, "independent": False}, {"c": 0.7, "independent": False}),
+    (lw.TWE, "twe", {"stiffness": 0.05, "penalty": 0.3}, {"nu": 0.05, "lmbda": 0.3}),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "ours", "theirs"), AEON, ids=str)
+def test_values_equal_aeon(kind, name, ours, theirs):
+    compute = getattr(aeon.distances, f"{name}_distance")
+
+    def expected(x, y, **options):
+        rows = [[compute(a.T.numpy().copy(), b.T.numpy().copy(), **theirs, **options) for b in y] for a in x]
+        return torch.tensor(rows, dtype=torch.float64)
+
+    # aeon's bands are those of likewise for equal lengths.
+    for shape, other, band in (
+        ((3, 23, 1), (4, 23, 1), 0.2),
+        ((3, 23, 1), (3, 17, 1), None),
+        ((3, 19, 3), (3, 26, 3), None),
+    ):
+        if kind is lw.ERP and shape[1] != other[1]:
+            continue  # sequences of unequal length begin with gaps
+        x, y = walks(*shape), walks(*other, seed=1)
+        found = kind(**ours).matrix(x, y)
+        assert_close(found, expected(x, y), TOLERANCE[torch.float64].value, f"{shape} and {other}")
+        if band is not None:
+            found = kind(**ours, band=band).matrix(x, y)
+            assert_close(found, expected(x, y, window=band), TOLERANCE[torch.float64].value, f"band {band}")
+
+
+@pytest.mark.parametrize(
+    ("distance", "name", "options"),
+    [
+        (lw.ADTW(0.3), "adtw", {"warp_penalty": 0.3}),
+        (lw.WDTW(0.1), "wdtw", {"g": 0.1}),
+        (lw.DDTW(), "ddtw", {}),
+        (lw.WDDTW(0.1), "wddtw", {"g": 0.1}),
+        (lw.ERP(1000.0), "erp", {"gap_penalty": 1000.0}),
+        (lw.LCSS(0.4), "lcss", {"epsilon": 0.4}),
+        (lw.MSM(1.0), "msm", {}),  # theirs has no cost
+        (lw.TWE(0.05, 0.3), "twe", {"stifness": 0.05, "penalty": 0.3}),
+    ],
+    ids=str,
+)
+def test_values_equal_tsdistances(distance, name, options):
+    x, y = walks(4, 21, 1), walks(5, 21, 1, seed=1)
+    expected = getattr(tsdistances, f"{name}_distance")(x[..., 0].numpy(), y[..., 0].numpy(), **options)
+    assert_close(distance.matrix(x, y), torch.as_tensor(np.asarray(expected)), TOLERANCE[torch.float64].value, name)
+
+
+@pytest.mark.parametrize("distance", [lw.MSM(0.5), lw.TWE(0.01, 0.5), lw.ERP(0.1)], ids=str)
+def test_metrics_obey_the_triangle_inequality(distance):
+    assert distance.metric
+    x = walks(12, 15, 1)
+    D = distance.matrix(x)
+    assert (D[:, None] <= D[:, :, None] + D[None] + 1e-9).all()
+    assert not lw.MSM(independent=False).metric
+    assert not lw.TWE(band=2).metric
+
+
+def test_some_pairs_and_their_limits():
+    x, y = walks(20, 80, 1), walks(30, 70, 1, seed=1)
+    pairs = torch.cartesian_prod(torch.arange(20), torch.arange(30))
+    for distance in (lw.MSM(), lw.EDR(0.3), lw.LCSS(0.3), lw.WDTW()):
+        D = distance.matrix(x, y).flatten()
+        assert_close(distance.some_pairs(x, y, pairs), D, TOLERANCE[torch.float64].value, distance.name)
+        limit = D.quantile(0.05)
+        found = distance.some_pairs(x, y, pairs, limits=limit.expand(len(pairs)))
+        near = limit >= D
+        assert_close(found[near], D[near], TOLERANCE[torch.float64].value, distance.name, scale=1.0)
+        assert (found[~near] > limit).all()
+    x, y = walks(6, 40, 2), walks(7, 30, 2, seed=1)
+    pairs = torch.cartesian_prod(torch.arange(6), torch.arange(7))
+    for distance in (lw.MSM(), lw.MSM(independent=False)):
+        D = distance.matrix(x, y).flatten()
+        assert_close(distance.some_pairs(x, y, pairs), D, TOLERANCE[torch.float64].value, "two channels")
+        assert_close(distance.some_pairs(x, y, pairs, limits=D + 1e-9), D, TOLERANCE[torch.float64].value, "limits")
+
+
+def test_a_distance_of_ones_own():
+    class Levenshtein(Elastic):
+        """A change costs the difference, a gap 1."""
+
+        def moves(self):
+            return Moves(Recurrence.EDIT, root=True, border=Border.GAPS)
+
+        def side(self, x, lengths):
+            return Side(x, lengths, gaps=torch.ones_like(x[..., 0]))
+
+    distance = Levenshtein(Rules())
+    check_distance(distance)
+    assert distance([[0.0, 5.0, 0.0]], [[0.0, 0.0]]).item() == 1
+
+
+def test_gaps_learn():
+    gap = torch.nn.Parameter(torch.tensor(1.0))
+
+    class Learned(Elastic):
+        def moves(self):
+            return Moves(Recurrence.EDIT, root=True, border=Border.GAPS)
+
+        def side(self, x, lengths):
+            return Side(x, lengths, gaps=gap.expand(x.shape[:2]))
+
+    Learned(Rules())([[0.0, 5.0, 0.0, 5.0]], [[0.0, 0.0]]).sum().backward()
+    assert gap.grad.item() == 2  # two gaps

@@ -1,0 +1,96 @@
+"""Very large and very small numbers: finite or refused, never silently infinite; the tables of the documentation."""
+
+import pytest
+import torch
+
+import likewise as lw
+from tests.distances import extremes
+
+HALF = torch.full((1, 3, 1), 200.0).half()
+
+
+@pytest.mark.parametrize("dtype", extremes.MAGNITUDES, ids=str)
+def test_the_table_of_the_documentation_is_true(dtype):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # for tiny problems
+    try:
+        found = extremes.table(dtype)
+    finally:
+        torch.set_num_threads(threads)
+    page = extremes.PAGE.read_text(encoding="utf-8")
+    wrong = [row for row in found.splitlines() if row not in page]
+    assert not wrong, "\n".join(["run python -m tests.distances.extremes", *wrong])
+
+
+@pytest.mark.parametrize(
+    "distance", [lw.DTW(), lw.SoftDTW(), lw.SoftDTWDivergence(), lw.Sinkhorn(), lw.GDTW(), lw.EMD()]
+)
+def test_what_half_precision_cannot_hold_is_refused(distance):
+    # 200^2 fits float16, three times that does not; transport takes the mean.
+    x = HALF if isinstance(distance, (lw.DTW, lw.SoftDTW)) else 2 * HALF
+    for attempt in (
+        lambda: distance(x, 0 * x),
+        lambda: distance.matrix(x, 0 * x),
+        lambda: distance.align(x, 0 * x).value,
+        lambda: distance(x.clone().requires_grad_(), 0 * x),
+    ):
+        with pytest.raises(ValueError, match=r"not finite: the costs overflow torch.float16; .* or use float32"):
+            attempt()
+    assert distance(x.float(), 0 * x.float()).isfinite().all()
+
+
+def test_a_divergence_is_rounded_once():
+    x = torch.zeros(1, 2, 1, dtype=torch.float16)
+    y = torch.full((1, 2, 1), 180.0, dtype=torch.float16)  # soft-DTW is 64,800, near the end of float16
+    expected = lw.SoftDTWDivergence()(x.double(), y.double())
+    torch.testing.assert_close(lw.SoftDTWDivergence()(x, y).double(), expected, rtol=1e-3, atol=0)
+
+
+def test_euclidean_beyond_where_squares_overflow():
+    for dtype, size in ((torch.float32, 1e30), (torch.float32, 1e-40), (torch.float64, 1e300), (torch.float64, 1e-300)):
+        x, y = torch.zeros(1, 2, dtype=dtype), size * torch.tensor([[3.0, 4.0]], dtype=dtype)
+        expected = torch.full((1,), 5 * size, dtype=dtype)
+        torch.testing.assert_close(lw.Euclidean()(x, y), expected, rtol=1e-4, atol=0)
+        torch.testing.assert_close(lw.Euclidean().matrix(x, y)[0], expected, rtol=1e-4, atol=0)
+        torch.testing.assert_close(lw.MeanFrames()(x[:, None], y[:, None]), expected, rtol=1e-4, atol=0)
+    with pytest.raises(ValueError, match=r"Euclidean: the value of pair .* overflow torch.float32; .* or use float64"):
+        lw.Euclidean(squared=True)(torch.zeros(1, 1), torch.full((1, 1), 1e30))
+
+
+@pytest.mark.parametrize("distance", [lw.Sinkhorn(), lw.OPW(), lw.TCOT()])
+@pytest.mark.parametrize("size", [1.0, 100.0, 1e4])
+def test_gradients_of_sharp_plans_in_float32(distance, size):
+    # The plan is rounded to float32: that error, times cost / reg, must not reach the gradient.
+    generator = torch.Generator().manual_seed(0)
+    x, y = (size * torch.randn(2, 5, 2, generator=generator) for _ in range(2))
+
+    def gradient(dtype):
+        leaf = x.to(dtype).requires_grad_()
+        return torch.autograd.grad(distance(leaf, y.to(dtype)).sum(), leaf)[0].double()
+
+    expected = gradient(torch.float64)
+    assert (gradient(torch.float32) - expected).abs().max() <= 1e-4 * expected.abs().max()
+
+
+@pytest.mark.parametrize("distance", [lw.Cosine(), lw.DTW(ground="cosine"), lw.OTAM()])
+def test_a_direction_that_is_too_small_is_none(distance):
+    x = torch.full((1, 3, 2), 1e-42).requires_grad_()
+    y = torch.ones(1, 3, 2).requires_grad_()
+    value = distance(x, y)
+    torch.testing.assert_close(value, distance(torch.zeros(1, 3, 2), y))
+    gradients = torch.autograd.grad(value.sum(), (x, y))
+    assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("name", extremes.names())
+@pytest.mark.parametrize("counts", [(2, 0), (0, 2), (0, 0)], ids=str)
+def test_no_columns_keep_the_graph(name, counts):
+    distance = extremes.build(name)
+    x, y = (torch.randn(count, 4, 2, requires_grad=True) for count in counts)
+    for options in ({}, {"progress": True}):
+        D = distance.matrix(x, y, **options)
+        assert D.shape == counts
+        assert D.grad_fn is not None
+        D.sum().backward()
+        assert x.grad is not None
+        assert not x.grad.any()

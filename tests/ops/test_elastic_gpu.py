@@ -1,0 +1,80 @@
+"""The Triton kernels of elastic distances, in Triton's interpreter or on a GPU."""
+
+import os
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from likewise.ops.elastic import (
+    Moves,
+    Recurrence,
+    Side,
+    _tensors,
+    elastic,
+    elastic_matrix,
+    elastic_pairs,
+    elastic_path,
+    gpu,
+)
+from likewise.testing import TOLERANCE, assert_close
+from tests.ops.elastic_problems import random_problem
+
+DEVICE = "cuda" if torch.cuda.is_available() and os.environ["TRITON_INTERPRET"] == "0" else "cpu"
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # inf - inf in padding, in the interpreter
+
+
+def arguments(p, x=None, y=None):
+    tensors = _tensors(x or p.x, y or p.y, p.weights)
+    moved = (None if t is None else t.to(DEVICE) for t in tensors)
+    return (*moved, *p.moves.plain(), *p.rules.plain())
+
+
+@pytest.mark.parametrize("seed", range(0, 18, 2))
+def test_values_and_paths_equal_the_cpu(seed):
+    p = random_problem(seed, batch=3, longest=7)
+    tolerance = TOLERANCE[torch.float64].value
+    assert_close(gpu.value(*arguments(p)), elastic(p.x, p.y, p.moves, **p.options()), tolerance, "values", scale=1.0)
+    paths, steps = gpu.path(*arguments(p))
+    expected, counts = elastic_path(p.x, p.y, p.moves, **p.options())
+    if p.moves.recurrence == Recurrence.WARP:  # elsewhere gaps may come in another order
+        assert torch.equal(paths.cpu(), expected)
+        assert torch.equal(steps.cpu(), counts)
+    for b in range(3):
+        assert paths[b, steps[b] - 1].tolist() == expected[b, counts[b] - 1].tolist()
+
+
+@pytest.mark.parametrize("seed", [s for s in range(1, 18, 2) if s % 9 not in (6, 7)])
+def test_gradients_equal_the_cpu(seed):
+    p = random_problem(seed, batch=3, longest=6)
+    clean = [
+        Side(s.frames.nan_to_num(), s.lengths, None if s.gaps is None else s.gaps.nan_to_num()) for s in (p.x, p.y)
+    ]
+    leaves = [[t.requires_grad_() for t in (s.frames, s.gaps) if t is not None] for s in clean]
+    weight = torch.rand(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    total = (elastic_matrix(*clean, p.moves, **p.options()) * weight).sum()
+    expected = torch.autograd.grad(total, [*leaves[0], *leaves[1]])
+    found = gpu.gradient(weight.to(DEVICE), *arguments(p, *clean))
+    order = (0, 2, 1, 3) if clean[0].gaps is not None else (0, 1)
+    for k, theirs in zip(order, expected, strict=True):
+        assert_close(found[k], theirs, TOLERANCE[torch.float64].gradient, "gradient", scale=1.0)
+
+
+def test_matrices_and_listed_pairs():
+    p = random_problem(4, batch=4, longest=6)
+    given = arguments(p)
+    expected = elastic_matrix(p.x, p.y, p.moves, **p.options())
+    found = gpu.matrix(*given[:9], False, *given[9:])
+    assert_close(found, expected, TOLERANCE[torch.float64].value, "all pairs")
+    pairs = torch.tensor([[3, 1], [0, 2]])
+    listed = gpu.pairs(*given[:9], pairs, None, *given[9:])
+    assert_close(listed, elastic_pairs(p.x, p.y, pairs, p.moves, **p.options()), 1e-10, "listed pairs")
+
+
+def test_refusals():
+    x = torch.randn(2, 4, 1)
+    x[1, 2] = torch.nan
+    nothing = (None,) * 7
+    with pytest.raises(ValueError, match=r"x\[1\] holds nan at step 2"):
+        gpu.value(x.to(DEVICE), x.to(DEVICE), *nothing, *Moves(Recurrence.WARP).plain(), 0, 0.0, False, False)
