@@ -69,6 +69,7 @@ def create_explorer(collection: Collection, limits: Limits = DEFAULT_LIMITS) -> 
     app = create_service(collection, limits)
     service: Service = app.state.service
     panels = Panels(collection, limits)
+    app.state.panels = panels
 
     def post(path: str, model: Any, compute: Any) -> None:
         async def handler(request: Request) -> Response:
@@ -146,8 +147,9 @@ class Explorer(Server):
     """
 
     def __init__(self, collection: Collection, *, limits: Limits = DEFAULT_LIMITS, **options: Any) -> None:
-        public = ("/healthz", *page_files())
-        super().__init__(create_explorer(collection, limits), public=public, limits=limits, **options)
+        app = create_explorer(collection, limits)
+        super().__init__(app, public=("/healthz", *page_files()), limits=limits, **options)
+        app.state.panels.warm()
         self.collection = collection
 
     def _repr_html_(self) -> str:

@@ -11,7 +11,7 @@ from likewise.web.collection import Collection
 from likewise.web.work import Job
 
 SHOWN = 20_000  # points of a map; of more items a sample is shown
-LANDMARKS = 96
+LANDMARKS = 64
 CELLS = 1 << 33  # cells of alignment tables that a map may cost: about a second of DTW
 PIECE = 512  # items placed between two checks of a job
 

@@ -1,6 +1,8 @@
 """What each panel of the page shows, computed from a Collection as plain data."""
 
 import base64
+import contextlib
+import threading
 import time
 from threading import Lock
 from typing import Any
@@ -54,6 +56,15 @@ class Panels:
             return self._kept[key]
         finally:
             lock.release()
+
+    def warm(self) -> None:
+        """Begin with the first map before anybody asks for it."""
+        name, _ = self.collection.metric(None)
+        threading.Thread(target=self._try_map, args=(name,), daemon=True, name="likewise-map").start()
+
+    def _try_map(self, name: str) -> None:
+        with contextlib.suppress(Exception):  # whoever asks for it is told
+            self.map(Job(), name, None)
 
     def describe(self) -> dict[str, Any]:
         """The collection, its metrics and its columns."""

@@ -16,6 +16,7 @@ from likewise.web.limits import DEFAULT_LIMITS, Limits
 
 TOKEN_VARIABLE = "LIKEWISE_TOKEN"
 LONGEST_TOKEN_FILE = 4096
+BACKLOG = 2048
 
 
 class Impatient(H11Protocol):
@@ -147,6 +148,7 @@ def _bind(host: str, port: int) -> socket.socket:
         bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
+        bound.listen(BACKLOG)  # whoever reads the address may connect at once
     except OSError as error:
         raise ValueError(f"cannot listen on {host}, port {port}: {error.strerror or error}") from error
     return bound

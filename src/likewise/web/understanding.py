@@ -12,9 +12,11 @@ from likewise.distances.distance import Distance
 from likewise.distances.euclidean import Euclidean
 from likewise.models.metric import Metric
 from likewise.ops.ground import GroundCost, euclidean, sqeuclidean
+from likewise.web.refusals import Refusal
 from likewise.web.work import Job, checked
 
 NUMBERS_AT_ONCE = 1 << 17  # of the points whose gradients are computed together
+LONGEST = 2048  # steps of a sequence whose gradients are integrated
 STEPS = 32  # points of the line along which gradients are integrated
 
 
@@ -80,6 +82,8 @@ def _by_gradient(
     """Integrated gradients from y, in the shape of x, to x."""
     target = (x.values[:, : int(x.lengths[0])] if isinstance(x, Batch) else x).float()
     start = warped(y, alignment, target.shape[1])[None].to(target) if isinstance(x, Batch) else y.float()  # type: ignore[union-attr]
+    if isinstance(x, Batch) and target.shape[1] > LONGEST:
+        raise Refusal(422, f"x: gradients of {target.shape[1]} steps, more than {LONGEST}, take long; choose a stretch")
     other, distance = y, metric
     if isinstance(metric, Metric):  # y is encoded once
         other, distance = metric.embed(y), metric.distance

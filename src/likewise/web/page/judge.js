@@ -130,7 +130,7 @@ function versus(a, b, opened) {
   const rows = [["both", "both right"], ["first", `only ${a.metric} right`], ["second", `only ${b.metric} right`], ["neither", "both wrong"]].map(([key, text]) => ({ key, text, items: groups[key] }));
   const place = new Map(a.queries.items.map((item, q) => [item, q]));
   return table(`${a.metric} against ${b.metric}`, [["outcome", row => row.text], ["queries", row => row.items.length, true], ["share", row => percent(row.items.length / shared.length), true]], rows,
-    { note: `p = ${number(p, 2)} that they are equally good (sign test of ${groups.first.length + groups.second.length} queries on which they differ)`,
+    { note: `they differ on ${groups.first.length + groups.second.length} queries; two-sided sign test, p = ${number(p, 2)}`,
       open: row => h("button", { type: "button", disabled: !row.items.length, onclick: () => gallery(opened, row.text, row.items.map(item => ({ item, id: a.queries.ids[place.get(item)], label: labelOf(a.queries.codes[place.get(item)]), other: (row.key === "first" ? b : a).queries.nearest[place.get(item)] }))) }, "Open") });
 }
 

@@ -82,6 +82,13 @@ export class PointMap {
 
   dots(pen, color, members, radius) {
     pen.fillStyle = color;
+    if (radius < 2.4) { // too small to see a difference, and many times faster
+      for (const i of members) {
+        const [x, y] = this.place(i);
+        pen.fillRect(x - radius, y - radius, 2 * radius, 2 * radius);
+      }
+      return;
+    }
     pen.beginPath();
     for (const i of members) {
       const [x, y] = this.place(i);
