@@ -191,6 +191,20 @@ def test_subgradients_on_subsets(batch):
         assert found.costs[k] == pytest.approx(cost(lw.DTW(), found.sequences[k], x[k::2]))
 
 
+def test_steps_on_subsets_are_kept_if_they_help():
+    x, groups = warped(60), np.arange(60) % 2
+    plain = lw.barycenter(lw.DTW(), x, groups=groups, solver=MajorizeMinimize(4))
+    helped = lw.barycenter(lw.DTW(), x, groups=groups, solver=MajorizeMinimize(4, subsets=20))
+    assert (helped.history[0] <= plain.history[0]).all()
+    assert helped.costs.sum() < plain.costs.sum()
+    assert (helped.history[1:] <= helped.history[:-1]).all()
+    again = lw.barycenter(lw.DTW(), x, groups=groups, solver=MajorizeMinimize(4, subsets=20))
+    assert again.sequences == helped.sequences, "the seed decides"
+    optimum = lw.barycenter(lw.DTW(), x[:30], init=x[0], solver=MajorizeMinimize(200, tol=0))
+    kept = lw.barycenter(lw.DTW(), x[:30], init=optimum, solver=MajorizeMinimize(1, subsets=1, seed=3))
+    assert kept.cost <= optimum.cost
+
+
 def test_one_step_of_the_subgradient_by_hand():
     # One item: z - step * 2 (z - x), for the first round's rate of 0.25.
     solver = Subgradient(max_iter=1, step=0.25, batch=1)

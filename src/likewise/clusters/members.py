@@ -50,6 +50,16 @@ class Members:
             weights=self.weights[index],
         )
 
+    def sample(self, share: float, least: int, generator: torch.Generator) -> Tensor:
+        """Random members (n,): a share of those of each average, but at least so many if there are."""
+        groups = self.groups.cpu()
+        order = torch.randperm(len(groups), generator=generator)
+        order = order[torch.argsort(groups[order], stable=True)]  # group by group, in random order
+        sizes = groups.bincount(minlength=self.count)
+        place = torch.arange(len(order)) - (sizes.cumsum(0) - sizes)[groups[order]]  # within its group
+        kept = torch.minimum(sizes, (sizes * share).long().clamp(min=least))
+        return order[place < kept[groups[order]]]
+
     def distances(self, z: Tensor, lengths: Tensor | None) -> Tensor:
         """The distance of each member from its average: z (K, L, C) -> (N,)."""
         with torch.no_grad():
