@@ -231,3 +231,13 @@ def test_targets_are_labels_too():
     hits = lw.Index(lw.DTW(), (walks(3), [0.5, 1.5, 2.5])).search(walks(3), k=2)
     assert hits.labels[:, 0].tolist() == [0.5, 1.5, 2.5]
     assert hits.to_frame(backend="pandas")["label"].dtype == np.float64
+
+
+def test_the_index_of_a_stream_takes_four_times_its_samples():
+    stream = walks(1, 100_000, 1)
+    index = lw.Index(lw.DTW(band=6), stream, length=128, normalize="window")
+    index.search(stream[:, 50:178], k=1)
+    held = [index._held.table.values, index.items.values, index._searcher.items.values]
+    held += [value for value in vars(index._searcher._prepared).values() if isinstance(value, torch.Tensor)]
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in held}
+    assert sum(storages.values()) < 4.01 * stream.numel() * stream.element_size()

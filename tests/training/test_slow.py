@@ -60,3 +60,25 @@ def test_trying_leaves_no_trace():
     assert m.training
     assert all(parameter.grad is None for parameter in m.parameters())
     assert all(torch.equal(tensor, before[name]) for name, tensor in m.state_dict().items())
+
+
+def test_tap_on_long_sequences_is_announced_before_it_starts(monkeypatch):
+    """TAP itself, through fit: 32 x 32 pairs of 400 frames are minutes on any CPU."""
+    import likewise.training.loop as loop
+
+    started = []
+    monkeypatch.setattr(loop, "train", lambda plan: started.append(plan))
+    items, labels = torch.randn(32, 400, 1), ["a", "b"] * 16
+    with pytest.warns(UserWarning, match=r"a step of 32 sequences of up to 400 frames takes about [\d.]+ minutes"):
+        lw.fit(lw.Metric(lw.FrameMLP(1), lw.TAP()), (items, labels), accelerator="cpu", verbose=False)
+    assert len(started) == 1
+
+
+def test_tap_on_short_sequences_is_not(monkeypatch):
+    import likewise.training.loop as loop
+
+    monkeypatch.setattr(loop, "train", lambda plan: None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        items = torch.randn(32, 60, 1), ["a", "b"] * 16
+        lw.fit(lw.Metric(lw.FrameMLP(1), lw.TAP()), items, accelerator="cpu", verbose=False)

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 import likewise as lw
 from likewise.cli import (
     align,
+    average,
     convert,
     demo,
     distance,
@@ -58,6 +59,7 @@ COMMANDS = (
     fewshot.fewshot,
     distance.distance,
     align.align,
+    average.average,
     index.index,
     search.search,
     explain.explain,

@@ -61,7 +61,7 @@ class DTWGlobalInvariance(Distance):
                     f"DTWGlobalInvariance: pair {int(fit.converged.long().argmin())} did not converge in "
                     f"{self.max_iter} turns, and has no derivative; raise max_iter"
                 )
-        return dtw(a, _turned(b, fit), x_lengths, y_lengths, rules=self.rules).to(x.dtype)
+        return _check.fits(self.name, dtw(a, _turned(b, fit), x_lengths, y_lengths, rules=self.rules), x.dtype)
 
     def rotation(self, x: Sequences, y: Sequences) -> Tensor:
         """P (B, Cx, Cy) of every pair: y's frames are turned to P y_j."""

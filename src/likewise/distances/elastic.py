@@ -65,7 +65,7 @@ class Elastic(Distance):
         """Distances (B,) of padded pairs."""
         a, b = self._sides(x, y, x_lengths, y_lengths)
         value = elastic(a, b, self.moves(), rules=self.rules, weights=self._weights(a, b))
-        return self._scaled(value, self._lengths(a), self._lengths(b)).to(x.dtype)
+        return _check.fits(self.name, self._scaled(value, self._lengths(a), self._lengths(b)), x.dtype)
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (N, M) of padded sequences."""
@@ -74,7 +74,7 @@ class Elastic(Distance):
         mirrored = own and self.symmetric
         weights = self._weights(a, b)
         value = elastic_matrix(a, None if mirrored else b, self.moves(), rules=self.rules, weights=weights)
-        return self._scaled(value, self._lengths(a)[:, None], self._lengths(b)).to(x.dtype)
+        return _check.fits(self.name, self._scaled(value, self._lengths(a)[:, None], self._lengths(b)), x.dtype)
 
     def some_pairs(self, x: Sequences, y: Sequences, pairs: Tensor, limits: Tensor | None = None) -> Tensor:
         """Distances (K,) of x[pairs[k, 0]] and y[pairs[k, 1]], without derivatives.

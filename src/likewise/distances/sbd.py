@@ -43,7 +43,8 @@ class SBD(Distance):
             return x.sum((1, 2))
         n, m = full_lengths(x, x_lengths), full_lengths(y, y_lengths)
         best = self._correlations(*self._spectra(a, b), n, m).amax(1)  # (B, C or 1)
-        return _distance(best, _zero(a, self.independent), _zero(b, self.independent)).to(x.dtype)
+        value = _distance(best, _zero(a, self.independent), _zero(b, self.independent))
+        return _check.finite_values(self.name, value.to(x.dtype))
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (N, M) of padded sequences."""
@@ -64,7 +65,7 @@ class SBD(Distance):
             )
             for i in range(0, len(a), rows)
         ]
-        return torch.cat(found).to(x.dtype)
+        return _check.finite_values(self.name, torch.cat(found).to(x.dtype))
 
     def shift(self, x: Sequences, y: Sequences) -> Tensor:
         """The best shift of every pair, (B,) int64, or (B, C) if independent: y_j is matched with x_{j + shift}.

@@ -41,7 +41,8 @@ class ShapeDTW(Distance):
         i, j = paths.clamp(min=0).unbind(-1)
         a, b = (zero_padding(at_least_float32(s), lengths) for s, lengths in ((x, x_lengths), (y, y_lengths)))
         item = torch.arange(len(x), device=x.device)[:, None]
-        return ((a[item, i] - b[item, j]).square().sum(-1) * real).sum(1).to(x.dtype)
+        value = ((a[item, i] - b[item, j]).square().sum(-1) * real).sum(1)
+        return _check.finite_values(self.name, value.to(x.dtype))
 
     def align(self, x: Sequences, y: Sequences) -> PathAlignment:
         """The path of every pair."""

@@ -108,7 +108,10 @@ def read_part(op: str, data: Any, labels: Any, ids: Any, first_id: int, distance
     if isinstance(items, Batch):
         lengths = items.lengths
         offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-        values = items.values[items.mask] if count else items.values.new_empty(0, items.channels)
+        if count and int(lengths.min()) == items.values.shape[1]:  # no padding
+            values = items.values.reshape(-1, items.channels).clone()
+        else:
+            values = items.values[items.mask] if count else items.values.new_empty(0, items.channels)
     assert isinstance(values, Tensor)
     values = values.detach().clone() if offsets is None else values.detach()  # the caller may change theirs
     return Part(values, offsets, _read_ids(op, ids, count, first_id), _read_labels(op, labels, count))

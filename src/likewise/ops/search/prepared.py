@@ -1,4 +1,7 @@
-"""Items with their envelopes, and queries with theirs, as the kernels read them."""
+"""Items with their envelopes, and queries with theirs, as the kernels read them.
+
+Large arrays are made by NumPy: PyTorch would wake its threads, which then spin on the cores that the kernels need.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -49,10 +52,10 @@ def prepare(values: Tensor, lengths: Tensor | None, window: Window, length: int 
     _envelopes(plane, lengths, radius, radius, lengths, upper, lower)
     _fill_padding(lengths, upper, lower)
     if length is None and steps:  # a path joins first with first, and last with last
-        items, ends = torch.arange(count), lengths - 1
-        for envelope in (upper, lower):
-            envelope[:, :, 0] = plane[:, :, 0]
-            envelope[items, :, ends] = plane[items, :, ends]
+        own, items, ends = plane.numpy(), np.arange(count), lengths.numpy() - 1
+        for envelope in (upper.numpy(), lower.numpy()):
+            envelope[:, :, 0] = own[:, :, 0]
+            envelope[items, :, ends] = own[items, :, ends]
     return Prepared(values, lengths, window, length, plane, upper, lower, error)
 
 
@@ -72,28 +75,35 @@ def readable(op: str, name: str, x: Tensor) -> Tensor:
 def _plane(values: Tensor, lengths: Tensor, padded: int) -> tuple[Tensor, float]:
     """Float32 copies (N, C, padded), zero behind the end, and how far they are off: infinite if there are no bounds."""
     count, steps, channels = values.shape
-    full = bool((lengths == steps).all())
     largest = largest_value(values, lengths)
     error = 0.0 if values.dtype == torch.float32 else largest * 2.0**-24
-    if largest > LARGEST:
-        return torch.zeros(count, channels, padded), np.inf
-    if channels == 1 and full and padded == steps and values.dtype == torch.float32:
+    full = _is_full(lengths, steps)
+    if channels == 1 and full and padded == steps and values.dtype == torch.float32 and largest <= LARGEST:
         return values.view(count, 1, steps), error
-    plane = torch.zeros(count, channels, padded)
-    plane[:, :, :steps] = values.mT
-    if not full:
-        plane.masked_fill_((torch.arange(padded) >= lengths[:, None])[:, None], 0)
-    return plane, error
+    plane = np.zeros((count, channels, padded), np.float32)
+    if largest > LARGEST:
+        return torch.from_numpy(plane), np.inf
+    source = values.numpy()
+    if full:
+        plane[:, :, :steps] = source.swapaxes(1, 2)
+    else:
+        for i, length in enumerate(lengths.tolist()):
+            plane[i, :, :length] = source[i, :length].T
+    return torch.from_numpy(plane), error
 
 
 def largest_value(values: Tensor, lengths: Tensor) -> float:
     """The largest absolute value of sequences, but for their padding."""
-    if values.numel() == 0:
+    x = values.numpy()
+    if x.size == 0:
         return 0.0
-    if bool((lengths == values.shape[1]).all()):
-        return max(abs(float(end)) for end in values.aminmax())
-    real = torch.arange(values.shape[1]) < lengths[:, None]
-    return float(values.masked_fill(~real[..., None], 0).abs().max())
+    if not _is_full(lengths, x.shape[1]):
+        x = np.where((np.arange(x.shape[1]) < lengths.numpy()[:, None])[..., None], x, 0)
+    return max(abs(float(x.max())), abs(float(x.min())))
+
+
+def _is_full(lengths: Tensor, steps: int) -> bool:
+    return bool((lengths.numpy() == steps).all())
 
 
 def radius_of(window: Window, n: int, m: int) -> int:
@@ -142,10 +152,14 @@ def _envelopes(
 
 def _fill_padding(counts: Tensor, upper: Tensor, lower: Tensor) -> None:
     """An envelope that holds everything, behind the end."""
-    if len(counts) and int(counts.min()) < upper.shape[2]:
-        behind = (torch.arange(upper.shape[2]) >= counts[:, None])[:, None]
-        upper.masked_fill_(behind, np.inf)
-        lower.masked_fill_(behind, -np.inf)
+    above, below = upper.numpy(), lower.numpy()
+    if _is_full(counts, upper.shape[2]):
+        return
+    if len(counts) and _is_full(counts, int(counts[0])):
+        above[:, :, int(counts[0]) :], below[:, :, int(counts[0]) :] = np.inf, -np.inf
+        return
+    for i, count in enumerate(counts.tolist()):
+        above[i, :, count:], below[i, :, count:] = np.inf, -np.inf
 
 
 def ordered(queries: Tensor, items: Prepared, root: bool) -> dict[str, Tensor]:
