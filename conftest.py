@@ -1,6 +1,7 @@
 """What every test run shares."""
 
 import os
+import signal
 from pathlib import Path
 
 # `make test` runs two processes of two threads each. OpenMP threads must sleep while they wait for one another: if they
@@ -15,6 +16,10 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # Some virtual machines announce AMX and refuse it: PyTorch's own products of bfloat16 then end the process.
 os.environ.setdefault("DNNL_MAX_CPU_ISA", "AVX512_CORE_BF16")  # read when first needed
+
+# A shell starts background jobs with SIGINT ignored; tests of Ctrl-C need Python's own handler.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 torch.set_num_threads(2)  # which kernel runs depends on it: let it be the same on every machine
 
