@@ -198,11 +198,11 @@ def test_operators(moves):
     tensors = (x, y, *(gaps if moves.has_gaps else (None, None)), None, None, None, None, None)
     numbers = (*moves.plain(), *Rules().plain())
     check_op(torch.ops.likewise.elastic.default, (*tensors, *numbers))
-    check_op(torch.ops.likewise.elastic_matrix.default, (*tensors, False, *numbers))
+    check_op(torch.ops.likewise.elastic_matrix.default, (*tensors, *numbers, False))
     plain = tuple(t if t is None else t.detach() for t in tensors)
     check_op(torch.ops.likewise.elastic_path.default, (*plain, *numbers), gradient=False)
     pairs = torch.tensor([[0, 1]])
-    check_op(torch.ops.likewise.elastic_pairs.default, (*plain, pairs, None, *numbers), gradient=False)
+    check_op(torch.ops.likewise.elastic_pairs.default, (pairs, None, *plain, *numbers), gradient=False)
 
 
 def test_no_second_derivative():

@@ -65,10 +65,10 @@ def test_matrices_and_listed_pairs():
     p = random_problem(4, batch=4, longest=6)
     given = arguments(p)
     expected = elastic_matrix(p.x, p.y, p.moves, **p.options())
-    found = gpu.matrix(*given[:9], False, *given[9:])
+    found = gpu.matrix(*given, False)
     assert_close(found, expected, TOLERANCE[torch.float64].value, "all pairs")
     pairs = torch.tensor([[3, 1], [0, 2]])
-    listed = gpu.pairs(*given[:9], pairs, None, *given[9:])
+    listed = gpu.pairs(pairs, None, *given)
     assert_close(listed, elastic_pairs(p.x, p.y, pairs, p.moves, **p.options()), 1e-10, "listed pairs")
 
 

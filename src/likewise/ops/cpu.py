@@ -96,6 +96,40 @@ class Problem:
             lambda begin, end: kernel(INSTRUCTION_SET, self.native, *arguments, begin, end),
         )
 
+    def run_tiles(
+        self, kernel: Callable[..., None], values: Tensor, symmetric: bool, described: object | None = None
+    ) -> None:
+        """Call kernel(problem, row order, column order, symmetric, values, block, first row, last row) on all pairs.
+
+        A tile is one block of columns and some rows: y is interleaved once a tile, and lanes of like length waste
+        little. ``described`` stands for the problem where a kernel takes more than that.
+        """
+        assert self.y is not None
+        rows, columns, lanes, height = len(self.x), len(self.y), self.lanes, 32
+        row_order, column_order = self._by_length(self.x_lengths), self._by_length(self.y_lengths)
+        blocks, strips = -(-columns // lanes), -(-rows // height)
+        native_problem = self.native if described is None else described
+
+        def tiles(begin: int, end: int) -> None:
+            for tile in range(begin, end):
+                block, strip = divmod(tile, strips)
+                kernel(
+                    INSTRUCTION_SET,
+                    native_problem,
+                    row_order.data_ptr(),
+                    column_order.data_ptr(),
+                    symmetric,
+                    values.data_ptr(),
+                    block,
+                    strip * height,
+                    min((strip + 1) * height, rows),
+                )
+
+        share_out(blocks * strips, self.cells * height * lanes, tiles)
+
+    def _by_length(self, lengths: Tensor) -> Tensor:
+        return torch.arange(len(lengths)) if self.full else torch.argsort(lengths, stable=True)
+
     def gradients(self, kernel: Callable[[int, int, int, int], None], group: int = 1) -> tuple[Tensor, Tensor]:
         """Gradients with respect to x and y, added up by kernel(x_grad, y_grad, begin, end) over ranges of pairs.
 

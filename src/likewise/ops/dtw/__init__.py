@@ -241,37 +241,11 @@ def _matrix_cpu(
     problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root, all_pairs=True)
     rows, columns = len(x), len(y)
     values = x.new_empty(rows, columns)
-    lanes = problem.lanes
-    if columns < lanes // 2:
+    if columns < problem.lanes // 2:
         problem.run_blocks(cpu.native.dtw_blocks, torch.arange(problem.pairs), values.data_ptr())
-        return cpu.finite_values("dtw", values)
-    # Tiles of one block of columns and some rows: y is interleaved once a tile, and lanes of like length waste little.
-    row_order = _by_length(x_lengths, rows)
-    column_order = row_order if symmetric else _by_length(y_lengths, columns)
-    blocks, height = -(-columns // lanes), 32
-    strips = -(-rows // height)
-
-    def tiles(begin: int, end: int) -> None:
-        for tile in range(begin, end):
-            block, strip = divmod(tile, strips)
-            cpu.native.dtw_tile(
-                cpu.INSTRUCTION_SET,
-                problem.native,
-                row_order.data_ptr(),
-                column_order.data_ptr(),
-                symmetric,
-                values.data_ptr(),
-                block,
-                strip * height,
-                min((strip + 1) * height, rows),
-            )
-
-    cpu.share_out(blocks * strips, problem.cells * height * lanes, tiles)
+    else:
+        problem.run_tiles(cpu.native.dtw_tile, values, symmetric)
     return cpu.finite_values("dtw", values)
-
-
-def _by_length(lengths: Lengths, count: int) -> Tensor:
-    return torch.arange(count) if lengths is None else torch.argsort(lengths.cpu())
 
 
 def _path_cpu(

@@ -18,7 +18,7 @@ from torch import Tensor
 from likewise import _check
 from likewise.ops import cpu
 from likewise.ops.dispatch import operator
-from likewise.ops.elastic.moves import Border, Moves, Recurrence, Side
+from likewise.ops.elastic.moves import Border, Moves, Recurrence, Side, Tensors, by_name
 from likewise.ops.rules import Rules
 
 __all__ = [
@@ -58,7 +58,7 @@ def elastic_matrix(
                 [5., 0.]])
     """
     symmetric = y is None and rules.symmetric
-    return _elastic_matrix(*_tensors(x, x if y is None else y, weights), symmetric, *moves.plain(), *rules.plain())
+    return _elastic_matrix(*_tensors(x, x if y is None else y, weights), *moves.plain(), *rules.plain(), symmetric)
 
 
 def elastic_pairs(
@@ -87,7 +87,7 @@ def elastic_pairs(
     tensors = [t if t is None else t.detach() for t in _tensors(x, y, weights)]
     if limits is not None:
         limits = limits.to(x.frames)
-    return _elastic_pairs(*tensors, pairs, limits, *moves.plain(), *rules.plain())
+    return _elastic_pairs(pairs, limits, *tensors, *moves.plain(), *rules.plain())
 
 
 def elastic_path(
@@ -107,34 +107,25 @@ def elastic_path(
     return _elastic_path(*tensors, *moves.plain(), *rules.plain())
 
 
-def _tensors(x: Side, y: Side, weights: Tensor | None) -> tuple[Tensor | None, ...]:
-    return x.frames, y.frames, x.gaps, y.gaps, x.reach, y.reach, weights, x.lengths, y.lengths
+def _tensors(x: Side, y: Side, weights: Tensor | None) -> Tensors:
+    return Tensors(x.frames, y.frames, x.gaps, y.gaps, x.reach, y.reach, weights, x.lengths, y.lengths)
 
 
-# The operators. Their arguments are those of _tensors, Moves.plain and Rules.plain.
+# The operators. Their arguments are Tensors, Moves.plain and Rules.plain.
 
 
 class _Given:
     """The arguments of an operator, as a problem for the kernels."""
 
     def __init__(self, arguments: tuple[Any, ...], *, all_pairs: bool) -> None:
-        x, y, x_gaps, y_gaps, x_reach, y_reach, weights, x_lengths, y_lengths = arguments[:9]
-        moves = Moves.from_plain(*arguments[9:17])
-        self.problem = cpu.problem(
-            "elastic",
-            x,
-            y,
-            x_lengths,
-            y_lengths,
-            Rules.from_plain(*arguments[17:]),
-            all_pairs=all_pairs,
-            root=moves.root,
-        )
-        # Kept: the kernels read them.
-        self.extra = [t if t is None else t.detach().contiguous() for t in (x_gaps, y_gaps, x_reach, y_reach, weights)]
+        tensors, moves, rules = by_name(arguments)
+        x, y, *extra, x_lengths, y_lengths = tensors
+        self.tensors = tensors
+        self.problem = cpu.problem("elastic", x, y, x_lengths, y_lengths, rules, all_pairs=all_pairs, root=moves.root)
+        self.extra = [t if t is None else t.detach().contiguous() for t in extra]  # kept: the kernels read them
         gaps_x, gaps_y, reach_x, reach_y, factors = (0 if t is None else t.data_ptr() for t in self.extra)
-        longest = 0 if weights is None else len(weights) // 2
-        if weights is not None and longest < max(x.shape[1], y.shape[1]):
+        longest = 0 if tensors.weights is None else len(tensors.weights) // 2
+        if tensors.weights is not None and longest < max(x.shape[1], y.shape[1]):
             _check.refuse("elastic", f"weights reach to {longest}, and the sequences have more steps")
         self.native = cpu.native.ElasticProblem(
             self.problem.native,
@@ -184,16 +175,15 @@ class _Given:
 
 def _value_cpu(*arguments: Any) -> Tensor:
     given = _Given(arguments, all_pairs=False)
-    values = arguments[0].new_empty(given.rows)
+    values = given.tensors.x.new_empty(given.rows)
     items = torch.arange(given.rows)
     given.run_listed(cpu.native.elastic_blocks, items, items, 0, values.data_ptr())
     return cpu.finite_values("elastic", values)
 
 
-def _pairs_cpu(*arguments: Any) -> Tensor:
-    pairs, limits = arguments[9:11]
-    given = _Given((*arguments[:9], *arguments[11:]), all_pairs=True)
-    values = arguments[0].new_empty(len(pairs))
+def _pairs_cpu(pairs: Tensor, limits: Tensor | None, *arguments: Any) -> Tensor:
+    given = _Given(arguments, all_pairs=True)
+    values = given.tensors.x.new_empty(len(pairs))
     x_items, y_items = pairs.T.contiguous()
     limits = None if limits is None else limits.contiguous()
     address = 0 if limits is None else limits.data_ptr()
@@ -201,45 +191,22 @@ def _pairs_cpu(*arguments: Any) -> Tensor:
     return values if limits is not None else cpu.finite_values("elastic", values)
 
 
-def _matrix_cpu(*arguments: Any) -> Tensor:
-    symmetric = arguments[9]
-    given = _Given((*arguments[:9], *arguments[10:]), all_pairs=True)
-    problem, rows, columns = given.problem, given.rows, given.columns
-    values = arguments[0].new_empty(rows, columns)
-    lanes = problem.lanes
-    if columns < lanes // 2:
-        x_items = torch.arange(rows).repeat_interleave(columns)
-        y_items = torch.arange(columns).repeat(rows)
+def _matrix_cpu(*inputs: Any) -> Tensor:
+    *arguments, symmetric = inputs
+    given = _Given(tuple(arguments), all_pairs=True)
+    values = given.tensors.x.new_empty(given.rows, given.columns)
+    if given.columns < given.problem.lanes // 2:
+        x_items = torch.arange(given.rows).repeat_interleave(given.columns)
+        y_items = torch.arange(given.columns).repeat(given.rows)
         given.run_listed(cpu.native.elastic_blocks, x_items, y_items, 0, values.data_ptr())
-        return cpu.finite_values("elastic", values)
-    # Tiles of one block of columns and some rows: y is interleaved once a tile, and lanes of like length waste little.
-    row_order = torch.arange(rows) if problem.full else torch.argsort(problem.x_lengths, stable=True)
-    column_order = torch.arange(columns) if problem.full else torch.argsort(problem.y_lengths, stable=True)
-    blocks, height = -(-columns // lanes), 32
-    strips = -(-rows // height)
-
-    def tiles(begin: int, end: int) -> None:
-        for tile in range(begin, end):
-            block, strip = divmod(tile, strips)
-            cpu.native.elastic_tile(
-                cpu.INSTRUCTION_SET,
-                given.native,
-                row_order.data_ptr(),
-                column_order.data_ptr(),
-                symmetric,
-                values.data_ptr(),
-                block,
-                strip * height,
-                min((strip + 1) * height, rows),
-            )
-
-    cpu.share_out(blocks * strips, problem.cells * height * lanes, tiles)
+    else:
+        given.problem.run_tiles(cpu.native.elastic_tile, values, symmetric, given.native)
     return cpu.finite_values("elastic", values)
 
 
 def _path_cpu(*arguments: Any) -> tuple[Tensor, Tensor]:
     given = _Given(arguments, all_pairs=False)
-    x, y = arguments[:2]
+    x, y = given.tensors.x, given.tensors.y
     paths = torch.full((given.rows, max(0, x.shape[1] + y.shape[1] - 1), 2), -1)
     steps = torch.empty(given.rows, dtype=torch.int64)
     items = torch.arange(given.rows)
@@ -252,7 +219,7 @@ def _path_cpu(*arguments: Any) -> tuple[Tensor, Tensor]:
 def _grad_cpu(weight: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     all_pairs = weight.ndim == 2
     given = _Given(arguments, all_pairs=all_pairs)
-    x, y, x_gaps, y_gaps = arguments[:4]
+    x, y, x_gaps, y_gaps, *_ = given.tensors
     weight = weight.contiguous()
     nothing = x.new_zeros(0)
     x_grad, x_gaps_grad = cpu.zeros_like(x), nothing if x_gaps is None else cpu.zeros_like(x_gaps)
@@ -307,20 +274,21 @@ def _grad_fake(weight: Tensor, x: Tensor, y: Tensor, x_gaps: Tensor | None, y_ga
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:9])
-    ctx.rest = inputs[9:]
+    count = len(Tensors._fields)
+    ctx.save_for_backward(*inputs[:count])
+    ctx.rest = inputs[count:]
 
 
 def _backward(ctx: Any, grad: Tensor, rest: tuple[Any, ...]) -> tuple[Any, ...]:
-    tensors = ctx.saved_tensors
+    tensors = Tensors(*ctx.saved_tensors)
     if rest[0] == Recurrence.COUNT:
         raise NotImplementedError(
             "elastic: a number of matches has no useful derivative (it is zero almost everywhere); train with a "
             "distance that measures how far apart frames are, such as ERP or MSM"
         )
     x_grad, y_grad, x_gaps_grad, y_gaps_grad = _elastic_grad(grad, *tensors, *rest)
-    gaps = (None if tensors[2] is None else x_gaps_grad, None if tensors[3] is None else y_gaps_grad)
-    return x_grad, y_grad, *gaps, *(None for _ in range(5)), *(None for _ in ctx.rest)
+    gaps = (None if tensors.x_gaps is None else x_gaps_grad, None if tensors.y_gaps is None else y_gaps_grad)
+    return x_grad, y_grad, *gaps, *(None for _ in tensors[4:]), *(None for _ in ctx.rest)
 
 
 def _value_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
@@ -328,7 +296,7 @@ def _value_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 
 
 def _matrix_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    symmetric, *rest = ctx.rest
+    *rest, symmetric = ctx.rest
     if symmetric:  # each pair once
         grad = (grad + grad.T).triu(1)
     return _backward(ctx, grad, tuple(rest))
@@ -356,7 +324,7 @@ _elastic = operator(
     backward=_value_backward,
 )
 _elastic_matrix = operator(
-    f"elastic_matrix({_SIDES}, bool symmetric, {_NUMBERS}) -> Tensor",
+    f"elastic_matrix({_SIDES}, {_NUMBERS}, bool symmetric) -> Tensor",
     cpu=_matrix_cpu,
     triton="elastic.matrix",
     fake=lambda x, y, *_: x.new_empty(x.shape[0], y.shape[0]),
@@ -364,10 +332,10 @@ _elastic_matrix = operator(
     backward=_matrix_backward,
 )
 _elastic_pairs = operator(
-    f"elastic_pairs({_SIDES}, Tensor pairs, Tensor? limits, {_NUMBERS}) -> Tensor",
+    f"elastic_pairs(Tensor pairs, Tensor? limits, {_SIDES}, {_NUMBERS}) -> Tensor",
     cpu=_pairs_cpu,
     triton="elastic.pairs",
-    fake=lambda *arguments: arguments[0].new_empty(arguments[9].shape[0]),
+    fake=lambda pairs, limits, x, *_: x.new_empty(pairs.shape[0]),
 )
 _elastic_path = operator(
     f"elastic_path({_SIDES}, {_NUMBERS}) -> (Tensor, Tensor)", cpu=_path_cpu, triton="elastic.path", fake=_path_fake

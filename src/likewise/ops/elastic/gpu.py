@@ -4,7 +4,7 @@ The kernel computes the recurrences of ``moves.py`` from the same frames, gaps a
 walk back over the moves that it records, a byte a cell; derivatives are those of the costs along the paths.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from likewise import _check
-from likewise.ops.elastic.moves import Moves, Recurrence
+from likewise.ops.elastic.moves import Moves, Recurrence, Tensors, by_name
 from likewise.ops.engine.windows import window_row
 from likewise.ops.launch.arguments import float64_bits, float64_from
 from likewise.ops.launch.launcher import launch
@@ -215,56 +215,65 @@ def trace_kernel(moves, ends_x, ends_y, steps, found, x_steps, y_steps, longest,
 
 @dataclass(frozen=True)
 class _Given:
-    """The arguments of an operator, laid out for the kernel."""
+    """The arguments of an operator, and the pairs to compare."""
 
-    arguments: tuple[Any, ...]
+    tensors: Tensors
+    moves: Moves
+    rules: Rules
     x_items: Tensor
     y_items: Tensor
 
-    @property
-    def moves(self) -> Moves:
-        return Moves.from_plain(*self.arguments[9:17])
+    @classmethod
+    def paired(cls, arguments: tuple[Any, ...]) -> "_Given":
+        tensors, moves, rules = by_name(arguments)
+        items = torch.arange(len(tensors.x), device=tensors.x.device)
+        return cls(tensors, moves, rules, items, items)
 
-    @property
-    def rules(self) -> Rules:
-        return Rules.from_plain(*self.arguments[17:])
+    @classmethod
+    def all_pairs(cls, arguments: tuple[Any, ...]) -> "_Given":
+        tensors, moves, rules = by_name(arguments)
+        columns = max(1, len(tensors.y))
+        pair = torch.arange(len(tensors.x) * len(tensors.y), device=tensors.x.device)
+        return cls(tensors, moves, rules, pair // columns, pair % columns)
+
+    def part(self, some: slice) -> "_Given":
+        return replace(self, x_items=self.x_items[some], y_items=self.y_items[some])
 
     def lengths(self) -> tuple[Tensor, Tensor]:
-        found = []
-        for name, t, lengths in zip("xy", self.arguments[:2], self.arguments[7:9], strict=True):
-            if lengths is None:
-                found.append(torch.full((len(t),), t.shape[1], dtype=torch.int64, device=t.device))
-            else:
-                _check.lengths_range("elastic", f"{name}_lengths", lengths, t.shape[1])
-                found.append(lengths.to(t.device))
-        return found[0], found[1]
+        x, y, *_, x_lengths, y_lengths = self.tensors
+        return _lengths("x_lengths", x, x_lengths), _lengths("y_lengths", y, y_lengths)
+
+
+def _lengths(name: str, x: Tensor, lengths: Tensor | None) -> Tensor:
+    if lengths is None:
+        return torch.full((len(x),), x.shape[1], dtype=torch.int64, device=x.device)
+    _check.lengths_range("elastic", name, lengths, x.shape[1])
+    return lengths.to(x.device)
 
 
 def value(*arguments: Any) -> Tensor:
     """Values of pairs, (B,)."""
-    items = torch.arange(len(arguments[0]), device=arguments[0].device)
-    return _finite(arguments, _run(_Given(arguments, items, items)))
+    return _run(_Given.paired(arguments))
 
 
-def matrix(*arguments: Any) -> Tensor:
+def matrix(*inputs: Any) -> Tensor:
     """Values of all pairs, (N, M)."""
-    arguments = (*arguments[:9], *arguments[10:])
-    given = _all_pairs(arguments)
-    return _finite(arguments, _run(given)).reshape(len(arguments[0]), len(arguments[1]))
+    *arguments, _ = inputs
+    given = _Given.all_pairs(tuple(arguments))
+    return _run(given).reshape(len(given.tensors.x), len(given.tensors.y))
 
 
-def pairs(*arguments: Any) -> Tensor:
+def pairs(listed: Tensor, limits: Tensor | None, *arguments: Any) -> Tensor:
     """Values of listed pairs, (K,); nothing is given up early."""
-    listed = arguments[9].to(arguments[0].device)
-    arguments = (*arguments[:9], *arguments[11:])
-    return _finite(arguments, _run(_Given(arguments, *listed.T.contiguous())))
+    tensors, moves, rules = by_name(arguments)
+    return _run(_Given(tensors, moves, rules, *listed.to(tensors.x.device).T.contiguous()))
 
 
 def path(*arguments: Any) -> tuple[Tensor, Tensor]:
     """Optimal paths (B, Tx + Ty - 1, 2), padded with -1, and their numbers of steps."""
-    x, y = arguments[:2]
-    items = torch.arange(len(x), device=x.device)
-    steps, found = _trace(_Given(arguments, items, items))
+    given = _Given.paired(arguments)
+    x, y = given.tensors.x, given.tensors.y
+    steps, found = _trace(given)
     cells = steps[..., :2].clamp(min=0)
     real = torch.arange(steps.shape[1], device=x.device) < found[:, None]
     fresh = real.clone()  # a step along the border may stay at its cell
@@ -279,18 +288,14 @@ def path(*arguments: Any) -> tuple[Tensor, Tensor]:
 
 def gradient(weight: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Sum of weight * d value, along the paths."""
-    x, y, x_gaps, y_gaps = arguments[:4]
-    if weight.ndim == 2:
-        given = _all_pairs(arguments)
-    else:
-        items = torch.arange(len(x), device=x.device)
-        given = _Given(arguments, items, items)
+    given = _Given.all_pairs(arguments) if weight.ndim == 2 else _Given.paired(arguments)
+    x, y, x_gaps, y_gaps, *_ = given.tensors
     leaves = [None if t is None else t.detach().requires_grad_() for t in (x, y, x_gaps, y_gaps)]
     sums = [None if t is None else torch.zeros_like(t) for t in leaves]
     chunk = max(1, CELLS_AT_ONCE // max(1, x.shape[1] * y.shape[1]))
     for first in range(0, len(given.x_items), chunk):
         part = slice(first, first + chunk)
-        some = _Given(arguments, given.x_items[part], given.y_items[part])
+        some = given.part(part)
         steps, found = _trace(some)
         with torch.enable_grad():
             total = (_along(some, leaves, steps, found) * weight.flatten()[part]).sum()
@@ -310,7 +315,7 @@ def _along(given: _Given, leaves: list[Tensor | None], steps: Tensor, found: Ten
     x, y, x_gaps, y_gaps = leaves
     assert x is not None
     assert y is not None
-    moves, weights = given.moves, given.arguments[6]
+    moves, weights = given.moves, given.tensors.weights
     real = torch.arange(steps.shape[1], device=x.device) < found[:, None]  # (pairs, K)
     i, j, move = steps.unbind(-1)
     row, column = given.x_items[:, None], given.y_items[:, None]
@@ -352,30 +357,24 @@ def _apart(x: Tensor, y: Tensor, row: Tensor, column: Tensor, i: Tensor, j: Tens
     return (x.detach()[row, i.clamp(min=0)] != y.detach()[column, j.clamp(min=0)]).any(-1)
 
 
-def _all_pairs(arguments: tuple[Any, ...]) -> _Given:
-    x, y = arguments[:2]
-    pair = torch.arange(len(x) * len(y), device=x.device)
-    return _Given(arguments, pair // max(1, len(y)), pair % max(1, len(y)))
-
-
 def _run(given: _Given) -> Tensor:
-    count, y_steps = len(given.x_items), given.arguments[1].shape[1]
+    count, y_steps = len(given.x_items), given.tensors.y.shape[1]
     chunk = max(LANES, ROWS_AT_ONCE // max(1, y_steps))
-    found = [_launch(given, first, min(first + chunk, count), None)[0] for first in range(0, count, chunk)]
-    return torch.cat(found) if found else given.arguments[0].new_empty(0)
+    found = [_launch(given.part(slice(first, first + chunk)), None)[0] for first in range(0, count, chunk)]
+    return _finite(given.tensors, torch.cat(found) if found else given.tensors.x.new_empty(0))
 
 
 def _trace(given: _Given) -> tuple[Tensor, Tensor]:
     """Steps (pairs, Tx + Ty, 3) of the paths, the last first, and their numbers."""
-    x, y = given.arguments[:2]
+    x, y = given.tensors.x, given.tensors.y
     (_, x_steps, _), (_, y_steps, _), count = x.shape, y.shape, len(given.x_items)
     steps = torch.full((count, x_steps + y_steps, 3), -1, dtype=torch.int64, device=x.device)
     found = torch.zeros(count, dtype=torch.int64, device=x.device)
     if count == 0:
         return steps, found
     moved = torch.zeros(count, x_steps, y_steps, dtype=torch.int8, device=x.device)
-    values, ends = _launch(given, 0, count, moved)
-    _finite(given.arguments, values)
+    values, ends = _launch(given, moved)
+    _finite(given.tensors, values)
     last_rows = given.lengths()[0][given.x_items] - 1
     launch(
         trace_kernel,
@@ -389,10 +388,10 @@ def _trace(given: _Given) -> tuple[Tensor, Tensor]:
     return steps, found
 
 
-def _launch(given: _Given, first: int, last: int, moved: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Values of pairs first..last-1 and the columns where they end; keeps the moves, if there is room for them."""
-    x, y, x_gaps, y_gaps, x_reach, y_reach, weights = (None if t is None else t.detach() for t in given.arguments[:7])
-    moves, rules, count = given.moves, given.rules, last - first
+def _launch(given: _Given, moved: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Values of the pairs and the columns where they end; keeps the moves, if there is room for them."""
+    x, y, x_gaps, y_gaps, x_reach, y_reach, weights, *_ = (None if t is None else t.detach() for t in given.tensors)
+    moves, rules, count = given.moves, given.rules, len(given.x_items)
     values = x.new_empty(count)
     ends = torch.empty(count, dtype=torch.int64, device=x.device)
     programs = -(-count // LANES)
@@ -402,7 +401,7 @@ def _launch(given: _Given, first: int, last: int, moved: Tensor | None) -> tuple
     x_lanes, y_lanes = (t.permute(1, 2, 0).contiguous() for t in (x, y))
     gaps = [nothing if t is None else t.T.contiguous() for t in (x_gaps, y_gaps)]
     others = [nothing if t is None else t.contiguous() for t in (x_reach, y_reach, weights)]
-    items = (given.x_items[first:last].contiguous(), given.y_items[first:last].contiguous())
+    items = (given.x_items.contiguous(), given.y_items.contiguous())
     longest = 0 if weights is None else len(weights) // 2
     numbers = (moves.penalty, moves.slope, moves.hit, moves.miss, rules.window.size)
     launch(
@@ -426,13 +425,13 @@ def _launch(given: _Given, first: int, last: int, moved: Tensor | None) -> tuple
     return values, ends
 
 
-def _finite(arguments: tuple[Any, ...], values: Tensor) -> Tensor:
+def _finite(tensors: Tensors, values: Tensor) -> Tensor:
     """Return values if all are finite; otherwise say why not."""
     if values.is_cuda and torch.cuda.is_current_stream_capturing():
         return values
     if not values.isfinite().all():
-        _check.finite("elastic", "x", arguments[0], arguments[7])
-        _check.finite("elastic", "y", arguments[1], arguments[8])
+        _check.finite("elastic", "x", tensors.x, tensors.x_lengths)
+        _check.finite("elastic", "y", tensors.y, tensors.y_lengths)
         pair = int((~values.isfinite()).nonzero()[0])
         _check.refuse("elastic", f"the value of pair {pair} is not finite: the costs overflow {values.dtype}")
     return values

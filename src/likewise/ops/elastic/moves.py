@@ -14,11 +14,13 @@ and l(j) of y, and the penalty p:
 """
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
+
+from likewise.ops.rules import Rules
 
 
 class Recurrence(enum.IntEnum):
@@ -99,3 +101,24 @@ class Side:
 
     def __len__(self) -> int:
         return self.frames.shape[0]
+
+
+class Tensors(NamedTuple):
+    """The tensors of both sides, in the order in which custom operators take them."""
+
+    x: Tensor
+    y: Tensor
+    x_gaps: Tensor | None
+    y_gaps: Tensor | None
+    x_reach: Tensor | None
+    y_reach: Tensor | None
+    weights: Tensor | None
+    x_lengths: Tensor | None
+    y_lengths: Tensor | None
+
+
+def by_name(arguments: tuple[Any, ...]) -> tuple[Tensors, Moves, Rules]:
+    """What custom operators take: Tensors, then ``Moves.plain``, then ``Rules.plain``."""
+    moves = len(Tensors._fields)
+    rules = moves + len(fields(Moves))
+    return Tensors(*arguments[:moves]), Moves.from_plain(*arguments[moves:rules]), Rules.from_plain(*arguments[rules:])
