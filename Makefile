@@ -30,6 +30,8 @@ $(DEVELOPMENT): $(RUNTIME)
 	# Real models for tests, beside the other packages: lightning imports a torchvision that it finds, which one built
 	# for another torch does not survive. Their tests are skipped where they cannot be had.
 	-$(PIP) --no-deps --upgrade --target $(VENV)/backbones timm torchvision
+	# A Milvus server and Milvus Lite for the tests of MilvusStore, which are skipped where these cannot be had.
+	-$(PIP) milvus-lite milvus
 	touch $@
 
 demo: $(RUNTIME)  ## the main job on real data

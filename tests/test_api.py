@@ -47,6 +47,7 @@ PUBLIC = [
     "MSM",
     "MeanFrames",
     "Metric",
+    "MilvusStore",
     "OPW",
     "OTAM",
     "SBD",

@@ -70,7 +70,7 @@ from likewise.models import (
     SelfAttention,
     SmallCNN,
 )
-from likewise.search import Hits, Index
+from likewise.search import Hits, Index, MilvusStore
 from likewise.training import Checkpoints, History, SoftAdversary, Validation, fit
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ __all__ = [
     "MPerClass",
     "MeanFrames",
     "Metric",
+    "MilvusStore",
     "Scores",
     "SelfAttention",
     "ShapeDTW",
