@@ -98,7 +98,7 @@ def check_sequences(make, folder):
     x, queries = walks(40), walks(5, seed=1)
     names, labels = [f"{NASTY[i % len(NASTY)]}{i}" for i in range(40)], np.array(["up", 'the "down"'] * 20)
     years = [2000 + i for i in range(40)]
-    everything = lw.Candidates(lw.MeanFrames(), keep=100)
+    everything = lw.evaluation.Candidates(lw.MeanFrames(), keep=100)
     index = lw.Index(lw.DTW(), store=make("walks", f"{folder}/walks"), candidates=everything)
     assert len(index) == 0
     assert index.search(queries, k=3).counts.tolist() == [0] * 5
@@ -144,7 +144,9 @@ def check_sequences(make, folder):
     torch.testing.assert_close(hits.match(1, 2), expected.match(1, 2))
 
     # Another metric's vectors are not compared with these.
-    other = lw.Index(lw.DTW(), store=index.store, candidates=lw.Candidates(lw.MeanFrames(squared=True), keep=9))
+    other = lw.Index(
+        lw.DTW(), store=index.store, candidates=lw.evaluation.Candidates(lw.MeanFrames(squared=True), keep=9)
+    )
     with pytest.raises(ValueError, match="another metric"):
         other.search(queries)
     return index

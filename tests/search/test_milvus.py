@@ -137,7 +137,9 @@ def drill(server, index, at):
     def fault(number):
         calls.append(number)
         if len(calls) == 3:
-            thread = threading.Thread(target=lambda: (time.sleep(0.01), server.kill(), killed.append(len(calls)), server.start()))
+            thread = threading.Thread(
+                target=lambda: (time.sleep(0.01), server.kill(), killed.append(len(calls)), server.start())
+            )
             thread.start()
             killed.append(thread)
 

@@ -55,7 +55,7 @@ def test_a_call_that_failed_is_repeated(monkeypatch, after, verb):
 def test_files_that_lie(tmp_path):
     x = walks(3)
     store = DictStore(str(tmp_path))
-    index = lw.Index(lw.DTW(), store=store, candidates=lw.Candidates(lw.MeanFrames(), keep=9)).add(x)
+    index = lw.Index(lw.DTW(), store=store, candidates=lw.evaluation.Candidates(lw.MeanFrames(), keep=9)).add(x)
     (key, *_), path = store.rows["1"], store.files.path(store.rows["1"][0])
     right = Path(path).read_bytes()
     for content, said in (
@@ -85,7 +85,7 @@ def test_files_that_lie(tmp_path):
 
 def test_an_item_that_is_removed_during_a_search(tmp_path):
     x, store = walks(5), DictStore(str(tmp_path))
-    index = lw.Index(lw.DTW(), store=store, candidates=lw.Candidates(lw.MeanFrames(), keep=9)).add(x)
+    index = lw.Index(lw.DTW(), store=store, candidates=lw.evaluation.Candidates(lw.MeanFrames(), keep=9)).add(x)
     read = store.files.read
 
     def late(keys):
@@ -104,14 +104,16 @@ def test_what_does_not_go_with_a_store():
         ({"length": 3}, "length does not go with a store"),
         ({"normalize": "window"}, "normalize"),
         ({}, "DTW does not compare vectors"),
-        ({"candidates": lw.Candidates(lw.DTW(), keep=3)}, "DTW does not compare vectors"),
-        ({"candidates": lw.Candidates(lw.MeanFrames(), keep=3)}, "without files holds vectors only"),
+        ({"candidates": lw.evaluation.Candidates(lw.DTW(), keep=3)}, "DTW does not compare vectors"),
+        ({"candidates": lw.evaluation.Candidates(lw.MeanFrames(), keep=3)}, "without files holds vectors only"),
     ):
         with pytest.raises(ValueError, match=said):
             lw.Index(lw.DTW(), store=DictStore(), **options)
     with pytest.raises(ValueError, match="stretches"):
         lw.Index(
-            lw.DTW(subsequence=True), store=DictStore("memory://x"), candidates=lw.Candidates(lw.MeanFrames(), keep=3)
+            lw.DTW(subsequence=True),
+            store=DictStore("memory://x"),
+            candidates=lw.evaluation.Candidates(lw.MeanFrames(), keep=3),
         )
     x = torch.randn(5, 3)
     index = lw.Index(lw.Euclidean(), store=DictStore()).add(x)

@@ -53,7 +53,7 @@ class MilvusStore:
         >>> import tempfile, likewise as lw
         >>> folder = tempfile.TemporaryDirectory()
         >>> store = MilvusStore(f"{folder.name}/vectors.db", "walks", files=f"{folder.name}/items")
-        >>> index = lw.Index(lw.DTW(), store=store, candidates=lw.Candidates(lw.MeanFrames(), keep=20))
+        >>> index = lw.Index(lw.DTW(), store=store, candidates=lw.evaluation.Candidates(lw.MeanFrames(), keep=20))
         >>> _ = index.add([[0.0, 1.0], [5.0, 5.0, 6.0]], ids=["a", "b"], fields={"year": [2019, 2020]})
         >>> index.search([[5.0, 6.0]], k=1).ids.tolist()
         [['b']]
