@@ -53,6 +53,7 @@ class Index:
     was saved or loaded belongs to its folder: ``add`` and ``remove`` write there before they return.
 
     Example:
+        >>> import torch
         >>> from likewise import DTW
         >>> index = Index(DTW(band=2), [[0.0, 1.0, 2.0], [2.0, 1.0, 0.0], [0.0, 0.0, 2.0]], labels=["up", "down", "up"])
         >>> hits = index.search([[0.0, 1.0, 1.0]], k=2)
@@ -149,6 +150,7 @@ class Index:
         threads: by default ``torch.get_num_threads()``.
 
         Example:
+            >>> import torch
             >>> from likewise import Euclidean
             >>> index = Index(Euclidean(), torch.tensor([[0.0], [1.0], [5.0]]), ids=["a", "b", "c"])
             >>> index.search(torch.tensor([[0.2], [9.0]]), within=2.0)
@@ -184,6 +186,7 @@ class Index:
         An item as near as the k-th nearest counts as one of them. With a store, every item is read.
 
         Example:
+            >>> import torch
             >>> from likewise import DTW, Euclidean
             >>> from likewise.evaluation import Candidates
             >>> x = torch.randn(50, 8, 1, generator=torch.Generator().manual_seed(0)).cumsum(1)
@@ -232,6 +235,7 @@ class Index:
         neighbours. Under DTW, or Euclidean for one series and k=1.
 
         Example:
+            >>> import torch
             >>> from likewise import DTW
             >>> wave = torch.sin(torch.arange(60) * 0.9)[None, :, None]
             >>> profile = Index(DTW(band=1), wave, length=8).self_join()

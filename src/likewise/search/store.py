@@ -56,6 +56,11 @@ class Store(Protocol):
 
     Every call either did what it says or raised an error, ConnectionError if the database does not answer. All changes
     name rows by their ids, so repeating one that failed, and perhaps succeeded, is safe.
+
+    Example:
+        >>> from likewise.search import MilvusStore
+        >>> all(hasattr(MilvusStore, name) for name in ("put", "get", "delete", "nearest", "scan"))
+        True
     """
 
     @property
