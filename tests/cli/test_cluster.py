@@ -12,7 +12,7 @@ from tests.cli.commands import answer, refusal, run
 def path(tmp_path):
     generator = torch.Generator().manual_seed(0)
     items = [0.1 * torch.randn(5 + i % 3, 1, generator=generator) + 4.0 * (i % 3) for i in range(18)]
-    lw.write_npz(lw.Dataset(items, ["low", "mid", "high"] * 6), tmp_path / "a.npz")
+    lw.data.write_npz(lw.Dataset(items, ["low", "mid", "high"] * 6), tmp_path / "a.npz")
     return tmp_path / "a.npz"
 
 

@@ -49,7 +49,7 @@ def folder(tmp_path, monkeypatch):
     generator = torch.Generator().manual_seed(0)
     items = [torch.randn(4 + i % 3, 2, generator=generator) + 3.0 * (i % 2) for i in range(8)]
     data = lw.Dataset(items, ["low", "high"] * 4)
-    lw.write_npz(data, tmp_path / "a.npz")
+    lw.data.write_npz(data, tmp_path / "a.npz")
     lw.Index(lw.DTW(), data).save(tmp_path / "index")
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -20,7 +20,7 @@ def data(count=40):
 
 @pytest.fixture
 def path(tmp_path):
-    lw.write_npz(data(), tmp_path / "walks.npz")
+    lw.data.write_npz(data(), tmp_path / "walks.npz")
     return tmp_path / "walks.npz"
 
 
@@ -116,7 +116,7 @@ def test_one_metric_by_name_for_unseen_classes_and_by_group(path, tmp_path):
     assert [result["name"] for result in found["results"]] == ["dtw"]
     assert "No group is in both parts" in (tmp_path / "a" / "README.md").read_text()
     four = data()
-    lw.write_npz(lw.Dataset(four.items, [str(i % 4) for i in range(40)]), tmp_path / "four.npz")
+    lw.data.write_npz(lw.Dataset(four.items, [str(i % 4) for i in range(40)]), tmp_path / "four.npz")
     found = answer("train", tmp_path / "four.npz", "-o", tmp_path / "b", "--metric", "dtw", "--unseen", "--val", 0.5)
     assert found["queries"] == 20
     assert "The validation classes are not among the training classes." in (tmp_path / "b" / "README.md").read_text()
@@ -165,9 +165,9 @@ def test_wrong_usage(path, tmp_path, arguments, code, message):
 
 
 def test_data_without_classes_or_groups(tmp_path, path):
-    lw.write_npz(lw.Dataset(torch.zeros(3, 4, 1)), tmp_path / "bare.npz")
+    lw.data.write_npz(lw.Dataset(torch.zeros(3, 4, 1)), tmp_path / "bare.npz")
     assert "bare.npz: holds no classes" in refusal(1, "train", tmp_path / "bare.npz", "-o", tmp_path / "run")
-    lw.write_npz(lw.Dataset(torch.zeros(4, 4, 1), [0, 0, 1, 1]), tmp_path / "few.npz")
+    lw.data.write_npz(lw.Dataset(torch.zeros(4, 4, 1), [0, 0, 1, 1]), tmp_path / "few.npz")
     text = refusal(1, "train", tmp_path / "few.npz", "-o", tmp_path / "run", "--by-group")
     assert "holds no groups, which --by-group needs" in text
 

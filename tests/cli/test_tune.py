@@ -9,7 +9,7 @@ from tests.cli.commands import answer, refusal, run
 def path(tmp_path):
     generator = torch.Generator().manual_seed(0)
     items = torch.randn(24, 12, 1, generator=generator).cumsum(1) + torch.tensor([0.0, 1.0]).repeat(12)[:, None, None]
-    lw.write_npz(lw.Dataset(items, ["a", "b"] * 12), tmp_path / "walks.npz")
+    lw.data.write_npz(lw.Dataset(items, ["a", "b"] * 12), tmp_path / "walks.npz")
     return tmp_path / "walks.npz"
 
 

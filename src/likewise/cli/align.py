@@ -80,7 +80,7 @@ def align(
         print_facts(facts | shown | {"path": f"{len(path):,} cells, {_ends(path)}"}, err=aside)
 
 
-def _draw(path: Path, kind: Kind, x: lw.Batch, y: lw.Batch, alignment: lw.Alignment, *, force: bool) -> None:
+def _draw(path: Path, kind: Kind, x: lw.Batch, y: lw.Batch, alignment: lw.distances.Alignment, *, force: bool) -> None:
     from matplotlib.figure import Figure
 
     from likewise import viz

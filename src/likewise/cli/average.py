@@ -57,7 +57,7 @@ def average(
     seconds = time.perf_counter() - start
     names = [str(name) for name in found.labels] if by_class else None
     if output is not None:
-        lw.write_npz(lw.Dataset(found.sequences, names), output)
+        lw.data.write_npz(lw.Dataset(found.sequences, names), output)
     facts = {
         "distance": distance.value,
         "options": options,

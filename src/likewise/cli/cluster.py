@@ -91,7 +91,7 @@ def cluster(
     if output is not None:
         _write(output, data, labels, force=force)
     if centers is not None:
-        lw.write_npz(lw.Dataset(model.cluster_centers_, [str(k) for k in range(len(model.cluster_centers_))]), centers)
+        lw.data.write_npz(lw.Dataset(model.cluster_centers_, [str(k) for k in range(len(model.cluster_centers_))]), centers)
     if plot is not None:
         _draw(plot, data, labels, getattr(model, "cluster_centers_", None), chosen, force=force)
     aside = any(path is not None and is_standard_output(path) for path in (output, centers, plot))

@@ -61,8 +61,8 @@ def demo(
     train, test = load_japanese_vowels()
     say = _nothing if as_json else typer.echo
     out.mkdir(parents=True, exist_ok=True)
-    lw.write_npz(train, out / "train.npz")
-    lw.write_npz(test, out / "test.npz")
+    lw.data.write_npz(train, out / "train.npz")
+    lw.data.write_npz(test, out / "test.npz")
     say(f"{DATA}, {train}: which of nine speakers says /ae/?")
     scores = {name: score(distance, test, train) for name, distance in DISTANCES.items()}
 
@@ -133,7 +133,7 @@ def learn(
     return lw.Metric.load(run), f"{selection.best.name}, chosen", str(selection)
 
 
-def explain(hits: lw.Hits) -> str:
+def explain(hits: lw.search.Hits) -> str:
     """Why the nearest item is near; some metrics do not align, and have no answer."""
     try:
         return str(hits.explain(0, 0))

@@ -167,7 +167,8 @@ class Index:
         An item as near as the k-th nearest counts as one of them.
 
         Example:
-            >>> from likewise import Candidates, DTW, Euclidean
+            >>> from likewise import DTW, Euclidean
+            >>> from likewise.evaluation import Candidates
             >>> x = torch.randn(50, 8, 1, generator=torch.Generator().manual_seed(0)).cumsum(1)
             >>> Index(DTW(), x, candidates=Candidates(Euclidean(), keep=25)).recall(x[:5], k=3)
             1.0
