@@ -91,7 +91,8 @@ def cluster(
     if output is not None:
         _write(output, data, labels, force=force)
     if centers is not None:
-        lw.data.write_npz(lw.Dataset(model.cluster_centers_, [str(k) for k in range(len(model.cluster_centers_))]), centers)
+        found = model.cluster_centers_
+        lw.data.write_npz(lw.Dataset(found, [str(k) for k in range(len(found))]), centers)
     if plot is not None:
         _draw(plot, data, labels, getattr(model, "cluster_centers_", None), chosen, force=force)
     aside = any(path is not None and is_standard_output(path) for path in (output, centers, plot))
