@@ -22,7 +22,7 @@ $(RUNTIME): $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) torch
 	$(PIP) scikit-build-core nanobind cmake ninja
-	$(PIP) --no-build-isolation --editable .
+	$(PIP) --no-build-isolation --editable '.[web]'
 	touch $@
 
 $(DEVELOPMENT): $(RUNTIME)
@@ -33,7 +33,7 @@ $(DEVELOPMENT): $(RUNTIME)
 	touch $@
 
 demo: $(RUNTIME)  ## the main job on real data
-	$(BIN)/likewise demo
+	$(BIN)/likewise demo --force
 
 test: setup  ## all tests, doctests included, in two processes
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)

@@ -83,7 +83,7 @@ def test_a_saved_metric(a, b, tmp_path):
     assert answer("index", b, "-o", tmp_path / "index", "--metric", tmp_path / "metric")["distance"] == "Metric"
     assert len(answer("search", tmp_path / "index", a, "-k", 1)["hits"]) == 3
     wrong = refusal(2, "index", b, "-o", tmp_path / "other", "--metric", tmp_path / "metric", "--band", 1)
-    assert "no options" in wrong
+    assert "has its own settings" in wrong
 
 
 def test_mistakes(a, b, tmp_path):

@@ -15,6 +15,7 @@ from likewise._output import writing
 from likewise.cli.files import save_figure
 from likewise.cli.info import environment
 from likewise.evaluation import Scores
+from likewise.models.metric import CONFIG, WEIGHTS
 from likewise.models.storage import write_json
 from likewise.selection import Selection
 from likewise.selection.search import Parts
@@ -22,6 +23,7 @@ from likewise.selection.search import Parts
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+FILES = (CONFIG, WEIGHTS, "README.md", "ranking.json", "log.csv", "ranking.png", "confusion.png", "hardest.png")
 HARDEST = 8  # pairs in the card
 MOST_PAIRS = 1 << 24  # distances that are kept to find them
 MOST_CLASSES = 40  # in the table of classes
