@@ -369,11 +369,11 @@ class AttentionLayer:
     ) -> None: ...
 
 def attention_forward(
-    isa: str, layer: AttentionLayer, weights: int, summaries: int, stride: int, begin: int, end: int
+    isa: str, layer: object, weights: int, summaries: int, stride: int, begin: int, end: int
 ) -> None: ...
 def attention_backward(
     isa: str,
-    layer: AttentionLayer,
+    layer: object,
     weights: int,
     by_summaries: int,
     stride: int,

@@ -149,7 +149,7 @@ def _check_pairs(
         if g is None:
             continue
         _check.sequences(op, f"g{name}", g)
-        _check.lengthsshape_of(op, f"{name}_lengths", lengths, len(g))
+        _check.lengths_shape(op, f"{name}_lengths", lengths, len(g))
         if g.shape[2] != width:
             _check.refuse(op, f"expected g{name} of shape (N, T, {width}), got {tuple(g.shape)}")
     if gy is not None and (gx.dtype != gy.dtype or gx.device != gy.device):
