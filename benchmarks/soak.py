@@ -107,7 +107,7 @@ def train(generator, folder: Path) -> None:
     frames = lw.Metric(lw.TCN(2, 4, layers=2), lw.SoftDTW(0.5))
     vectors = lw.Metric(lw.Embedder(lw.GRUEncoder(2, 4), 4), lw.Euclidean())
     for name, metric, loss in (("frames", frames, None), ("vectors", vectors, losses.AMSoftmax(3, 4))):
-        checkpoints = lw.Checkpoints(folder / name, resume=True)
+        checkpoints = lw.training.Checkpoints(folder / name, resume=True)
         options = {"epochs": 1, "batch_size": 3, "verbose": False, "accelerator": "cpu", "loggers": []}
         lw.fit(metric, data, loss, checkpoints=checkpoints, **options)
         lw.evaluate(lw.Metric.load(folder / name), data, data)
@@ -146,8 +146,8 @@ def post(url: str, data: bytes) -> None:
 
 def files(generator, folder: Path) -> None:
     data = lw.Dataset(sequences(generator), ["a", "b", "c"] * 2)
-    lw.write_npz(data, folder / "a.npz")
-    lw.write_ts(data, folder / "a.ts")
+    lw.data.write_npz(data, folder / "a.npz")
+    lw.data.write_ts(data, folder / "a.ts")
     for path, read in ((folder / "a.npz", lw.read_npz), (folder / "a.ts", lw.read_ts)):
         read(path)
         content = path.read_bytes()
