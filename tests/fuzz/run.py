@@ -1,8 +1,7 @@
 """``python -m tests.fuzz.run``: fuzz every reader with atheris, guided by coverage, each in a process of its own.
 
 Corpora and inputs that were found are in build/fuzz; a found input becomes a file in tests/fuzz/found. A run that was
-stopped goes on where it was, unless ``--fresh`` is given. The last line says how many inputs each reader saw, and what was
-found.
+stopped continues, unless ``--fresh`` is given. The last line says how many inputs each reader saw, and what was found.
 """
 
 import argparse

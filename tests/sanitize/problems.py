@@ -1,7 +1,7 @@
 """Random problems for every kernel, run in a build with sanitisers: ``make sanitize``.
 
-Sizes are odd, lengths unequal, padding is NaN, and every array ends where its memory ends, so that a kernel that reads
-or writes one number too many is found. What the kernels compute is compared elsewhere.
+Sizes are odd, lengths unequal, padding is NaN, and every array ends where its memory ends, so a kernel that reads or
+writes one number too many is caught. Other tests check what the kernels compute.
 """
 
 import argparse
@@ -247,7 +247,7 @@ def main() -> None:
         divide: Callable = cpu.share_out
 
         def share_out(count: int, cells: int, work: Callable[[int, int], None], threads: int | None = None) -> None:
-            """Divide small problems, too."""
+            """Divide small problems as well."""
             divide(count, max(cells, 1 << 24), work, options.threads)
 
         cpu.share_out = share_out
@@ -265,9 +265,7 @@ def main() -> None:
             done += solved
             print(f"{isa} {op}: {solved} of {options.problems} problems solved", flush=True)
             if solved < 0.6 * options.problems:
-                sys.exit(
-                    f"sanitize: most problems of {op} are refused, so that its kernels are not tried: {refused[:2]}"
-                )
+                sys.exit(f"sanitize: most problems of {op} are refused, so its kernels were not tested: {refused[:2]}")
     facts = f"{len(options.ops)} ops, {', '.join(sets)}, threads {options.threads}, {done} problems"
     print(f"sanitize ({options.kind}): {facts}, {time.monotonic() - start:.0f} s: no error")
 
