@@ -74,7 +74,7 @@ from likewise.search import Hits, Index
 from likewise.training import Checkpoints, History, SoftAdversary, Validation, fit
 
 if TYPE_CHECKING:
-    from likewise import dynamics, regularizers, selection, sklearn, viz, web
+    from likewise import dynamics, regularizers, scale, selection, sklearn, viz, web
     from likewise.web import explore
 
 __version__ = "0.1.0"
@@ -161,6 +161,7 @@ __all__ = [
     "read_ts",
     "read_wide",
     "regularizers",
+    "scale",
     "search",
     "selection",
     "sklearn",
@@ -173,7 +174,7 @@ __all__ = [
 ]
 
 # Nothing else here needs these; scikit-learn and matplotlib take a second each to import.
-_LATER = ("dynamics", "regularizers", "selection", "sklearn", "viz", "web")
+_LATER = ("dynamics", "regularizers", "scale", "selection", "sklearn", "viz", "web")
 
 
 def __getattr__(name: str) -> Any:
