@@ -63,7 +63,7 @@ def test_splits(tmp_path):
 
 
 def test_splits_of_a_trained_method(tmp_path):
-    write_skeletons(tmp_path)
+    write_skeletons(tmp_path, subjects=6)
     run = Run((0,), tmp_path, out=tmp_path / "lines", device="cpu")
     settings = splits.Settings("utd_mhad", ("softdtw",), (4, 6), 2, (2, 3), (1, 2), 20, 20, trained=True, steps=2)
     for _ in range(2):  # the second time there is nothing to do

@@ -7,7 +7,6 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import likewise as lw
-from likewise.ops.transport import Settings, transport_cost
 from likewise.sklearn import swmd
 from likewise.sklearn.swmd import SWMD
 from tests.training.problems import problem
@@ -39,26 +38,39 @@ def test_loss_equals_plain_loops():
     assert swmd.neighbour_loss(D, torch.arange(6)) is None
 
 
-def test_plan_and_value_are_those_of_the_transport_problem(monkeypatch):
-    monkeypatch.setattr(swmd, "TOLERANCE", 1e-11)
-    cost, a, b = draw(3, 4, 5), draw(3, 4, seed=1), draw(3, 5, seed=2)
+def by_sinkhorn(cost, a, b, reg, rounds=3000):
+    """Potentials and plan, by plain iterations."""
+    f, g = torch.zeros_like(a), torch.zeros_like(b)
+    for _ in range(rounds):
+        f = -reg * ((g[:, None] - cost) / reg + b.log()[:, None]).logsumexp(2)
+        g = -reg * ((f[:, :, None] - cost) / reg + a.log()[:, :, None]).logsumexp(1)
+    return f, g, a[:, :, None] * b[:, None] * ((f[:, :, None] + g[:, None] - cost) / reg).exp()
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_value_and_potentials_are_those_of_plain_iterations(monkeypatch, scale):
+    monkeypatch.setattr(swmd, "TOLERANCE", 1e-13)
+    cost, a, b = scale * draw(3, 4, 5), draw(3, 4, seed=1), draw(3, 5, seed=2)
     a, b = a / a.sum(1, keepdim=True), b / b.sum(1, keepdim=True)
-    _, _, plan = swmd.potentials(cost, a, b, 0.1)
-    # <T, C> + reg KL(T | a b') and <T, C> - reg H(T) have the same plan: they differ by entropies of the masses.
-    expected = transport_cost(cost, settings=Settings(reg=0.1), x_mass=a, y_mass=b)
-    torch.testing.assert_close(plan, expected.plan, rtol=1e-6, atol=1e-9)
-    divergence = (plan * (plan / (a[:, :, None] * b[:, None])).log()).sum((1, 2))
-    torch.testing.assert_close(swmd.transport_value(cost, a, b, 0.1), expected.value + 0.1 * divergence)
+    reg = 0.1 * scale**0.5
+    f, g, plan = by_sinkhorn(cost, a, b, reg)
+    divergence = (plan * (plan / (a[:, :, None] * b[:, None])).clamp(min=1e-300).log()).sum((1, 2))
+    expected = (plan * cost).sum((1, 2)) + reg * divergence
+    torch.testing.assert_close(swmd.transport_value(cost, a, b, reg), expected, rtol=1e-6, atol=1e-8)
+    found = swmd.potentials(plan, cost, a, b, reg)
+    for mine, theirs in zip(found, (f, g), strict=True):  # up to a constant
+        difference = mine - theirs
+        torch.testing.assert_close(difference, difference[:, :1].expand_as(difference), rtol=1e-6, atol=1e-6 * scale)
 
 
 def test_derivatives_of_costs_and_importances(monkeypatch):
     monkeypatch.setattr(swmd, "TOLERANCE", 1e-13)
-    words = torch.tensor([[0, 1, 2, 0], [2, 1, 0, 0]])
-    mask = torch.tensor([[True, True, True, True], [True, True, False, False]])
+    words, lengths = torch.tensor([[0, 1, 2, 0], [2, 1, 0, 0]]), torch.tensor([4, 2])
+    mask = torch.arange(4) < lengths[:, None]
 
     def value(cost, importances):
         mass = swmd.masses(importances, words, mask)
-        return swmd.transport_value(cost, mass[:1], mass[1:], 0.3)
+        return swmd.transport_value(cost, mass[:1], mass[1:], 0.3, lengths[:1], lengths[1:])
 
     cost, importances = draw(1, 4, 4).requires_grad_(), draw(3, seed=1).requires_grad_()
     assert torch.autograd.gradcheck(value, (cost, importances))

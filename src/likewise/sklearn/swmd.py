@@ -1,5 +1,6 @@
 """SWMD: a linear map of frames, learned so that transport between sequences keeps classes together."""
 
+import math
 from typing import Any, Self
 
 import numpy as np
@@ -15,13 +16,13 @@ from likewise.data.batch import Batch
 from likewise.distances.distance import Distance
 from likewise.distances.emd import EMD
 from likewise.models.metric import Metric
+from likewise.ops.transport import Settings, transport_cost
 from likewise.sklearn.neighbor_classifier import Items, NeighborClassifier, labelled
 from likewise.sklearn.rvsml import finite_sequences, linear_encoder, ready_aligner, several_classes
 
 SHRINKAGE = 0.1  # share of the mean variance that whitening adds to each channel
 SPREAD = 10.0  # mean ground cost of two frames at the start, so that a few neighbours count in the softmax
 TOLERANCE = 1e-4  # of the masses
-MOST_ITERATIONS = 1000
 
 
 class SWMD(TransformerMixin, NeighborClassifier):
@@ -148,36 +149,47 @@ def masses(importances: Tensor, words: Tensor, mask: Tensor) -> Tensor:
 
 def transport_distances(x: Batch, mass: Tensor, reg: float) -> Tensor:
     """Values of entropic transport (B, B) between weighted sequences, zero on the diagonal; differentiable."""
-    first, second = torch.triu_indices(len(x), len(x), 1, device=x.device)
-    a, b = x.values[first], x.values[second]
+    first, second = torch.triu_indices(len(x), len(x), 1)
+    steps = int(x.lengths.max())  # of this batch
+    a, b, mass = x.values[first, :steps], x.values[second, :steps], mass[:, :steps]
     cost = (a.square().sum(2)[:, :, None] + b.square().sum(2)[:, None] - 2 * a @ b.mT).clamp(min=0)
-    values = transport_value(cost, mass[first], mass[second], reg)
+    values = transport_value(cost, mass[first], mass[second], reg, x.lengths[first], x.lengths[second])
     D = values.new_zeros(len(x), len(x)).index_put((first, second), values)
     return D + D.T
 
 
-def transport_value(cost: Tensor, a: Tensor, b: Tensor, reg: float) -> Tensor:
+def transport_value(
+    cost: Tensor, a: Tensor, b: Tensor, reg: float, x_lengths: Tensor | None = None, y_lengths: Tensor | None = None
+) -> Tensor:
     """min <T, C> + reg KL(T | a b') over plans with masses a and b: cost (P, Tx, Ty), (P, Tx), (P, Ty) -> (P,).
 
     At the solution T = a_i b_j exp((f_i + g_j - C_ij) / reg), and the value is <f, a> + <g, b>. By the envelope theorem
-    its derivatives are T for the cost, and f and g for the masses, whose sum must not change.
+    its derivatives are T for the cost, and f and g for the masses, whose sum must not change. Masses are zero in the
+    padding.
     """
     with torch.no_grad():
-        f, g, plan = potentials(cost, a, b, reg)
+        plan = transport_cost(
+            cost.detach(), x_lengths, y_lengths, settings=Settings(reg, tolerance=TOLERANCE),
+            x_mass=a.detach(), y_mass=b.detach(),
+        ).plan  # fmt: skip
+        f, g = potentials(plan, cost, a, b, reg)
     return (plan * (cost - cost.detach())).sum((1, 2)) + (f * a).sum(1) + (g * b).sum(1)
 
 
-def potentials(cost: Tensor, a: Tensor, b: Tensor, reg: float) -> tuple[Tensor, Tensor, Tensor]:
-    """f, g and the plan, by Sinkhorn's iterations in the log domain, until the masses are met to TOLERANCE."""
+def potentials(plan: Tensor, cost: Tensor, a: Tensor, b: Tensor, reg: float) -> tuple[Tensor, Tensor]:
+    """f (P, Tx) and g (P, Ty) of a solved problem.
+
+    The column with the most mass gives f up to a constant. One Sinkhorn iteration then gives g and f, also where the
+    plan's numbers are too small to be told from zero.
+    """
     scores, log_a, log_b = -cost / reg, a.log(), b.log()
-    g, plan = torch.zeros_like(b), scores
-    for _ in range(MOST_ITERATIONS):
-        f = -reg * (scores + (log_b + g / reg)[:, None]).logsumexp(2)
-        plan = (scores + (log_a + f / reg)[:, :, None] + (log_b + g / reg)[:, None]).exp()
-        if (plan.sum(1) - b).abs().sum(1).max() < TOLERANCE:  # the rows are exact
-            break
-        g = -reg * (scores + (log_a + f / reg)[:, :, None]).logsumexp(1)
-    return f, g, plan
+    heaviest = b.argmax(1)[:, None, None].expand(-1, cost.shape[1], 1)
+    smallest = torch.finfo(plan.dtype).tiny
+    column = plan.gather(2, heaviest)[..., 0].clamp(min=smallest).log() - log_a.clamp(min=math.log(smallest))
+    f = reg * (column - scores.gather(2, heaviest)[..., 0])
+    g = -reg * (scores + (log_a + f / reg)[:, :, None]).logsumexp(1)
+    f = -reg * (scores + (log_b + g / reg)[:, None]).logsumexp(2)
+    return f, g
 
 
 def neighbour_loss(D: Tensor, labels: Tensor) -> Tensor | None:
