@@ -36,7 +36,7 @@ print(data)
 # %%
 # Attention pools several layers of the network, and their features are concatenated. Held-out classes choose the epoch.
 
-features = lw.AttendedFeatures(lw.SmallCNN(3, out=32, widths=(16, 32)), layers=["norms.0", "norms.1"])
+features = lw.AttendedFeatures(lw.models.SmallCNN(3, out=32, widths=(16, 32)), layers=["norms.0", "norms.1"])
 metric = lw.Metric(lw.Embedder(features, 16), lw.Cosine())
 seen, unseen = data.of_classes(names[::2]), data.of_classes(names[1::2])
 before = lw.evaluate(metric, unseen)
