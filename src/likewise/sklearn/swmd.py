@@ -125,7 +125,7 @@ class SWMD(TransformerMixin, NeighborClassifier):
         """The nearest codeword of each frame (N, T); sets codebook_."""
         frames = x.values[x.mask]
         count = min(_check.whole("SWMD", "codewords", self.codewords), len(frames.unique(dim=0)))
-        found = KMeans(count, n_init=1, random_state=self.seed).fit(frames.cpu().numpy())
+        found = KMeans(count, n_init="auto", random_state=self.seed).fit(frames.cpu().numpy())
         self.codebook_ = torch.from_numpy(found.cluster_centers_).to(x.values)
         words = torch.zeros(x.mask.shape, dtype=torch.int64, device=x.device)
         words[x.mask] = torch.from_numpy(found.labels_).long().to(x.device)
