@@ -79,7 +79,7 @@ def pairs(
         tile=tile,
         dtype="float16" if half else "float32",
         engine=None if ray is None else "ray",
-        devices=arguments.device(device),
+        devices=arguments.device_of(device),
         cores=cores,
         progress=is_terminal(),
     )
