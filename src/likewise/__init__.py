@@ -54,6 +54,7 @@ from likewise.distances import (
     Sinkhorn,
     SoftDTW,
     SoftDTWDivergence,
+    SoftElastic,
     TransformerTAP,
     Warp,
 )
@@ -133,6 +134,7 @@ __all__ = [
     "SoftAdversary",
     "SoftDTW",
     "SoftDTWDivergence",
+    "SoftElastic",
     "TransformerTAP",
     "Tuning",
     "Validation",

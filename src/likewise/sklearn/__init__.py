@@ -4,7 +4,7 @@ Classifiers by nearest neighbours: ``NearestNeighbors`` uses a distance without 
 and ``DeepRVSML`` learn one first. ``fit`` takes items and labels, or a Dataset in place of both.
 
 Clusterers under any distance: ``KMeans`` around averages, ``KMedoids`` around items, ``Hierarchical`` (SciPy's) and
-``HDBSCAN`` (scikit-learn's) on the matrix of distances.
+``HDBSCAN`` (scikit-learn's) on the matrix of distances. ``KShape`` finds series of similar shape.
 
 Example:
     >>> from likewise import DTW
@@ -17,6 +17,7 @@ from likewise.sklearn.hdbscan import HDBSCAN
 from likewise.sklearn.hierarchical import Hierarchical
 from likewise.sklearn.kmeans import KMeans
 from likewise.sklearn.kmedoids import KMedoids
+from likewise.sklearn.kshape import KShape
 from likewise.sklearn.metric_learner import MetricLearner
 from likewise.sklearn.nearest_neighbors import NearestNeighbors
 from likewise.sklearn.rvsml import RVSML
@@ -28,6 +29,7 @@ __all__ = [
     "Hierarchical",
     "KMeans",
     "KMedoids",
+    "KShape",
     "MetricLearner",
     "NearestNeighbors",
 ]
