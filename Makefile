@@ -22,7 +22,7 @@ $(RUNTIME): $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) torch
 	$(PIP) scikit-build-core nanobind cmake ninja
-	$(PIP) --no-build-isolation --editable .
+	$(PIP) --no-build-isolation --editable '.[web]'
 	touch $@
 
 $(DEVELOPMENT): $(RUNTIME)
@@ -30,10 +30,12 @@ $(DEVELOPMENT): $(RUNTIME)
 	# Real models for tests, beside the other packages: lightning imports a torchvision that it finds, which one built
 	# for another torch does not survive. Their tests are skipped where they cannot be had.
 	-$(PIP) --no-deps --upgrade --target $(VENV)/backbones timm torchvision
+	# A Milvus server and Milvus Lite for the tests of MilvusStore, which are skipped where these cannot be had.
+	-$(PIP) milvus-lite milvus
 	touch $@
 
 demo: $(RUNTIME)  ## the main job on real data
-	$(BIN)/likewise demo
+	$(BIN)/likewise demo --force
 
 test: setup  ## all tests, doctests included, in two processes
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)

@@ -77,8 +77,8 @@ def search(generator, folder: Path) -> None:
 
 def files(generator, folder: Path) -> None:
     data = lw.Dataset(sequences(generator), ["a", "b", "c"] * 4)
-    lw.write_npz(data, folder / "a.npz")
-    lw.write_ts(data, folder / "a.ts")
+    lw.data.write_npz(data, folder / "a.npz")
+    lw.data.write_ts(data, folder / "a.ts")
     for path, read in ((folder / "a.npz", lw.read_npz), (folder / "a.ts", lw.read_ts)):
         read(path)
         content = path.read_bytes()

@@ -36,7 +36,7 @@ print(data)
 # %%
 # Layers of the network are weighed by attention and put side by side. Held-out classes choose the best weights.
 
-features = lw.AttendedFeatures(lw.SmallCNN(3, out=32, widths=(16, 32)), layers=["norms.0", "norms.1"])
+features = lw.AttendedFeatures(lw.models.SmallCNN(3, out=32, widths=(16, 32)), layers=["norms.0", "norms.1"])
 metric = lw.Metric(lw.Embedder(features, 16), lw.Cosine())
 seen, unseen = data.of_classes(names[::2]), data.of_classes(names[1::2])
 before = lw.evaluate(metric, unseen)

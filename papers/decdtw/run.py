@@ -200,10 +200,10 @@ def gdtw(settings: Settings) -> lw.GDTW:
     return lw.GDTW(settings.reg, subsequence=True, grid=settings.grid)
 
 
-def dtw_warp(pairs: AlignedPairs) -> lw.Warp:
+def dtw_warp(pairs: AlignedPairs) -> lw.distances.Warp:
     """DTW's warps: each frame of x goes to the last frame of y that it is matched with."""
     frames = lw.DTW(subsequence=True).align(pairs.x, pairs.y).warp  # (B, Tx)
-    return lw.Warp(pairs.x_times.expand(len(frames), -1), frames * (pairs.y_times[1] - pairs.y_times[0]))
+    return lw.distances.Warp(pairs.x_times.expand(len(frames), -1), frames * (pairs.y_times[1] - pairs.y_times[0]))
 
 
 @torch.no_grad()
@@ -256,11 +256,13 @@ def draw(path: Path, settings: tuple[Settings, Settings], encoders: nn.Module, t
         f"{settings[0].feature} {how}: TimeErr {found[item]:.1f} ms"
         for how, found in zip(("as it is", "learned"), error, strict=True)
     ]
-    truth = lw.Warp(part.points.cpu(), part.truth.cpu(), part.lengths)
+    truth = lw.distances.Warp(part.points.cpu(), part.truth.cpu(), part.lengths)
     draw_warps(path, warps, titles, truth, ("time of the score, s", "time of the performance, s"))
 
 
-def draw_warps(path: Path, warps: list[lw.Warp], titles: list[str], truth: lw.Warp, labels: tuple[str, str]) -> None:
+def draw_warps(
+    path: Path, warps: list[lw.distances.Warp], titles: list[str], truth: lw.distances.Warp, labels: tuple[str, str]
+) -> None:
     """Draw two warps of one pair side by side, each with the truth."""
     from matplotlib.figure import Figure
 

@@ -90,7 +90,7 @@ def har(name: str) -> Target:
         (folder / "activity_labels.txt").write_text("1 WALKING\n2 LAYING\n")
         return [(folder / name).read_bytes()]
 
-    return Target(prepare, beside(name, partial(lw.read_har, split="train")))
+    return Target(prepare, beside(name, partial(lw.data.read_har, split="train")))
 
 
 def shl(name: str) -> Target:
@@ -217,20 +217,22 @@ def body(folder: Path, data: bytes) -> object:
 DIGITS = (b"\n" + b" ".join([b"0.5"] * 13) + b"\n") * 100
 PLAIN = lw.Dataset(DATA.items, DATA.labels, classes=DATA.classes)
 TARGETS: dict[str, Target] = {
-    "ts": Target(written(partial(lw.write_ts, PLAIN)), file(lw.read_ts, "a.ts")),
+    "ts": Target(written(partial(lw.data.write_ts, PLAIN)), file(lw.read_ts, "a.ts")),
     "ts-missing": Target(
         lambda folder: [b"# a\n@targetLabel true\n@missing true\n@data\n1,?,3:4\nNaN,5,?:6\n"],
         file(partial(lw.read_ts, missing="interpolate"), "a.ts"),
     ),
-    "npz": Target(written(partial(lw.write_npz, DATA)), file(lw.read_npz, "a.npz")),
-    "npz-deflated": Target(written(partial(lw.write_npz, DATA, compress=True)), file(lw.read_npz, "a.npz")),
+    "npz": Target(written(partial(lw.data.write_npz, DATA)), file(lw.read_npz, "a.npz")),
+    "npz-deflated": Target(written(partial(lw.data.write_npz, DATA, compress=True)), file(lw.read_npz, "a.npz")),
     "npz-array": Target(array, packed),
     "npy": Target(array, file(read_npy, "a.npy")),
     "csv": table("a.csv"),
     "tsv": table("a.tsv"),
     "parquet": table("a.parquet"),
     "wide": Target(lambda folder: [b"walk,1,2,3\nrun,4,5,\n"], file(partial(read_wide, label=0), "a.csv")),
-    "digits": Target(lambda folder: [DIGITS], file(partial(lw.read_arabic_digits, speakers=range(1)), "digits.txt")),
+    "digits": Target(
+        lambda folder: [DIGITS], file(partial(lw.data.read_arabic_digits, speakers=range(1)), "digits.txt")
+    ),
     "har-signal": har("train/Inertial Signals/body_acc_x_train.txt"),
     "har-labels": har("train/y_train.txt"),
     "har-activities": har("activity_labels.txt"),

@@ -128,7 +128,7 @@ def test_dtw_keeps_the_last_match():
     x, y = torch.tensor([[[0.0], [1.0], [2.0]]]), torch.tensor([[[9.0], [0.0], [1.0], [1.0], [2.0]]])
     pairs = AlignedPairs(x, y, torch.zeros(1, 3), x_times=torch.arange(3) * 0.5, y_times=torch.arange(5) * 0.5)
     assert run.dtw_warp(pairs).values.tolist() == [[0.5, 1.5, 2.0]]
-    assert isinstance(warp_of(run.gdtw(small(grid=21)), pairs), lw.Warp)
+    assert isinstance(warp_of(run.gdtw(small(grid=21)), pairs), lw.distances.Warp)
 
 
 def test_bad_words_are_refused(tmp_path):

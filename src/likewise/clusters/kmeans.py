@@ -1,7 +1,7 @@
 """k-means under any distance with an average: assign, average, and again."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from likewise import _check
 from likewise._modes import evaluating
+from likewise._progress import track
 from likewise.clusters.barycenter import mean_start, read_members, stretched
 from likewise.clusters.lbfgs import LBFGS
 from likewise.clusters.majorize import MajorizeMinimize, step_for
@@ -63,6 +64,7 @@ def kmeans(
     length: int | None = None,
     seed: int = 0,
     verbose: bool = False,
+    progress: bool = False,
     improve: Improve | None = None,
     op: str = "KMeans",
 ) -> Clustering:
@@ -70,6 +72,7 @@ def kmeans(
 
     The arguments are those of the estimator. ``steps`` is the number of steps of the average between two assignments,
     unless ``improve`` moves the centres in another way. ``op`` is the name in errors.
+    progress: draw a bar on stderr, of the iterations that it may take at most.
 
     Example:
         >>> from likewise import DTW
@@ -90,7 +93,7 @@ def kmeans(
     for start in range(n_init):
         z, lengths = _start(op, members, clusters, init, length, generator)
         with torch.no_grad(), evaluating(distance):
-            found = _lloyd(members, z, lengths, improve, max_iter, tol)
+            found = _lloyd(members, z, lengths, improve, max_iter, tol, progress)
         if verbose:
             state = "converged" if found.converged else "not converged"
             _say(f"{op}: start {start + 1} of {n_init}: inertia {found.inertia:.6g}, {state} after {found.iterations}")
@@ -155,12 +158,15 @@ def _start(
 
 
 def _lloyd(
-    members: Members, z: Tensor, lengths: Tensor | None, improve: Improve, max_iter: int, tol: float
+    members: Members, z: Tensor, lengths: Tensor | None, improve: Improve, max_iter: int, tol: float, progress: bool
 ) -> Clustering:
     nearest = Nearest(members.distance, members.values, members.lengths)
     history: list[float] = []
     before, converged, best = np.empty(0), False, (math.inf, z, np.empty(0))
-    for _ in range(max_iter):
+    rounds: Iterable[int] = range(max_iter)
+    if progress:
+        rounds = track(rounds, f"k-means: at most {max_iter} rounds", max_iter)
+    for _ in rounds:
         nearest.update(z, lengths)
         z = _fill_empty(nearest, members, z, lengths)
         inertia = float(nearest.distances.sum())
