@@ -18,7 +18,8 @@ public:
         // W1 by channels, with zeros for features beyond the last: those have no weight in the scores.
         inward_.reserve(layer.channels * rows_);
         for (int64_t c = 0; c < layer.channels; ++c)
-            for (int64_t r = 0; r < rows_; ++r) inward_[c * rows_ + r] = r < layer.features ? weight(layer.inward)[r * layer.channels + c] : T(0);
+            for (int64_t r = 0; r < rows_; ++r)
+                inward_[c * rows_ + r] = r < layer.features ? weight(layer.inward)[r * layer.channels + c] : T(0);
         clean_.reserve(layer.channels * width_);
         hidden_.reserve(rows_ * width_);
         scores_.reserve(width_);
@@ -41,8 +42,8 @@ public:
             if (!mask || mask[p]) top = max(top, scores_[p]);
         const V<T> shift = splat(top);
         for (int64_t p = 0; p < width_; p += W<T>) {
-            // e^x is s / (1 - s) of the sigmoid s, but loses digits: by powers of two instead.
-            const Scaled<T> found = scaled_exp2<T>(max((load(scores_.get() + p) - shift) * T(1.44269504088896340736), splat(T(-Format<T>::bias))));
+                const V<T> power = (load(scores_.get() + p) - shift) * T(1.44269504088896340736);  // of 2
+            const Scaled<T> found = scaled_exp2<T>(max(power, splat(T(-Format<T>::bias))));
             store(scores_.get() + p, found.mantissa * power_of_two<T>(found.exponent));
         }
         for (int64_t p = 0; p < width_; ++p) {
@@ -57,8 +58,16 @@ public:
         }
     }
 
+    // Before and after the gradients of some items.
+    void begin() { fill(inward_sums_.reserve(layer_.channels * rows_), layer_.channels * rows_, V<T>{}); }
+    void finish(T* by_inward) const {
+        for (int64_t r = 0; r < layer_.features; ++r)
+            for (int64_t c = 0; c < layer_.channels; ++c)
+                by_inward[r * layer_.channels + c] += sum_of<T>(inward_sums_[c * rows_ + r]);
+    }
+
     void backward(int64_t item, const T* weights, const T* by_summary, const T* by_weights, T* by_values, T* by_wanted,
-                  T* by_inward, T* by_outward) {
+                  T* by_outward) {
         select(item);
         const int64_t positions = layer_.positions, channels = layer_.channels;
         fill(scores_.get(), width_, T(0));  // the weights
@@ -90,7 +99,7 @@ public:
             by_wanted[r] = sum_of<T>(total);
         }
         for (int64_t r = layer_.features; r < rows_; ++r) fill(hidden_.get() + r * width_, width_, T(0));
-        for (int64_t r = 0; r < rows_; r += kFeatures) add_inward(r, by_inward);
+        for (int64_t r = 0; r < rows_; r += kFeatures) add_inward(r);
         if (by_values) write_values(by_summary, by_values);
     }
 
@@ -99,7 +108,8 @@ private:
     const int64_t rows_, width_;  // features and positions in whole blocks and vectors
     const T* map_ = nullptr;
     int64_t stride_ = 0;
-    Buffer<T> inward_, clean_, hidden_, scores_, slopes_;
+    Buffer<T> inward_, clean_, real_, hidden_, scores_, slopes_;
+    Buffer<V<T>> inward_sums_;
 
     static const T* weight(const void* from) { return static_cast<const T*>(from); }
 
@@ -109,11 +119,14 @@ private:
         map_ = weight(layer_.values) + item * channels * positions;
         stride_ = positions;
         if (!layer_.mask && width_ == positions) return;
-        const bool* mask = layer_.mask ? layer_.mask + item * positions : nullptr;
+        T* real = real_.reserve(width_);
+        for (int64_t p = 0; p < width_; ++p) real[p] = p < positions && (!layer_.mask || layer_.mask[item * positions + p]) ? T(1) : T(0);
+        const int64_t whole = positions / W<T> * W<T>;
         for (int64_t c = 0; c < channels; ++c) {
+            const T* from = map_ + c * positions;
             T* to = clean_.get() + c * width_;
-            for (int64_t p = 0; p < positions; ++p) to[p] = !mask || mask[p] ? map_[c * positions + p] : T(0);
-            fill(to + positions, width_ - positions, T(0));
+            for (int64_t p = 0; p < whole; p += W<T>) store(to + p, load(real + p) > V<T>{} ? load(from + p) : V<T>{});
+            for (int64_t p = whole; p < width_; ++p) to[p] = real[p] > 0 ? from[p] : T(0);
         }
         map_ = clean_.get(), stride_ = width_;
     }
@@ -133,15 +146,17 @@ private:
         }
     }
 
-    void add_inward(int64_t first, T* by_inward) {
+    // The lanes of a sum are added up once, after all items.
+    void add_inward(int64_t first) {
         for (int64_t c = 0; c < layer_.channels; ++c) {
-            V<T> sum[kFeatures] = {};
+            V<T>* to = inward_sums_.get() + c * rows_ + first;
+            V<T> sum[kFeatures];
+            for (int r = 0; r < kFeatures; ++r) sum[r] = to[r];
             for (int64_t p = 0; p < width_; p += W<T>) {
                 const V<T> q = load(map_ + c * stride_ + p);
                 for (int r = 0; r < kFeatures; ++r) sum[r] += load(hidden_.get() + (first + r) * width_ + p) * q;
             }
-            for (int64_t r = 0; r < min(int64_t(kFeatures), layer_.features - first); ++r)
-                by_inward[(first + r) * layer_.channels + c] += sum_of<T>(sum[r]);
+            for (int r = 0; r < kFeatures; ++r) to[r] = sum[r];
         }
     }
 
@@ -178,9 +193,11 @@ void backward_of(const AttentionLayer& layer, const T* weights, const T* by_summ
                  T* by_values, T* by_wanted, T* by_inward, T* by_outward, int64_t begin, int64_t end) {
     Attention<T> attention(layer);
     const int64_t positions = layer.positions, size = layer.channels * positions;
+    attention.begin();
     for (int64_t b = begin; b < end; ++b)
         attention.backward(b, weights + b * positions, by_summaries + b * stride, by_weights ? by_weights + b * positions : nullptr,
-                           by_values ? by_values + b * size : nullptr, by_wanted + b * layer.features, by_inward, by_outward);
+                           by_values ? by_values + b * size : nullptr, by_wanted + b * layer.features, by_outward);
+    attention.finish(by_inward);
 }
 
 }  // namespace
