@@ -165,7 +165,7 @@ def order_of(settings: Sequence[Mapping[str, Any]], factors: Tensor) -> list[int
     names = list(settings[0])
     ranks = np.zeros((len(settings), len(names)))
     for column, name in enumerate(names):
-        values = [setting.get(name) for setting in settings]
+        values: list[Any] = [setting.get(name) for setting in settings]
         if all(isinstance(value, (int, float)) for value in values):
             _, ranks[:, column] = np.unique(values, return_inverse=True)
         else:
