@@ -42,7 +42,11 @@ def dtw_tile(
     first: int,
     last: int,
 ) -> None: ...
-def dtw_values(isa: str, problem: object, values: int, begin: int, end: int) -> None: ...
+def dtw_values(isa: str, problem: object, order: int, values: int, begin: int, end: int) -> None: ...
+def dtw_group(isa: str, float64: bool) -> int: ...
+def dtw_shared_values(
+    isa: str, problem: object, pairs: int, first: int, count: int, state: int, rows: int, kept: int, values: int
+) -> None: ...
 def dtw_paths(isa: str, problem: object, paths: int, steps: int, begin: int, end: int) -> None: ...
 def dtw_gradients(isa: str, problem: object, weights: int, x_grad: int, y_grad: int, begin: int, end: int) -> None: ...
 def dtw_matched(
@@ -127,7 +131,7 @@ def elastic_gradients(
     begin: int,
     end: int,
 ) -> None: ...
-def soft_dtw_values(isa: str, problem: object, values: int, begin: int, end: int) -> None: ...
+def soft_dtw_values(isa: str, problem: object, order: int, values: int, begin: int, end: int) -> None: ...
 def soft_dtw_value_blocks(
     isa: str, problem: object, order: int, count: int, values: int, begin: int, end: int
 ) -> None: ...
@@ -349,3 +353,35 @@ class Tape:
         values: list[int],
     ) -> None: ...
     def run(self, stream: int, event: int, addresses: Sequence[int]) -> bool: ...
+
+class AttentionLayer:
+    def __init__(
+        self,
+        values: int,
+        inward: int,
+        outward: int,
+        wanted: int,
+        mask: int,
+        channels: int,
+        positions: int,
+        features: int,
+        float64: bool,
+    ) -> None: ...
+
+def attention_forward(
+    isa: str, layer: object, weights: int, summaries: int, stride: int, begin: int, end: int
+) -> None: ...
+def attention_backward(
+    isa: str,
+    layer: object,
+    weights: int,
+    by_summaries: int,
+    stride: int,
+    by_weights: int,
+    by_values: int,
+    by_wanted: int,
+    by_inward: int,
+    by_outward: int,
+    begin: int,
+    end: int,
+) -> None: ...

@@ -1,7 +1,7 @@
 """What is fuzzed: for each reader, seeds, and a function that reads arbitrary bytes as its file.
 
-A reader may return, or refuse with a ValueError or an OSError of ours. Anything else is found: another exception, more
-than two seconds, or more than 512 MB beyond the file.
+A reader may return, or raise a ValueError or an OSError. Everything else is a finding: any other exception, more than two
+seconds of CPU time, or more than 512 MB beyond the size of the file.
 """
 
 import hashlib

@@ -76,6 +76,13 @@ template <class T> INLINE V<T> square_root(V<T> value) {
     return result;
 }
 
+// Over the lanes.
+template <class T> INLINE T sum_of(V<T> value) {
+    T total = 0;
+    for (int l = 0; l < W<T>; ++l) total += value[l];
+    return total;
+}
+
 // 0, 1, 2, ... in the lanes.
 template <class T> INLINE I<T> counting() {
     I<T> result;

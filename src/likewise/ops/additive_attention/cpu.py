@@ -1,0 +1,103 @@
+"""Additive attention's calls of its CPU kernels."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from likewise.ops import cpu
+from likewise.ops.additive_attention.layer import Layer
+
+PARTS = 8  # of the batch, whose weights' gradients are summed apart: the sum does not depend on the number of threads
+
+
+def attend(u: Tensor, layers: Sequence[Layer]) -> tuple[Tensor, ...]:
+    """Features (B, C_1 + ... + C_m) and the weights (B, 1, P) of each layer."""
+    features = u.new_empty(len(u), sum(layer.values.shape[1] for layer in layers))
+    found, first = [], 0
+    for layer in layers:
+        described, kept = _describe(u, layer)
+        _, channels, positions = layer.values.shape
+        weights = u.new_empty(len(u), 1, positions)
+        to = features[:, first:]
+
+        def run(
+            begin: int, end: int, described: object = described, weights: Tensor = weights, to: Tensor = to
+        ) -> None:
+            cpu.native.attention_forward(
+                cpu.INSTRUCTION_SET, described, weights.data_ptr(), to.data_ptr(), features.shape[1], begin, end
+            )
+
+        cpu.share_out(len(u), _work(layer), run)
+        del kept
+        found.append(weights)
+        first += channels
+    return features, *found
+
+
+def gradients(
+    u: Tensor,
+    layer: Layer,
+    weights: Tensor,
+    by_summary: Tensor,
+    by_weights: Tensor | None,
+    with_values: bool,
+) -> tuple[Tensor, Tensor | None, None, Tensor, Tensor | None, Tensor]:
+    """Gradients by u and by each of the layer, as ``reference.gradients`` has them."""
+    described, kept = _describe(u, layer)
+    weights, by_weights = weights.contiguous(), None if by_weights is None else by_weights.contiguous()
+    by_summary = by_summary if by_summary.stride(1) == 1 else by_summary.contiguous()
+    by_values = torch.empty_like(layer.values, memory_format=torch.contiguous_format) if with_values else None
+    parts = min(PARTS, len(u))
+    by_wanted = u.new_empty(len(u), len(layer.inward))
+    by_inward = u.new_zeros(parts, *layer.inward.shape)
+    by_outward = u.new_zeros(parts, *layer.outward.shape)
+
+    def run(begin: int, end: int) -> None:
+        for part in range(begin, end):
+            cpu.native.attention_backward(
+                cpu.INSTRUCTION_SET,
+                described,
+                weights.data_ptr(),
+                by_summary.data_ptr(),
+                by_summary.stride(0),
+                0 if by_weights is None else by_weights.data_ptr(),
+                0 if by_values is None else by_values.data_ptr(),
+                by_wanted.data_ptr(),
+                by_inward[part].data_ptr(),
+                by_outward[part].data_ptr(),
+                len(u) * part // parts,
+                len(u) * (part + 1) // parts,
+            )
+
+    cpu.share_out(parts, 3 * _work(layer) * -(-len(u) // parts), run)
+    del kept
+    inward, outward = by_inward.sum(0), by_outward.sum(0)
+    if layer.across is None:
+        return by_wanted, by_values, None, inward, None, outward
+    return by_wanted @ layer.across, by_values, None, inward, by_wanted.T @ u, outward
+
+
+def _describe(u: Tensor, layer: Layer) -> tuple[object, tuple[Tensor | None, ...]]:
+    """The layer as the kernels take it, and the tensors that it points into."""
+    wanted = (u if layer.across is None else u @ layer.across.T).contiguous()
+    values, inward, outward = layer.values.contiguous(), layer.inward.contiguous(), layer.outward.contiguous()
+    mask = None if layer.mask is None else layer.mask.contiguous()
+    described = cpu.native.AttentionLayer(
+        values=values.data_ptr(),
+        inward=inward.data_ptr(),
+        outward=outward.data_ptr(),
+        wanted=wanted.data_ptr(),
+        mask=0 if mask is None else mask.data_ptr(),
+        channels=values.shape[1],
+        positions=values.shape[2],
+        features=len(inward),
+        float64=u.dtype == torch.float64,
+    )
+    return described, (values, inward, outward, wanted, mask)
+
+
+def _work(layer: Layer) -> int:
+    """Of one item, in cells of an alignment."""
+    _, channels, positions = layer.values.shape
+    return channels * positions * len(layer.inward) // 16
