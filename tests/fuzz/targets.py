@@ -32,9 +32,10 @@ from likewise.training.checkpoint import CHECKPOINT, Checkpoint, Progress
 
 try:  # the extra "web"
     from likewise.web import bodies
+    from likewise.web.limits import DEFAULT_LIMITS
     from likewise.web.refusals import Refusal
 except ImportError:
-    bodies, Refusal = None, ValueError
+    bodies, DEFAULT_LIMITS, Refusal = None, None, ValueError
 
 SECONDS, BYTES = 2.0, 512 << 20
 DATA = lw.Dataset(
@@ -221,10 +222,31 @@ def tiles(name: str) -> Target:
 
 
 def body(folder: Path, data: bytes) -> object:
-    """A request's body, as each kind that the service takes."""
-    for model in (bodies.SearchBody, bodies.EmbedBody, bodies.PairsBody):
+    """The JSON body of a request, as each kind that the service takes."""
+    for model, names in (
+        (bodies.SearchBody, ["queries"]),
+        (bodies.EmbedBody, ["items"]),
+        (bodies.PairsBody, ["x", "y"]),
+    ):
         with suppress(Refusal):
-            bodies.parse(model, data)
+            given = bodies.parse(model, data)
+            for name in names:
+                bodies.sequences(name, getattr(given, name), DEFAULT_LIMITS)
+    return None
+
+
+def upload(folder: Path, data: bytes) -> object:
+    """An array that is sent to the service, to be read as sequences and as images."""
+    for like in (bodies.Like(channels=1), bodies.Like(image=(3, 8, 8))):
+        with suppress(Refusal):
+            bodies.array(data, "queries", DEFAULT_LIMITS, like)
+    return None
+
+
+def picture(folder: Path, data: bytes) -> object:
+    """A picture that is sent to the service."""
+    with suppress(Refusal):
+        bodies.picture(data, DEFAULT_LIMITS, (3, 8, 8))
     return None
 
 
@@ -270,6 +292,8 @@ TARGETS: dict[str, Target] = {
         ],
         body,
     ),
+    "service-array": Target(array, upload),
+    "service-picture": Target(pictures, picture),
 }
 
 
