@@ -153,7 +153,8 @@ def test_what_a_subpackage_names(part):
     for name in package.__all__:
         assert getattr(package, name).__module__.startswith("likewise.")
     # What the top level has of it is the same object.
-    for name in set(PUBLIC) & set(package.__all__):
+    namesakes = {"evaluate", "tune"} if part == "scale" else set()  # the same, on several machines
+    for name in set(PUBLIC) & set(package.__all__) - namesakes:
         assert getattr(likewise, name) is getattr(package, name)
 
 
