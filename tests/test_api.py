@@ -49,6 +49,7 @@ PUBLIC = [
     "Sinkhorn",
     "SoftDTW",
     "SoftDTWDivergence",
+    "SoftElastic",
     "TAP",
     "TCN",
     "TCOT",

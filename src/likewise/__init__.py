@@ -46,6 +46,7 @@ from likewise.distances import (
     Sinkhorn,
     SoftDTW,
     SoftDTWDivergence,
+    SoftElastic,
     TransformerTAP,
 )
 from likewise.evaluation import evaluate, few_shot_accuracy, few_shot_predict
@@ -112,6 +113,7 @@ __all__ = [
     "Sinkhorn",
     "SoftDTW",
     "SoftDTWDivergence",
+    "SoftElastic",
     "TransformerTAP",
     "barycenter",
     "clusters",
