@@ -26,13 +26,16 @@ from likewise.data.npz import read_npy
 from likewise.data.shl import SIGNALS, read_shl
 from likewise.data.tables import read_table, read_wide
 from likewise.models import storage
+from likewise.scale.tiled_matrix import TiledMatrix
+from likewise.scale.tiles import Layout, write_tile
 from likewise.training.checkpoint import CHECKPOINT, Checkpoint, Progress
 
 try:  # the extra "web"
     from likewise.web import bodies
+    from likewise.web.limits import DEFAULT_LIMITS
     from likewise.web.refusals import Refusal
 except ImportError:
-    bodies, Refusal = None, ValueError
+    bodies, DEFAULT_LIMITS, Refusal = None, None, ValueError
 
 SECONDS, BYTES = 2.0, 512 << 20
 DATA = lw.Dataset(
@@ -206,11 +209,44 @@ def checkpoint() -> Target:
     return Target(written(write), file(lambda path: Checkpoint.read(path, model, {"seed": 0}), CHECKPOINT))
 
 
+def tiles(name: str) -> Target:
+    layout = Layout((3, 3), (2, 2), "float32", True, "DTW()", "0")
+
+    def prepare(folder: Path) -> list[bytes]:
+        layout.write(folder)
+        for tile in layout.tiles():
+            write_tile(folder, layout, tile, np.ones(tile.shape, np.float32))
+        return [(folder / name).read_bytes()]
+
+    return Target(prepare, beside(name, lambda folder: TiledMatrix(folder)[:2, :2]))
+
+
 def body(folder: Path, data: bytes) -> object:
-    """A request's body, as each kind that the service takes."""
-    for model in (bodies.SearchBody, bodies.EmbedBody, bodies.PairsBody):
+    """The JSON body of a request, as each kind that the service takes."""
+    for model, names in (
+        (bodies.SearchBody, ["queries"]),
+        (bodies.EmbedBody, ["items"]),
+        (bodies.PairsBody, ["x", "y"]),
+    ):
         with suppress(Refusal):
-            bodies.parse(model, data)
+            given = bodies.parse(model, data)
+            for name in names:
+                bodies.sequences(name, getattr(given, name), DEFAULT_LIMITS)
+    return None
+
+
+def upload(folder: Path, data: bytes) -> object:
+    """An array that is sent to the service, to be read as sequences and as images."""
+    for like in (bodies.Like(channels=1), bodies.Like(image=(3, 8, 8))):
+        with suppress(Refusal):
+            bodies.array(data, "queries", DEFAULT_LIMITS, like)
+    return None
+
+
+def picture(folder: Path, data: bytes) -> object:
+    """A picture that is sent to the service."""
+    with suppress(Refusal):
+        bodies.picture(data, DEFAULT_LIMITS, (3, 8, 8))
     return None
 
 
@@ -244,6 +280,8 @@ TARGETS: dict[str, Target] = {
     "metric-weights": part_of_metric("model.safetensors"),
     "index-manifest": index("index.json"),
     "index-items": index("items-*.safetensors"),
+    "tile": tiles("c/0/0"),
+    "tiles-manifest": tiles("zarr.json"),
     "checkpoint": checkpoint(),
     "json": Target(lambda folder: [b'{"a": [1, 2.5, "b"]}'], file(storage.read_json, "a.json")),
     "service-body": Target(
@@ -254,6 +292,8 @@ TARGETS: dict[str, Target] = {
         ],
         body,
     ),
+    "service-array": Target(array, upload),
+    "service-picture": Target(pictures, picture),
 }
 
 

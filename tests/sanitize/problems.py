@@ -187,6 +187,33 @@ class Problems:
         with self.torch.no_grad():
             distance.matrix(lw.Batch(x, n))
 
+    def additive_attention(self) -> None:
+        from likewise.ops.additive_attention import Layer, additive_attention
+
+        draw, torch = self.random, self.torch
+        dtype, items, width = (
+            draw.choice([torch.float32, torch.float64]),
+            draw.choice([1, 3, 9]),
+            draw.choice([1, 5, 16]),
+        )
+
+        def random(*shape: int):
+            return torch.randn(*shape, generator=self.generator, dtype=dtype).requires_grad_()
+
+        layers = []
+        for _ in range(draw.randint(1, 3)):
+            channels, positions, features = draw.choice([1, 3, 17]), draw.choice([1, 7, 16, 33]), draw.choice([1, 2, 5])
+            mask = None
+            if draw.random() < 0.5:
+                mask = torch.arange(positions) < torch.randint(1, positions + 1, (items, 1), generator=self.generator)
+            q, first, second, last = (
+                random(*shape)
+                for shape in ((items, channels, positions), (features, channels), (features, width), (1, features))
+            )
+            layers.append(Layer(q, mask, first, second, last))
+        found, weights = additive_attention(random(items, width), layers)
+        (found.sum() + sum((w * w).sum() for w in weights)).backward()
+
     def search(self) -> None:
         import likewise as lw
 
@@ -222,7 +249,7 @@ class Problems:
             index.self_join()
 
 
-OPS = ("dtw", "soft_dtw", "gdtw", "transport", "coupled_gru", "elastic", "search", "windows")
+OPS = ("dtw", "soft_dtw", "gdtw", "transport", "coupled_gru", "additive_attention", "elastic", "search", "windows")
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
 // Many alignments at once: each lane holds one pair, and one sweep over the columns keeps several rows in registers.
-//A Step defines the computation at a cell:
+// A Step defines the computation at a cell:
 //     Step::Cell                      what a lane keeps of a cell; Step::unreachable(), step.origin(), step.above()
 //     Step::pend(diagonal, left)      what the next cell of a row needs of two of its neighbours, a Step::Pending
 //     step(pending, up, cost, i, j)   the next cell
@@ -16,7 +16,7 @@ namespace likewise {
 namespace LIKEWISE_ISA {
 namespace {
 
-// A square tile: kTile numbers of each of kTile rows, in 16 bytes a row.
+// A square tile: kTile numbers of each of kTile rows, 16 bytes per row.
 template <class T> constexpr int kTile = 16 / int(sizeof(T));
 template <class T> struct Tile {
     typedef T Row __attribute__((vector_size(16)));

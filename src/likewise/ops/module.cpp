@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "additive_attention/kernel.h"
 #include "coupled_gru/kernel.h"
 #include "dtw/kernel.h"
 #include "elastic/kernel.h"
@@ -314,32 +313,6 @@ NB_MODULE(_native, module) {
            Address weights_grad, int64_t begin, int64_t end) {
             CALL(isa, coupled_gru_gradients, problem, at<void>(grad), every, at<void>(gx_grad), at<void>(gy_grad),
                  at<void>(weights_grad), begin, end);
-        },
-        Release());
-
-    nb::class_<AttentionLayer>(module, "AttentionLayer")
-        .def("__init__",
-             [](AttentionLayer* self, Address values, Address inward, Address outward, Address wanted, Address mask,
-                int64_t channels, int64_t positions, int64_t features, bool float64) {
-                 new (self) AttentionLayer{at<void>(values), at<void>(inward), at<void>(outward), at<void>(wanted),
-                                           at<bool>(mask), channels, positions, features, float64};
-             },
-             "values"_a, "inward"_a, "outward"_a, "wanted"_a, "mask"_a, "channels"_a, "positions"_a, "features"_a,
-             "float64"_a);
-    module.def(
-        "attention_forward",
-        [](const std::string& isa, const AttentionLayer& layer, Address weights, Address summaries, int64_t stride,
-           int64_t begin, int64_t end) {
-            CALL(isa, attention_forward, layer, at<void>(weights), at<void>(summaries), stride, begin, end);
-        },
-        Release());
-    module.def(
-        "attention_backward",
-        [](const std::string& isa, const AttentionLayer& layer, Address weights, Address by_summaries, int64_t stride,
-           Address by_weights, Address by_values, Address by_wanted, Address by_inward, Address by_outward, int64_t begin,
-           int64_t end) {
-            CALL(isa, attention_backward, layer, at<void>(weights), at<void>(by_summaries), stride, at<void>(by_weights),
-                 at<void>(by_values), at<void>(by_wanted), at<void>(by_inward), at<void>(by_outward), begin, end);
         },
         Release());
 

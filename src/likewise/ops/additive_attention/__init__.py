@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from likewise.ops.additive_attention import cpu, reference
+from likewise.ops.additive_attention import reference
 from likewise.ops.additive_attention.layer import Layer
-from likewise.ops.dispatch import HAS_TRITON, are_plain, nobody_watches, run_triton
+from likewise.ops.dispatch import HAS_TRITON, are_plain, run_triton
 
 __all__ = ["Layer", "additive_attention"]
 
@@ -20,9 +20,8 @@ def additive_attention(u: Tensor, layers: Sequence[Layer]) -> tuple[Tensor, list
     """Features (B, C_1 + ... + C_m), the sums over j of a_j q_j of each layer, and the weights a (B, 1, P) of each.
 
     The weights are the softmax over j of w . tanh(W1 q_j + W2 u); padding has none. u: (B, W).
-    Differentiable twice. Memory, beside the maps' gradients: nothing of a map's size where kernels compute it. These
-    take few features R on the CPU, and few weights in float32 on a GPU; elsewhere, for each layer, one tensor of the
-    map's size and one (B, R, P).
+    Differentiable twice. Memory, beside the maps' gradients: for each layer one tensor of the map's size and one
+    (B, R, P); neither on a GPU in float32, where there are few weights.
 
     Example:
         >>> q, one = torch.tensor([[[0.0, 100.0, 7.0]]]), torch.ones(1, 1)
@@ -38,19 +37,16 @@ class _Attend(torch.autograd.Function):
     """The derivative writes each map's gradient once.
 
     Composed of PyTorch operations, a small TCN's step spent more time allocating six tensors of the map's size than on
-    the products. On the CPU, a kernel reads each map once each way. On a GPU, where such a step is bound by its
-    launches, it is one launch per layer, and one and a sum for the derivative.
+    the products: this needs two. On a GPU, where such a step is bound by its launches, it is one launch per layer, and
+    one and a sum for the derivative.
     """
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, *flat: Tensor | None) -> tuple[Tensor, ...]:  # type: ignore[override]
         layers = _layers(flat)
         ctx.set_materialize_grads(False)
-        ctx.fused, ctx.on_cpu = _is_fused(u, layers), _has_cpu_kernel(u, layers)
-        if ctx.on_cpu:
-            features, *weights = cpu.attend(u, layers)
-            kept = weights
-        elif ctx.fused:
+        ctx.fused = _is_fused(u, layers)
+        if ctx.fused:
             features, *weights = run_triton("additive_attention.attend", u.device, u, layers)
             kept = weights
         else:
@@ -73,18 +69,13 @@ class _Attend(torch.autograd.Function):
         channels = [layer.values.shape[1] for layer in layers]
         by_summaries = u.new_zeros(len(u), sum(channels)) if by_features is None else by_features
         by_u, slopes = torch.zeros_like(u), []
-        if ctx.on_cpu and not again:
-            weighed = [(weights,) for weights in kept]
-        elif ctx.fused or ctx.on_cpu or again:
+        if ctx.fused or again:
             weighed = (reference.weigh(u, layer) for layer in layers)
         else:
             weighed = zip(*[iter(kept)] * 3, strict=True)
         each = zip(layers, weighed, by_summaries.split(channels, 1), by_weights, _layers(wanted), strict=True)
         for layer, found, by_summary, by_weight, wants in each:
-            if len(found) == 1:
-                here, *others = cpu.gradients(u, layer, found[0], by_summary, by_weight, bool(wants.values))
-            else:
-                here, *others = reference.gradients(u, layer, found, by_summary, by_weight, bool(wants.values))
+            here, *others = reference.gradients(u, layer, found, by_summary, by_weight, bool(wants.values))
             by_u = by_u + here
             slopes += others
         return by_u, *slopes
@@ -105,21 +96,3 @@ def _is_fused(u: Tensor, layers: Sequence[Layer]) -> bool:
         if layer.values.dtype != torch.float32 or layer.values.numel() == 0 or not are_plain(layer):
             return False
     return are_plain((u,))
-
-
-def _has_cpu_kernel(u: Tensor, layers: Sequence[Layer]) -> bool:
-    """Whether the C++ kernel runs: where there are fewer features than positions. Otherwise products of matrices do."""
-    if (
-        u.device.type != "cpu"
-        or u.dtype not in (torch.float32, torch.float64)
-        or not len(u)
-        or not nobody_watches((u,))
-    ):
-        return False
-    return all(
-        layer.values.dtype == layer.inward.dtype == u.dtype
-        and layer.values.numel() > 0
-        and not reference.many_features(layer)
-        and nobody_watches(layer)
-        for layer in layers
-    )

@@ -62,7 +62,7 @@ class _Problem:
             float64=gx.dtype == torch.float64,
         )
         lanes = cpu.native.coupled_gru_lanes(cpu.INSTRUCTION_SET, gx.dtype == torch.float64)
-        # A state of a block takes 14 H multiplications by vectors a step, and some for its gates.
+        # A state of a block takes 14 H vector multiplications per step, and some more for its gates.
         work = max(gx.shape[1], gy.shape[1]) * sum(14 * width * (width + 10) for width in hidden)
         tensors = gx, gy, rows, columns, n, m, order, weights, sizes
         return cls(native, tensors, -(-pairs // lanes), work)

@@ -1,7 +1,7 @@
 // One layer of the coupled GRU on a block of pairs: its weights in the order in which they are read, a step, and back.
 // The two sides of anything lie one after the other, a stride apart.
 #pragma once
-#include "../activations.h"
+#include "activations.h"
 #include "lanes.h"
 
 namespace likewise {

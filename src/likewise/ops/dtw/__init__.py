@@ -6,7 +6,7 @@ cost is the path: 1 on its cells, 0 elsewhere.
 
 Memory: values take O(T) for each pair at work, never O(T^2). On the CPU, paths and derivatives keep some rows of
 at most 16 million cells at once, and longer pairs are traced piece by piece, in O(T) as well; on a GPU they keep one
-byte a cell.
+byte per cell.
 
 Reference: Sakoe & Chiba (1978). Ties prefer the diagonal, then the row above, as in aeon and tslearn.
 """

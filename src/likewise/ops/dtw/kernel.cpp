@@ -153,8 +153,8 @@ template <class T> void values_of(const Problem& problem, const int64_t* order, 
     for (int64_t k = begin; k < end; ++k) values[order[k]] = aligner.value(order[k]);
 }
 
-// One of several threads that share the groups of all pairs. Each takes the next group that nobody has; its row above
-// is the last row of the group that was taken before, by a thread that is still running or has finished it.
+// One of several threads that share the groups of all pairs. Each takes the next group. The row above it is
+// the last row of the group taken before, by a thread that is still running or has finished it.
 template <class T> void shared_values(const Problem& problem, const SharedGroups& groups, T* values) {
     Aligner<T> aligner(problem);
     const auto row = [&](int64_t task) {

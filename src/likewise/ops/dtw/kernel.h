@@ -23,9 +23,9 @@ struct SharedGroups {
     /* Values (rows, columns) of x's items row_order[first..last-1] against the block-th lanes of column_order. */ \
     void dtw_tile(const Problem&, const int64_t* row_order, const int64_t* column_order, bool symmetric,          \
                   void* values, int64_t block, int64_t first, int64_t last);                                      \
-    /* Values of one x (steps, channels) against lanes of y (widest, channels, lanes), of m[l] steps. Infinite where all  \
-       lanes were abandoned: where the least cell of a row and suffix (steps + 1, lanes), what the rows from there on cost  \
-       at least, may be null, exceed the limit. Returns the number of rows that were computed. */                        \
+    /* Values of one x (steps, channels) against lanes of y (widest, channels, lanes), of m[l] steps. The computation stops,  \
+       with infinite values, once every lane's least cell of a row plus its suffix exceeds the limit. suffix (steps + 1,     \
+       lanes), or null: a lower bound of what the remaining rows cost. Returns the number of rows that were computed. */     \
     int64_t dtw_abandoning(const Problem&, const void* x, int64_t steps, const void* y, const int64_t* m,         \
                            const void* suffix, double limit, void* values);                                       \
     /* Values of pairs order[begin..end-1], one at a time: for few pairs, many channels and given costs. */       \

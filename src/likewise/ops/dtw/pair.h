@@ -262,7 +262,7 @@ private:
     int64_t trace_group(const T* above, T* below, const Front<T>* marks, int64_t j) {
         int64_t i = group_.rows - 1;
         while (i >= 0) {
-            // A mark does not tell the diagonal neighbours of its turn: a step from there is found from the mark before.
+            // A mark does not hold the diagonal neighbours of its turn: a step from there needs the mark before it.
             // Nothing is before the first one.
             const int64_t mark = max(int64_t(0), (i + j - group_.begin - 1) / kMark), begin = group_.begin + mark * kMark;
             const int64_t end = i + j + 1;

@@ -3,7 +3,7 @@
 // The recurrence runs on P = e^(-R / gamma), where it is a sum and a product,
 //     P(i, j) = 2^(-cost(i, j) / (gamma ln 2)) * (P(i-1, j-1) + P(i-1, j) + P(i, j-1)),
 // with P held as mantissa * 2^exponent, both floating point: it cannot overflow or underflow at any gamma, it needs
-// one exponential a cell and no logarithm, and its rounding errors do not grow with R / gamma.
+// one exponential per cell and no logarithm, and its rounding errors do not grow with R / gamma.
 // The share of each predecessor in the sum is the probability of coming from it: the backward pass walks these
 // shares from the end and gathers the expected alignment E = d value / d cost.
 #include "kernel.h"

@@ -190,7 +190,7 @@ StripGround<T> blocked_strip(const Packed<T>& pair, const Diagonals& diagonals, 
     return {to, stride};
 }
 
-// The costs of one pair after another, whichever way they are given.
+// The costs of one pair at a time, computed from frames or given.
 template <class T> class PairCosts {
 public:
     explicit PairCosts(const Problem& problem) : problem(problem) {}
