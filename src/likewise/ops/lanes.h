@@ -354,11 +354,15 @@ private:
             sweep_rows<T, R>(step, costs, window, top, first, last, inner_first, inner_last, corner, row_.get());
         };
         const bool euclidean = problem_.ground == Ground::euclidean;
-        // Costs are computed where they are needed in the common cases, and ahead in all others: fewer instances.
-        const bool ahead = Step::kCostsAhead || Columns::kLanesDiffer || R == 1 || problem_.channels > 1;
-        if constexpr (!Step::kCostsAhead && !Columns::kLanesDiffer && R > 1) {
-            if (!ahead && euclidean) sweep(ChannelCosts<T, R, true>(x, shared, y));
-            else if (!ahead) sweep(ChannelCosts<T, R, false>(x, shared, y));
+        // Squares of one channel are always computed where they are needed: a square and its sum with a cell are then
+        // rounded once, and a value does not depend on the lanes beside it. Distances are computed ahead except in the
+        // common case, which needs fewer instances.
+        constexpr bool kCommon = !Columns::kLanesDiffer && R > 1;
+        const bool ahead = Step::kCostsAhead || problem_.channels > 1 || (euclidean && !kCommon);
+        if constexpr (!Step::kCostsAhead) {
+            if (!ahead && !euclidean) sweep(ChannelCosts<T, R, false>(x, shared, y));
+            if constexpr (kCommon)
+                if (!ahead && euclidean) sweep(ChannelCosts<T, R, true>(x, shared, y));
         }
         if (ahead) sweep(costs_ahead<T, R>(x, shared, y, problem_.channels, euclidean, first, last, costs_));
         before_first_ = first;

@@ -12,7 +12,10 @@ from likewise.ops.rules import Rules
 
 Lengths = Tensor | None
 
-SHARED_WORK = 1 << 23  # of a pair, cells times channels: threads share no shorter ones
+# Of a pair, cells times channels. All pairs of shorter ones are computed in lanes, however few they are: the last bit of
+# a value then depends neither on how many pairs there are nor on whether a search found it.
+LONG_WORK = 1 << 20
+SHARED_WORK = 1 << 23  # threads share no shorter pairs
 
 
 def value(x: Tensor, y: Tensor | None, x_lengths: Lengths, y_lengths: Lengths, root: bool, *rules: Any) -> Tensor:
@@ -37,7 +40,8 @@ def matrix(
     blocks = -(-columns // lanes)
     runs = sum(min(rows, (b + 1) * lanes) for b in range(blocks)) if symmetric else rows * blocks
     count = rows * (rows - 1) // 2 if symmetric else rows * columns
-    if _prefers_pairs(problem, count, runs * lanes, blocks * -(-rows // cpu.TILE_ROWS)):
+    long = problem.cells * x.shape[2] >= LONG_WORK
+    if long and _prefers_pairs(problem, count, runs * lanes, blocks * -(-rows // cpu.TILE_ROWS)):
         # By columns: y is laid out once for all pairs of one.
         column, row = torch.tril_indices(rows, rows, -1) if symmetric else _grid(columns, rows)
         _run_pairs(problem, row * columns + column, values)
