@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # Tests that read real data find it here; without it they are skipped.
 export LIKEWISE_DATA ?= $(wildcard $(abspath ../shared/data))
 
-.PHONY: setup demo test check format docs wheel sanitize fuzz soak release-constraints bench clean
+.PHONY: setup demo test gpu-test check format docs wheel sanitize fuzz soak release-constraints bench clean
 
 setup: $(DEVELOPMENT)
 
@@ -30,6 +30,8 @@ $(DEVELOPMENT): $(RUNTIME)
 	# Real models for tests, beside the other packages: lightning imports a torchvision that it finds, which one built
 	# for another torch does not survive. Their tests are skipped where they cannot be had.
 	-$(PIP) --no-deps --upgrade --target $(VENV)/backbones timm torchvision
+	# A Milvus server and Milvus Lite for the tests of MilvusStore, which are skipped where these cannot be had.
+	-$(PIP) milvus-lite milvus
 	touch $@
 
 demo: $(RUNTIME)  ## the main job on real data
@@ -37,6 +39,9 @@ demo: $(RUNTIME)  ## the main job on real data
 
 test: setup  ## all tests, doctests included, in two processes
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
+
+gpu-test: setup  ## the GPU kernels on a real GPU; writes down what passed, in tests/gpu_tests.md
+	$(BIN)/python tools/gpu_tests.py
 
 check: setup  ## lint, formatting, types, and known vulnerabilities where an index tells them
 	$(BIN)/ruff check

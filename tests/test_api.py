@@ -40,6 +40,7 @@ PUBLIC = [
     "MSM",
     "MeanFrames",
     "Metric",
+    "MilvusStore",
     "OPW",
     "OTAM",
     "SBD",

@@ -43,7 +43,7 @@ def tables() -> Iterator[str]:
     yield scores_table(lines, *others)
     yield differences_table(lines)
     yield noise_table(lines)
-    yield choice_table(lines, read_lines(HERE / "har_choice.jsonl"))
+    yield choice_table(lines + read_lines(HERE / "har_choice.jsonl"))
     yield candidates_table(lines)
 
 
@@ -94,18 +94,18 @@ def noise_table(lines: list[dict]) -> str:
     return table(["margin at noise of", *(f"{level:g}" for level in levels)], bold(rows))
 
 
-def choice_table(lines: list[dict], others: list[dict]) -> str:
-    """What the weight of the loss's global term was chosen by, on the folds."""
+def choice_table(lines: list[dict]) -> str:
+    """What the weight of the loss's global term was chosen by, on the folds, for each network."""
     rows = []
-    for line in (lines[0], others[0]):
-        folds = [
-            one
-            for one in lines + others
-            if (one["model"], one["kind"], one["global_weight"]) == ("cgru", "fold", line["global_weight"])
-        ]
-        means = [statistics.mean(one[score] for one in folds) for score in ("accuracy", "map")]
-        rows.append([f"{line['global_weight']}", *(decimals([value]) for value in (*means, statistics.mean(means)))])
-    return table(["global_weight", "accuracy", "MAP", "mean of both"], rows)
+    folds = [line for line in lines if line["kind"] == "fold"]
+    for model in ("cgru", "sgru"):
+        for weight in sorted({line["global_weight"] for line in folds if line["model"] == model}):
+            same = [line for line in folds if (line["model"], line["global_weight"]) == (model, weight)]
+            means = [statistics.mean(one[score] for one in same) for score in ("accuracy", "map")]
+            device = "CPU" if same[0]["device"] == "cpu" else "H200"
+            rows.append([NAMES[model], f"{weight:g}", len(same), device,
+                         *(decimals([value]) for value in (*means, statistics.mean(means)))])  # fmt: skip
+    return table(["", "global_weight", "folds", "device", "accuracy", "MAP", "mean of both"], rows)
 
 
 def candidates_table(lines: list[dict], model: str = "cgru", chooser: str = "sgru") -> str:

@@ -4,6 +4,7 @@
     python -m papers.decdtw.run --feature mel --mel-dir FOLDER --method base_gdtw       # after papers.decdtw.mel
     python -m papers.decdtw.run --feature cqt --method dilate --gamma 0.1 --batch-size 5 --lr 1e-4
     python -m papers.decdtw.run --feature chroma --validate                # on training scores that are left out
+    python -m papers.decdtw.run --feature cqt --method softdtw --cross     # its features under GDTW too: Tables 3 and 4
 
 A slice of a score, 256 frames of 46 ms, is aligned with a longer slice of a performance that contains it. base_dtw and
 base_gdtw align the features as they are; the other methods learn two bidirectional GRUs, one for performances and one
@@ -71,6 +72,7 @@ class Audio(Run):
 
     mel_dir: Path | None = None  # holds the _mel.npz files; by default where the others are
     plot: Path | None = None  # draw the test slice that gains most from decdtw
+    cross: bool = False  # also align what was learned by the other one of DTW and GDTW
 
 
 def main(run: Audio, settings: Settings) -> None:
@@ -110,16 +112,33 @@ def experiment(
             line |= {"reg_chosen": settings.reg, "val_time_err_chosen": validation(settings, encoders, val)}
         if run.plot is not None and settings.method == "decdtw" and seed == run.seeds[0]:
             draw(run.plot, (before, settings), encoders, test)
-    error, deviation = errors(settings, encoders, test)
+    line |= scores(settings, encoders, test)
+    if run.cross:
+        other = crossed(settings, encoders, val)
+        line["crossed"] = {"method": other.method, "reg": other.reg, **scores(other, encoders, test)}
     return line | {
+        "wall_time": time.perf_counter() - start,
+        "device": device_name(run.device),
+    }
+
+
+def scores(settings: Settings, encoders: nn.Module, test: AlignedPairs) -> dict:
+    """What a line says of the test slices."""
+    error, deviation = errors(settings, encoders, test)
+    return {
         "time_err": float(error.mean()),
         "time_err_median": float(error.median()),
         "slips": int((error > SLIP).sum()),
         "time_dev": float(deviation.mean()),
         "time_dev_median": float(deviation.median()),
-        "wall_time": time.perf_counter() - start,
-        "device": device_name(run.device),
     }
+
+
+def crossed(settings: Settings, encoders: nn.Module, val: AlignedPairs) -> Settings:
+    """The settings with the other alignment: DTW for GDTW, and GDTW, its regularisation chosen anew, for DTW."""
+    if settings.method in CONTINUOUS:
+        return replace(settings, method="base_dtw")
+    return replace(settings, method="base_gdtw", reg=best_reg(settings, encoders, val))
 
 
 class Encoders(nn.Module):

@@ -59,7 +59,7 @@ from likewise.models import (
     GRUEncoder,
     Metric,
 )
-from likewise.search import Index
+from likewise.search import Index, MilvusStore
 from likewise.training import fit
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ __all__ = [
     "Index",
     "MeanFrames",
     "Metric",
+    "MilvusStore",
     "ShapeDTW",
     "SiameseGRU",
     "Sinkhorn",

@@ -1,7 +1,7 @@
 """What is fuzzed: for each reader, seeds, and a function that reads arbitrary bytes as its file.
 
-A reader may return, or refuse with a ValueError or an OSError of ours. Anything else is found: another exception, more
-than two seconds, or more than 512 MB beyond the file.
+A reader may return, or raise a ValueError or an OSError. Everything else is a finding: any other exception, more than two
+seconds of CPU time, or more than 512 MB beyond the size of the file.
 """
 
 import hashlib
@@ -30,9 +30,10 @@ from likewise.training.checkpoint import CHECKPOINT, Checkpoint, Progress
 
 try:  # the extra "web"
     from likewise.web import bodies
+    from likewise.web.limits import DEFAULT_LIMITS
     from likewise.web.refusals import Refusal
 except ImportError:
-    bodies, Refusal = None, ValueError
+    bodies, DEFAULT_LIMITS, Refusal = None, None, ValueError
 
 SECONDS, BYTES = 2.0, 512 << 20
 DATA = lw.Dataset(
@@ -207,10 +208,31 @@ def checkpoint() -> Target:
 
 
 def body(folder: Path, data: bytes) -> object:
-    """A request's body, as each kind that the service takes."""
-    for model in (bodies.SearchBody, bodies.EmbedBody, bodies.PairsBody):
+    """The JSON body of a request, as each kind that the service takes."""
+    for model, names in (
+        (bodies.SearchBody, ["queries"]),
+        (bodies.EmbedBody, ["items"]),
+        (bodies.PairsBody, ["x", "y"]),
+    ):
         with suppress(Refusal):
-            bodies.parse(model, data)
+            given = bodies.parse(model, data)
+            for name in names:
+                bodies.sequences(name, getattr(given, name), DEFAULT_LIMITS)
+    return None
+
+
+def upload(folder: Path, data: bytes) -> object:
+    """An array that is sent to the service, to be read as sequences and as images."""
+    for like in (bodies.Like(channels=1), bodies.Like(image=(3, 8, 8))):
+        with suppress(Refusal):
+            bodies.array(data, "queries", DEFAULT_LIMITS, like)
+    return None
+
+
+def picture(folder: Path, data: bytes) -> object:
+    """A picture that is sent to the service."""
+    with suppress(Refusal):
+        bodies.picture(data, DEFAULT_LIMITS, (3, 8, 8))
     return None
 
 
@@ -254,6 +276,8 @@ TARGETS: dict[str, Target] = {
         ],
         body,
     ),
+    "service-array": Target(array, upload),
+    "service-picture": Target(pictures, picture),
 }
 
 

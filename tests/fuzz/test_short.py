@@ -18,6 +18,7 @@ NEEDS = {
     "wide": "pyarrow",
     "wav": "soundfile",
     "images": "PIL",
+    "service-picture": "PIL",
 }
 
 
@@ -45,7 +46,7 @@ def mutated(seed: bytes, draw: random.Random) -> bytes:
 @pytest.mark.parametrize("name", TARGETS)
 def test_mutated_inputs(name, tmp_path):
     pytest.importorskip(NEEDS.get(name, "json"))
-    if name == "service-body":
+    if name.startswith("service-"):
         pytest.importorskip("fastapi")
     probe, draw = Prober(name, tmp_path), random.Random(name)
     for _ in range(INPUTS):

@@ -30,6 +30,8 @@ except ImportError as error:  # a source tree that was never built
 INSTRUCTION_SET: str = native.instruction_sets()[0]
 
 SQUARED, EUCLIDEAN, GIVEN = range(3)  # Ground in problem.h
+TILE_ROWS = 32  # of all pairs that share a block of lanes
+CACHE = 1 << 20  # bytes that a core keeps at hand
 LONG = 1 << 29  # cells that a kernel may take without looking whether to stop: some tenths of a second
 
 
@@ -70,6 +72,13 @@ class Problem:
         """Whether there are enough pairs for such a kernel to pay off on every thread."""
         return self.y is not None and self.pairs >= self.lanes * torch.get_num_threads() // 2
 
+    @property
+    def overflows_cache(self) -> bool:
+        """Whether sequences of so many channels, one in each lane, no longer stay in the cache."""
+        if self.y is None or self.x.shape[2] == 1:
+            return False
+        return self.longest_y * self.x.shape[2] * self.lanes * self.x.element_size() > CACHE
+
     def by_length(self, pairs: Tensor) -> Tensor:
         """The order of pairs in which similar lengths are neighbours, so that lanes end together."""
         if self.full:
@@ -106,7 +115,7 @@ class Problem:
         little. ``described`` stands for the problem where a kernel takes more than that.
         """
         assert self.y is not None
-        rows, columns, lanes, height = len(self.x), len(self.y), self.lanes, 32
+        rows, columns, lanes, height = len(self.x), len(self.y), self.lanes, TILE_ROWS
         row_order, column_order = self._by_length(self.x_lengths), self._by_length(self.y_lengths)
         blocks, strips = -(-columns // lanes), -(-rows // height)
         native_problem = self.native if described is None else described

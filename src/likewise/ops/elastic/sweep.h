@@ -36,17 +36,6 @@ template <class T, int R, bool kSquared> struct OneChannel {
     }
 };
 
-// Costs of any number of channels, computed ahead for the columns first..last of R rows.
-template <class T, int R>
-__attribute__((noinline)) CostsAhead<T, R> costs_ahead(const LaneData<T>& lanes, int64_t top, int64_t channels,
-                                                       bool euclidean, int64_t first, int64_t last, Buffer<V<T>>& scratch) {
-    const T* x = lanes.x + top * channels * (lanes.shared ? 1 : W<T>);
-    if (lanes.shared && euclidean) return {BlockCosts<T, R, true, true>{x, lanes.y, channels}, first, last, scratch};
-    if (lanes.shared) return {BlockCosts<T, R, true, false>{x, lanes.y, channels}, first, last, scratch};
-    if (euclidean) return {BlockCosts<T, R, false, true>{x, lanes.y, channels}, first, last, scratch};
-    return {BlockCosts<T, R, false, false>{x, lanes.y, channels}, first, last, scratch};
-}
-
 // The moves of a strip: of each cell, 0 diagonal, 1 from above, 2 from the left, a byte a lane.
 template <class T> struct Moved {
     typedef int8_t Bytes __attribute__((vector_size(W<T>)));
@@ -186,7 +175,7 @@ private:
         Columns window;
         int64_t first = 0, last = widest_ - 1, inner_first = 0, inner_last = widest_ - 1;
         set_window(problem().window, window, lanes_.n, lanes_.m, widest_, top, first, last, inner_first, inner_last);
-        if (kApart || inner_first > inner_last) inner_first = last + 1, inner_last = last;
+        if (inner_first > inner_last) inner_first = last + 1, inner_last = last;
         // Columns that the strip above did not reach are unreachable from there, but for the row above the first.
         if (top > 0)
             for (int64_t j = state.last + 1; j <= last; ++j) state.row[j] = unreachable();
@@ -210,7 +199,9 @@ private:
                 return done(state, rows);
             }
         }
-        const auto costs = costs_ahead<T, R>(lanes_, top, problem().channels, euclidean, first, last, costs_);
+        const int64_t channels = problem().channels;
+        const T* x = lanes_.x + top * channels * (lanes_.shared ? 1 : W<T>);
+        const auto costs = costs_ahead<T, R>(x, lanes_.shared, lanes_.y, channels, euclidean, first, last, costs_);
         if constexpr (kApart) {
             if (recorder) {
                 sweep<R>(moves, costs, window, rows, state.row.get(), recorder, Constant<true>());
@@ -270,9 +261,12 @@ private:
         const Constant<R - 1> end;
         const Constant<false> whole;
         const Constant<true> masked;
+        if constexpr (kApart) {
+            for (int64_t s = rows.first; s < rows.last + R; ++s) turn(s, begin, end, masked);
+            return;
+        }
         // Rows that begin and end together need no mask: there are fewer of them on the first and last turns.
-        const bool together = !kApart && rows.inner_first == rows.first && rows.inner_last == rows.last &&
-                              rows.last - rows.first >= R - 1;
+        const bool together = rows.inner_first == rows.first && rows.inner_last == rows.last && rows.last - rows.first >= R - 1;
         int64_t s = rows.first;
         if (together) each<R - 1>([&](auto r) INLINE_LAMBDA { turn(s++, begin, r, whole); });
         else for (; s < min(rows.inner_first + R - 1, rows.last + R); ++s) turn(s, begin, end, masked);
