@@ -95,17 +95,21 @@ def noise_table(lines: list[dict]) -> str:
 
 
 def choice_table(lines: list[dict]) -> str:
-    """What the weight of the loss's global term was chosen by, on the folds, for each network."""
+    """What the weight of the loss's global term is chosen by: for each network, the folds that every weight has run."""
     rows = []
-    folds = [line for line in lines if line["kind"] == "fold"]
     for model in ("cgru", "sgru"):
-        for weight in sorted({line["global_weight"] for line in folds if line["model"] == model}):
-            same = [line for line in folds if (line["model"], line["global_weight"]) == (model, weight)]
-            means = [statistics.mean(one[score] for one in same) for score in ("accuracy", "map")]
-            device = "CPU" if same[0]["device"] == "cpu" else "H200"
-            rows.append([NAMES[model], f"{weight:g}", len(same), device,
+        found: dict[float, dict[int, dict]] = {}
+        for line in lines:
+            if (line["model"], line["kind"]) == (model, "fold"):
+                found.setdefault(line["global_weight"], {})[line["number"]] = line
+        found = {weight: folds for weight, folds in found.items() if len(folds) > FOLDS // 2}
+        common = set.intersection(*(set(folds) for folds in found.values()))
+        for weight, folds in sorted(found.items()):
+            means = [statistics.mean(folds[number][score] for number in common) for score in ("accuracy", "map")]
+            device = "CPU" if folds[0]["device"] == "cpu" else "H200"
+            rows.append([NAMES[model], f"{weight:g}", len(common), device,
                          *(decimals([value]) for value in (*means, statistics.mean(means)))])  # fmt: skip
-    return table(["", "global_weight", "folds", "device", "accuracy", "MAP", "mean of both"], rows)
+    return table(["by folds", "global_weight", "folds", "device", "accuracy", "MAP", "mean of both"], rows)
 
 
 def candidates_table(lines: list[dict], model: str = "cgru", chooser: str = "sgru") -> str:
