@@ -49,6 +49,7 @@ PUBLIC = [
     "Sinkhorn",
     "SoftDTW",
     "SoftDTWDivergence",
+    "SoftElastic",
     "TAP",
     "TCN",
     "TCOT",
@@ -75,6 +76,7 @@ PUBLIC = [
     "read_table",
     "read_ts",
     "regularizers",
+    "scale",
     "search",
     "selection",
     "sklearn",
@@ -92,6 +94,7 @@ SUBPACKAGES = [
     "losses",
     "models",
     "regularizers",
+    "scale",
     "search",
     "selection",
     "sklearn",
@@ -150,7 +153,8 @@ def test_what_a_subpackage_names(part):
     for name in package.__all__:
         assert getattr(package, name).__module__.startswith("likewise.")
     # What the top level has of it is the same object.
-    for name in set(PUBLIC) & set(package.__all__):
+    namesakes = {"evaluate", "tune"} if part == "scale" else set()  # the same, on several machines
+    for name in set(PUBLIC) & set(package.__all__) - namesakes:
         assert getattr(likewise, name) is getattr(package, name)
 
 

@@ -46,6 +46,7 @@ from likewise.distances import (
     Sinkhorn,
     SoftDTW,
     SoftDTWDivergence,
+    SoftElastic,
     TransformerTAP,
 )
 from likewise.evaluation import evaluate, few_shot_accuracy, few_shot_predict
@@ -63,7 +64,7 @@ from likewise.search import Index, MilvusStore
 from likewise.training import fit
 
 if TYPE_CHECKING:
-    from likewise import dynamics, regularizers, selection, sklearn, viz, web
+    from likewise import dynamics, regularizers, scale, selection, sklearn, viz, web
     from likewise.web import explore
 
 __version__ = "0.1.0"
@@ -112,6 +113,7 @@ __all__ = [
     "Sinkhorn",
     "SoftDTW",
     "SoftDTWDivergence",
+    "SoftElastic",
     "TransformerTAP",
     "barycenter",
     "clusters",
@@ -132,6 +134,7 @@ __all__ = [
     "read_table",
     "read_ts",
     "regularizers",
+    "scale",
     "search",
     "selection",
     "sklearn",
@@ -142,7 +145,7 @@ __all__ = [
 ]
 
 # Nothing else here needs these; scikit-learn and matplotlib take a second each to import.
-_LATER = ("dynamics", "regularizers", "selection", "sklearn", "viz", "web")
+_LATER = ("dynamics", "regularizers", "scale", "selection", "sklearn", "viz", "web")
 
 
 def __getattr__(name: str) -> Any:

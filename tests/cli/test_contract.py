@@ -29,6 +29,7 @@ EXAMPLES = {
     "fewshot": "a.npz --ways 2 --episodes 5",
     "index": "a.npz -o OUT",
     "info": "",
+    "pairs": "a.npz --out OUT",
     "search": "index a.npz -o OUT.csv",
     "serve": "missing.npz",
     "train": "a.npz -o OUT --metric dtw --minutes 1",
@@ -39,7 +40,7 @@ NO_DATA = {"demo", "info"}
 # These draw something at random; the others give the same answer every time.
 SEEDED = {"cluster", "demo", "evaluate", "explore", "fewshot", "train", "tune"}
 # These use a GPU if there is one; the others compute on the CPU.
-ON_DEVICES = {"distance", "evaluate", "fewshot", "train"}
+ON_DEVICES = {"distance", "evaluate", "fewshot", "pairs", "train"}
 WRITES = {name for name, given in EXAMPLES.items() if "OUT" in given}
 
 

@@ -19,6 +19,7 @@ WORK = ROOT / "build" / "fuzz"
 INSTRUMENTED = [
     "likewise.data",
     "likewise.models",
+    "likewise.scale",
     "likewise.search",
     "likewise.web",
     "likewise.training",

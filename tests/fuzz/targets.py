@@ -26,6 +26,8 @@ from likewise.data.npz import read_npy
 from likewise.data.shl import SIGNALS, read_shl
 from likewise.data.tables import read_table, read_wide
 from likewise.models import storage
+from likewise.scale.tiled_matrix import TiledMatrix
+from likewise.scale.tiles import Layout, write_tile
 from likewise.training.checkpoint import CHECKPOINT, Checkpoint, Progress
 
 try:  # the extra "web"
@@ -207,6 +209,18 @@ def checkpoint() -> Target:
     return Target(written(write), file(lambda path: Checkpoint.read(path, model, {"seed": 0}), CHECKPOINT))
 
 
+def tiles(name: str) -> Target:
+    layout = Layout((3, 3), (2, 2), "float32", True, "DTW()", "0")
+
+    def prepare(folder: Path) -> list[bytes]:
+        layout.write(folder)
+        for tile in layout.tiles():
+            write_tile(folder, layout, tile, np.ones(tile.shape, np.float32))
+        return [(folder / name).read_bytes()]
+
+    return Target(prepare, beside(name, lambda folder: TiledMatrix(folder)[:2, :2]))
+
+
 def body(folder: Path, data: bytes) -> object:
     """The JSON body of a request, as each kind that the service takes."""
     for model, names in (
@@ -266,6 +280,8 @@ TARGETS: dict[str, Target] = {
     "metric-weights": part_of_metric("model.safetensors"),
     "index-manifest": index("index.json"),
     "index-items": index("items-*.safetensors"),
+    "tile": tiles("c/0/0"),
+    "tiles-manifest": tiles("zarr.json"),
     "checkpoint": checkpoint(),
     "json": Target(lambda folder: [b'{"a": [1, 2.5, "b"]}'], file(storage.read_json, "a.json")),
     "service-body": Target(

@@ -18,6 +18,8 @@ NEEDS = {
     "wide": "pyarrow",
     "wav": "soundfile",
     "images": "PIL",
+    "tile": "google_crc32c",
+    "tiles-manifest": "google_crc32c",
     "service-picture": "PIL",
 }
 

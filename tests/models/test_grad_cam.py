@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 import likewise as lw
-from likewise.models import Embedder, grad_cam
+from likewise.models import Embedder, SmallCNN, grad_cam
 
 
 class Pooled(nn.Module):
@@ -30,7 +30,7 @@ def test_by_hand():
 
 def test_equal_to_autograd_through_the_whole_network():
     torch.manual_seed(0)
-    encoder = Embedder(lw.SmallCNN(3, out=8), 4).eval()
+    encoder = Embedder(SmallCNN(3, out=8), 4).eval()
     images = torch.rand(3, 3, 12, 10)
     reference = torch.randn(4)
     kept = {}
@@ -45,7 +45,7 @@ def test_equal_to_autograd_through_the_whole_network():
 
 
 def test_frozen_weights_no_grad_and_training_mode():
-    encoder = Embedder(lw.SmallCNN(3, out=8), 4).requires_grad_(False).train()
+    encoder = Embedder(SmallCNN(3, out=8), 4).requires_grad_(False).train()
     images = torch.rand(2, 3, 8, 8)
     with torch.no_grad():
         found = grad_cam(encoder, images, "backbone.convolutions.0", lambda vectors: vectors[:, 0])

@@ -26,8 +26,7 @@ def grad_cam(encoder: nn.Module, x: object, layer: str, score: Callable[[Any], T
     Reference: Selvaraju et al. (2017), arXiv:1610.02391.
 
     Example:
-        >>> from likewise import SmallCNN
-        >>> from likewise.models import Embedder
+        >>> from likewise.models import Embedder, SmallCNN
         >>> encoder, images = Embedder(SmallCNN(3, out=32), 16), torch.rand(4, 3, 24, 24)
         >>> reference = encoder(images[:1]).detach()
         >>> grad_cam(encoder, images, "backbone.convolutions.0", lambda found: found @ reference[0]).shape

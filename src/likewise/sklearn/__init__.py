@@ -5,7 +5,7 @@ Classifiers by nearest neighbours: ``NearestNeighbors`` uses a distance without 
 of both.
 
 Clusterers under any distance: ``KMeans`` around averages, ``KMedoids`` around items, ``Hierarchical`` (SciPy's) and
-``HDBSCAN`` (scikit-learn's) on the matrix of distances.
+``HDBSCAN`` (scikit-learn's) on the matrix of distances. ``KShape`` finds series of similar shape.
 
 Example:
     >>> from likewise import DTW
@@ -18,6 +18,7 @@ from likewise.sklearn.hdbscan import HDBSCAN
 from likewise.sklearn.hierarchical import Hierarchical
 from likewise.sklearn.kmeans import KMeans
 from likewise.sklearn.kmedoids import KMedoids
+from likewise.sklearn.kshape import KShape
 from likewise.sklearn.ldmlt import LDMLT
 from likewise.sklearn.metric_learner import MetricLearner
 from likewise.sklearn.nearest_neighbors import NearestNeighbors
@@ -33,6 +34,7 @@ __all__ = [
     "Hierarchical",
     "KMeans",
     "KMedoids",
+    "KShape",
     "MetricLearner",
     "NearestNeighbors",
 ]

@@ -12,7 +12,7 @@ from likewise.ops.rules import Rules
 
 Lengths = Tensor | None
 
-SHARED_WORK = 1 << 25  # cells times channels: threads share less only if each gets pairs of its own
+SHARED_WORK = 1 << 23  # of a pair, cells times channels: threads share no shorter ones
 
 
 def value(x: Tensor, y: Tensor | None, x_lengths: Lengths, y_lengths: Lengths, root: bool, *rules: Any) -> Tensor:
@@ -73,33 +73,43 @@ def _prefers_pairs(problem: cpu.Problem, pairs: int, in_lanes: int, parts: int) 
 
 
 def _run_pairs(problem: cpu.Problem, pairs: Tensor, values: Tensor) -> None:
-    """Values of the listed pairs, one at a time. Few long ones are shared by all threads."""
-    threads, count = torch.get_num_threads(), len(pairs)
-    channels = 1 if problem.y is None else problem.x.shape[2]
-    if threads == 1 or count >= 8 * threads or count * problem.cells * (channels + 2) < SHARED_WORK:
-        cpu.share_out(
-            count,
-            problem.cells,
-            lambda begin, end: cpu.native.dtw_values(
-                cpu.INSTRUCTION_SET, problem.native, pairs.data_ptr(), values.data_ptr(), begin, end
-            ),
-        )
-        return
+    """Values of the listed pairs, one at a time. Each thread takes whole pairs; long ones that are left are shared."""
+    threads, channels = torch.get_num_threads(), 1 if problem.y is None else problem.x.shape[2]
+    shared = len(pairs) % threads if len(pairs) < 8 * threads else 0
+    if problem.cells * (channels + 2) < SHARED_WORK:
+        shared = 0
+    whole = len(pairs) - shared
+    cpu.share_out(
+        whole,
+        problem.cells,
+        lambda begin, end: cpu.native.dtw_values(
+            cpu.INSTRUCTION_SET, problem.native, pairs.data_ptr(), values.data_ptr(), begin, end
+        ),
+    )
+    for k in range(whole, len(pairs)):
+        _share_pair(problem, pairs[k : k + 1], values, threads)
+
+
+def _share_pair(problem: cpu.Problem, pair: Tensor, values: Tensor, threads: int) -> None:
+    """The value of one pair, whose groups of rows the threads share.
+
+    A group ends after the one above it, so that no more than ``threads`` of them are at work, and their last rows with
+    the one before are all that is kept. That does not hold from pair to pair: each is shared by itself.
+    """
     group = cpu.native.dtw_group(cpu.INSTRUCTION_SET, values.dtype == torch.float64)
-    rows = pairs // len(problem.y_lengths) if problem.all_pairs else pairs
-    groups = (problem.x_lengths[rows] + group - 1) // group
-    first = torch.cat([groups.new_zeros(1), groups.cumsum(0)])
-    state = np.zeros(2 + int(first[-1]), np.int64)
+    row = pair // len(problem.y_lengths) if problem.all_pairs else pair
+    groups = -(-int(problem.x_lengths[row]) // group)
+    first, state = np.array([0, groups]), np.zeros(2 + groups, np.int64)
     between = values.new_empty(threads + 1, problem.longest_y + 1 + 2 * group)
     cpu.share_out(
         threads,
-        count * problem.cells // threads,
+        problem.cells,
         lambda begin, end: cpu.native.dtw_shared_values(
             cpu.INSTRUCTION_SET,
             problem.native,
-            pairs.data_ptr(),
-            first.data_ptr(),
-            count,
+            pair.data_ptr(),
+            first.ctypes.data,
+            1,
             state.ctypes.data,
             between.data_ptr(),
             len(between),

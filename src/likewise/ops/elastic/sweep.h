@@ -77,7 +77,7 @@ public:
             alike &= lanes.n[l] == lanes.n[0] && lanes.m[l] == lanes.m[0];
             same_longest &= max(lanes.n[l], lanes.m[l]) == max(lanes.n[0], lanes.m[0]);
         }
-        apart_ = traced_ || (problem().window.kind != WindowKind::none && !alike) || (given_.weights && !same_longest);
+        apart_ = (problem().window.kind != WindowKind::none && !alike) || (given_.weights && !same_longest);
         build_table();
         state.row.reserve(room());
         state.first = 0, state.last = -1;
@@ -100,8 +100,9 @@ public:
     // The same, and keeps the moves, from those of row `from` on.
     void record(const Moves& moves, State& state, int64_t from, int64_t to, int8_t* moved) {
         const Moved<T> recorder{moved - from * widest_ * W<T>, widest_};
-        for (; from + kStrip <= to; from += kStrip) strip<kStrip, true>(moves, state, from, &recorder);
-        for (; from < to; ++from) strip<1, true>(moves, state, from, &recorder);
+        for (; from + kStrip <= to; from += kStrip)
+            apart_ ? strip<kStrip, true>(moves, state, from, &recorder) : strip<kStrip, false>(moves, state, from, &recorder);
+        for (; from < to; ++from) strip<1, true>(moves, state, from, &recorder);  // one instance less to compile
     }
 
     // The value of lane l, and the column where it is read, given its last row.
@@ -129,7 +130,7 @@ public:
 
 private:
     const ElasticProblem& given_;
-    const bool traced_;  // every strip has windows and tables of its own for each lane
+    const bool traced_;  // moves are recorded
     LaneData<T> lanes_{};
     int64_t longest_ = 0, widest_ = 0, table_rows_ = -1, table_columns_ = -1;
     bool apart_ = false;
@@ -151,15 +152,15 @@ private:
             const int64_t at = 2 * distance - longest + given_.longest;
             return static_cast<const T*>(given_.weights)[max(int64_t(0), min(at, 2 * given_.longest))];
         };
-        if (apart_) {
+        if (apart_ || traced_) {
             V<T>* to = lane_table_.reserve(size);
             for (int64_t k = 0; k < size; ++k)
                 for (int l = 0; l < W<T>; ++l) {
                     const int64_t offset = k - (widest_ - 1);
                     to[k][l] = entry(offset < 0 ? -offset : offset, max(lanes_.n[l], lanes_.m[l]));
                 }
-            return;
         }
+        if (apart_) return;
         if (longest_ == table_rows_ && widest_ == table_columns_) return;
         table_rows_ = longest_, table_columns_ = widest_;
         T* to = table_.reserve(size);
@@ -191,7 +192,7 @@ private:
         const bool euclidean = problem().ground == Ground::euclidean;
         // Costs are computed where they are needed in the common case, and ahead in all others: fewer instances.
         if constexpr (R == kStrip && !kApart) {
-            if (problem().channels == 1 && euclidean != Moves::kSquared) {
+            if (!recorder && problem().channels == 1 && euclidean != Moves::kSquared) {
                 OneChannel<T, R, Moves::kSquared> costs;
                 costs.y = lanes_.y;
                 for (int r = 0; r < R; ++r) costs.x[r] = lanes_.of_x(lanes_.x, top + r);
@@ -202,7 +203,7 @@ private:
         const int64_t channels = problem().channels;
         const T* x = lanes_.x + top * channels * (lanes_.shared ? 1 : W<T>);
         const auto costs = costs_ahead<T, R>(x, lanes_.shared, lanes_.y, channels, euclidean, first, last, costs_);
-        if constexpr (kApart) {
+        if constexpr (kApart || R == kStrip) {
             if (recorder) {
                 sweep<R>(moves, costs, window, rows, state.row.get(), recorder, Constant<true>());
                 return done(state, rows);
