@@ -56,10 +56,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=20)
     times = parser.parse_args().times
-    draw, expected = random.Random(0), DTW().matrix(walks(40)).numpy()
+    draw = random.Random(0)
     cluster = start_cluster()
     right = losses = 0
     with tempfile.TemporaryDirectory() as folder:
+        expected = scale.matrix(DTW(), walks(40), out=Path(folder, "undisturbed"), tile=5)[:]
         for number in range(times):
             good, lost, kind = disturbed(cluster, Path(folder), number, expected, draw)
             right, losses = right + good, losses + lost

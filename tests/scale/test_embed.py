@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from likewise import TCN, Cosine, Euclidean, FrameMLP, Metric, SmallCNN, evaluate, scale
+from likewise import TCN, Cosine, Euclidean, FrameMLP, Metric, evaluate, scale
+from likewise.models import SmallCNN
 from tests.scale.conftest import walks
 
 

@@ -5,7 +5,8 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
 import likewise as lw
-from likewise import DTW, Index, evaluate, evaluate_matrix, scale
+from likewise import DTW, Index, evaluate, scale
+from likewise.evaluation import evaluate_matrix
 from likewise.sklearn import Hierarchical, KMedoids
 from tests.scale.conftest import walks
 

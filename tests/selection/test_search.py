@@ -110,7 +110,7 @@ def test_without_a_result_ctrl_c_is_ctrl_c(tmp_path, monkeypatch):
 
 
 def test_what_is_too_slow_or_does_not_suit_is_left_out_with_the_reason(tmp_path, monkeypatch):
-    monkeypatch.setattr(search.Course, "predict", lambda self, data, device: 1e6)
+    monkeypatch.setattr(search.Course, "predict", lambda self, data, pairs, device: (1e6, 0.0))
     found = select(walks(), [flat(), quick("slow"), named_candidate("cosine", "attended")], folder=tmp_path)
     reasons = {result.name: result.left_out for result in found.results}
     assert reasons["flat"] is None
@@ -124,6 +124,32 @@ def test_the_time_bounds_the_training(tmp_path):
     found = select(walks(), [flat(), quick("one")], folder=tmp_path, minutes=1e-6)
     assert {result.name: result.epochs for result in found.results} == {"flat": 0, "one": 0}
     assert found.best.name == "flat"
+
+
+def test_slow_steps_do_not_break_the_budget(tmp_path):
+    """A step that takes long: the search ends within one of them, though no epoch was foreseen to take so long."""
+    import time
+
+    def slow(D, labels):
+        time.sleep(0.25)
+        return D.mean()
+
+    candidates = [flat(), quick("slow", loss=lambda: slow), quick("slower", loss=lambda: slow)]
+    start = time.monotonic()
+    found = select(walks(200), candidates, folder=tmp_path, minutes=2 / 60)  # an epoch has 7 steps
+    assert time.monotonic() - start < 10
+    assert {result.name: result.epochs for result in found.results}["slow"] == 0
+    assert "did not end within" in next(result.left_out for result in found.results if result.name == "slow")
+    assert found.best.name == "flat"
+
+
+def test_large_data_are_scored_by_a_sample():
+    many = lw.Dataset(torch.randn(3000, 1024, 1), ["a", "b", "c"] * 1000)
+    parts = divide(many, 0.2, None, 0)
+    assert len(parts.train) == 2400
+    assert len(parts.held) * len(parts.references) * 1024**2 <= 1.1 * search.MOST_CELLS
+    assert set(parts.held.labels) == set(parts.references.labels) == {"a", "b", "c"}
+    assert set(parts.held.ids).isdisjoint(parts.train.ids)
 
 
 def test_groups_and_unseen_classes():
@@ -160,5 +186,6 @@ def test_the_trial_predicts_the_time_of_an_epoch():
     metric = lw.Metric(lw.FrameMLP(2, hidden=8), lw.SoftDTWDivergence())
     course = search.Course(metric, 64)
     assert (course.batch_size, course.per_epoch, course.epochs) == (32, 2, 200)
-    assert course.predict(walks(), "cpu") >= 0
+    epoch, score = course.predict(walks(), 100, "cpu")
+    assert min(epoch, score) >= 0
     assert not metric.unprepared

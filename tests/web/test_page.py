@@ -252,6 +252,49 @@ def test_the_keyboard_reaches_everything(browser, address):
         assert page.input_value("#morph") == "1"
 
 
+NAMED = (
+    "button",
+    "checkbox",
+    "combobox",
+    "figure",
+    "image",
+    "link",
+    "radio",
+    "slider",
+    "spinbutton",
+    "tab",
+    "tabpanel",
+    "textbox",
+)
+
+
+def accessibility_tree(page):
+    """What a screen reader is told: (role, name) of every node that Chromium exposes."""
+    session = page.context.new_cdp_session(page)
+    nodes = [node for node in session.send("Accessibility.getFullAXTree")["nodes"] if not node.get("ignored")]
+    return [(node["role"]["value"], node.get("name", {}).get("value", "").strip()) for node in nodes]
+
+
+def test_a_screen_reader_is_told_every_name_and_role(browser, address):
+    with visit(browser, address) as page:
+        for panel in PANELS:
+            page.click(f"#tab-{panel}")
+            if panel == "understand":
+                understand(page, 0, 4)
+            ready(page)
+            if panel == "look":
+                drag(page, ".map canvas", (0.02, 0.02), (0.98, 0.98))
+                page.wait_for_selector(".grid li")
+            told = accessibility_tree(page)
+            assert [role for role, name in told if role in NAMED and not name] == [], panel
+            assert ("tabpanel", panel.capitalize()) in told
+            assert {("tab", name.capitalize()) for name in PANELS} <= set(told)
+            assert "status" in {role for role, _ in told}  # the live region
+            if panel == "look":
+                assert "60 selected" in page.locator("#live").inner_text()
+                assert any(name.startswith("Item ") and "ask for its neighbours" in name for _, name in told)
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_a_narrow_window_shows_all_panels_without_scrolling_sideways(browser, address, dark):
     with visit(browser, address, width=400, height=800, dark=dark) as page:

@@ -76,6 +76,27 @@ def test_work_ends_when_the_client_leaves(patient):
     assert distance.queries == done
 
 
+def test_a_running_query_is_interrupted_when_its_client_leaves():
+    """One query that takes a minute or more: its thread is free again soon after the client left."""
+    generator = torch.Generator().manual_seed(0)
+    held = Collection(torch.randn(256, 4096, 1, generator=generator).cumsum(1), {"soft-dtw": lw.SoftDTW()})
+    held._indexes["soft-dtw", False] = lw.Index(lw.SoftDTW(), held.items)  # what is made on first use takes as long
+    body = json.dumps({"queries": [torch.randn(8192, generator=generator).cumsum(0).tolist()]}).encode()
+    limits = Limits(parallel=1, seconds=600)
+    app = create_service(held, limits)
+    with Server(app, limits=limits) as server:
+        with connect(server.port) as client:
+            client.sendall(request("/search", body))
+            while app.state.service.work.taken == 0:
+                time.sleep(0.01)
+            time.sleep(1)  # it is in the kernel by now
+            assert app.state.service.work.taken == 1
+        began = time.monotonic()
+        while app.state.service.work.taken and time.monotonic() - began < 30:
+            time.sleep(0.02)
+        assert time.monotonic() - began < 10
+
+
 def test_a_slow_client_is_given_up_and_others_are_served(patient):
     server, _ = patient
     slow = [connect(server.port) for _ in range(20)]

@@ -23,10 +23,10 @@ class Course:
         usual = defaults.average is not None and steps > 10
         self.average = min(defaults.average, 1 - 10 / steps) if usual else 0.0  # type: ignore[type-var]
 
-    def predict(self, data: Dataset, device: str) -> float:
-        """The seconds of an epoch, from a trial with a few of the longest items, forward and backward."""
+    def predict(self, data: Dataset, pairs: int, device: str) -> tuple[float, float]:
+        """The seconds of an epoch, and of a score of that many pairs, from a trial with a few of the longest items."""
         if not isinstance(data.items, Batch) or device != "cpu":
-            return 0.0
+            return 0.0, 0.0
         few = take(data.items, data.items.lengths.argsort(descending=True, stable=True)[:TRIED])
         if self.metric.unprepared:
             self.metric.prepare(few)
@@ -36,5 +36,7 @@ class Course:
             start = time.monotonic()
             torch.autograd.grad(self.metric.matrix(take(few, slice(0, count))).sum(), parameters, allow_unused=True)
             times.append(time.monotonic() - start)
-        pairs = self.batch_size**2 / len(few) ** 2
-        return times[-1] * pairs * self.per_epoch if times[-1] > times[0] else 0.0
+        if times[-1] <= times[0]:
+            return 0.0, 0.0
+        pair = times[-1] / len(few) ** 2
+        return pair * self.batch_size**2 * self.per_epoch, pair * pairs / 3  # a score has no backward

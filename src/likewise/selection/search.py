@@ -14,7 +14,7 @@ import torch
 from likewise import _check
 from likewise.data.batch import Batch
 from likewise.data.dataset import Dataset
-from likewise.data.split import HeldOutClasses
+from likewise.data.split import HeldOutClasses, split_items
 from likewise.evaluation.evaluate import evaluate
 from likewise.models.metric import Metric
 from likewise.models.storage import read_json, write_json
@@ -23,9 +23,11 @@ from likewise.selection.course import Course
 from likewise.selection.result import Result, Selection
 from likewise.training.fit import fit
 from likewise.training.options import Checkpoints
+from likewise.training.step import Step
 
 STATE, BEST = "search.json", "best"
 LEAST_HELD, SHARE, MOST_SHARE = 50, 0.2, 0.4  # validation items of small sets, and the share of others
+MOST_CELLS, MOST_IMAGES = 1 << 35, 2000  # of the tables of alignments, and images, that a score may take
 CHUNKS = 8  # scores in a candidate's whole course
 Report = Callable[[Sequence[Result], str], object]
 
@@ -69,7 +71,8 @@ def select(
     val: the share of items to validate with, by default a fifth, and up to two fifths of small sets; or
         ``HeldOutClasses(0.2)``, to score classes that training never sees.
     groups: (N,), the subject of each item: no subject is in both parts, and intervals are those of subjects.
-    minutes: the time for all rounds, over all calls that resume one another. device: "cpu" or "cuda".
+    minutes: the time for all rounds, over all calls that resume one another. Training ends within a step of it.
+    device: "cpu" or "cuda".
     report: a function of the results so far, best first, and a line of text.
     side_by_side: trains the candidates of a round at the same time; ``likewise.scale.select`` gives one.
 
@@ -125,13 +128,18 @@ def select(
 
 
 def divide(data: Dataset, val: float | HeldOutClasses | None, groups: object, seed: int) -> Parts:
-    """Divide data for training and for validation."""
+    """Divide data for training and for validation.
+
+    Of large data, a sample of the validation items is scored, among a sample of the training items, so that a score
+    does not take longer than some ten seconds.
+    """
     if val is None:
         val = min(MOST_SHARE, max(SHARE, LEAST_HELD / len(data)))
     if groups is not None:
         data = replace(data, groups=groups)
     if isinstance(val, HeldOutClasses):
         train, held = data.split(val)
+        held = _sample(held, math.isqrt(_affordable(data)), seed)
         return Parts(train, held, None, None if groups is None else tuple(map(str, held.groups)))
     train, held = data.split(val, seed=seed, groups=groups)
     known = torch.isin(held.codes, train.codes)  # type: ignore[arg-type]
@@ -139,7 +147,28 @@ def divide(data: Dataset, val: float | HeldOutClasses | None, groups: object, se
         held = held[known]
     if not len(held):
         _check.refuse("select", "no class is in both parts; hold out classes with val=HeldOutClasses(0.2)")
-    return Parts(train, held, train, None if groups is None else tuple(map(str, held.groups)))
+    pairs = _affordable(data)
+    held = _sample(held, max(LEAST_HELD, math.isqrt(pairs) // 2), seed)
+    references = _sample(train, max(LEAST_HELD, pairs // len(held)), seed)
+    return Parts(train, held, references, None if groups is None else tuple(map(str, held.groups)))
+
+
+def _affordable(data: Dataset) -> int:
+    """How many pairs of these items a score may compare."""
+    if not isinstance(data.items, Batch):
+        return (MOST_IMAGES // 2) ** 2
+    return int(MOST_CELLS / float(data.items.lengths.double().mean()) ** 2)
+
+
+def _sample(data: Dataset, most: int, seed: int) -> Dataset:
+    """At most that many items, drawn by class."""
+    if len(data) <= most:
+        return data
+    return data[split_items("select", data.labels, len(data), most / len(data), seed=seed)[1]]
+
+
+class _OutOfTime(Exception):  # noqa: N818  it is no error
+    """The time of a candidate is over."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +233,7 @@ class _Search:
         self.alive = [candidate.name for candidate in candidates if candidate.learns]
         self.round, self.spent, self.done = 0, 0.0, False
         self.settings: dict[str, Any] = {}
+        self.scoring: dict[str, float] = {}  # the seconds that a candidate's last score took
 
     def open(self, resume: bool, settings: dict[str, Any]) -> None:
         """Make the folder, or read the state of an earlier call."""
@@ -288,28 +318,44 @@ class _Search:
             return
         course = Course(metric, len(self.parts.train))
         target = max(1, round(goal * course.epochs))
-        pace = result.pace if result.epochs else course.predict(self.parts.train, self.device)
-        if not result.epochs and pace > seconds:
-            text = f"an epoch takes about {pace:.0f} s, and {max(0.0, seconds):.0f} s were left for it"
+        pace, scoring = result.pace, self.scoring.get(candidate.name, 0.0)
+        if not result.epochs:
+            others = self.parts.held if self.parts.references is None else self.parts.references
+            pace, scoring = course.predict(self.parts.train, len(self.parts.held) * len(others), self.device)
+        if not result.epochs and pace + scoring > seconds:
+            text = f"an epoch takes about {pace + scoring:.0f} s, and {max(0.0, seconds):.0f} s were left for it"
             self.results[candidate.name] = replace(result, left_out=text)
             return
-        while result.epochs < target and time.monotonic() - begin + pace <= seconds:
-            affordable = int((seconds - (time.monotonic() - begin)) / max(pace, 1e-9))
+        while result.epochs < target and time.monotonic() - begin + pace + scoring <= seconds:
+            left = seconds - (time.monotonic() - begin) - scoring
+            # The first epoch tells how long the others take.
+            affordable = int(left / max(pace, 1e-9)) if result.epochs else 1
             more = min(target - result.epochs, max(1, course.epochs // CHUNKS), max(1, affordable))
             start = time.monotonic()
-            self._fit(candidate, metric, result.epochs + more, course)
-            epochs = result.epochs + more
-            result = replace(result, epochs=epochs, steps=epochs * course.per_epoch)
-            result = self._score(metric, result, start)
+            try:
+                epochs = self._fit(candidate, metric, result.epochs + more, course, start + left)
+            except _OutOfTime:
+                if not result.epochs:
+                    text = f"an epoch did not end within the {max(0.0, left):.0f} s that were left for it"
+                    result = replace(result, left_out=text)
+                break
             pace = (time.monotonic() - start) / more
-            self.results[candidate.name] = result = replace(result, pace=pace)
+            result = replace(result, epochs=epochs, steps=epochs * course.per_epoch, pace=pace)
+            self.results[candidate.name] = result = self._score(metric, result, start)
+            scoring = self.scoring[candidate.name]
         self.results[candidate.name] = replace(result, rounds=self.round + 1)
 
-    def _fit(self, candidate: Candidate, metric: Metric, epochs: int, course: Course) -> None:
-        """Train up to some epochs, from the last checkpoint."""
+    def _fit(self, candidate: Candidate, metric: Metric, epochs: int, course: Course, deadline: float) -> int:
+        """Train up to some epochs, from the last checkpoint, and return how many there were."""
+
+        def watch_time(step: Step) -> torch.Tensor:
+            if time.monotonic() > deadline:
+                raise _OutOfTime
+            return torch.zeros((), device=step.labels.device)  # adds nothing to the loss
+
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "fit: a step of")  # the time is bounded here
-            fit(
+            history = fit(
                 metric,
                 self.parts.train,
                 None if candidate.loss is None else candidate.loss(),
@@ -320,12 +366,16 @@ class _Search:
                 verbose=False,
                 loggers=[],
                 accelerator="gpu" if self.device == "cuda" else self.device,
+                terms=[watch_time],
                 **dict(candidate.settings),
             )
+        return len(history.losses)
 
     def _score(self, metric: Metric, result: Result, begin: float) -> Result:
         """Score a metric on the validation items, and keep it if it is the best of its candidate."""
+        start = time.monotonic()
         scores = evaluate(metric.to(self.device), self.parts.held, self.parts.references)
+        self.scoring[result.name] = time.monotonic() - start
         result = replace(result, seconds=result.seconds + time.monotonic() - begin)
         if not result.precision or scores.map > result.map:
             result = replace(

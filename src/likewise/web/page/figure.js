@@ -7,7 +7,7 @@ const STYLES = ["fill", "stroke", "stroke-width", "stroke-opacity", "opacity", "
 export function figure(title, picture, { note = null, name = title, toSvg = null, holder = picture } = {}) {
   const save = kind => h("button", { class: "quiet", type: "button", "aria-label": `Save “${title}” as ${kind.toUpperCase()}`, "data-export": kind,
     onclick: () => exportPicture(picture, name, kind, toSvg) }, kind.toUpperCase());
-  return h("figure", {}, h("figcaption", {}, h("h3", {}, title), note && h("small", {}, note), h("span", { class: "tools" }, save("svg"), save("png"))), holder);
+  return h("figure", { "aria-label": title }, h("figcaption", {}, h("h3", {}, title), note && h("small", {}, note), h("span", { class: "tools" }, save("svg"), save("png"))), holder);
 }
 
 export function table(title, columns, rows, { note = null, open = null } = {}) {
@@ -16,7 +16,7 @@ export function table(title, columns, rows, { note = null, open = null } = {}) {
   const body = rows.map(row => h("tr", {}, columns.map(column => cell(column, row)), open && h("td", {}, open(row))));
   const csv = () => [columns.map(([heading]) => heading), ...rows.map(row => columns.map(([, value]) => value(row)))]
     .map(line => line.map(quoted).join(",")).join("\n") + "\n";
-  return h("figure", {},
+  return h("figure", { "aria-label": title },
     h("figcaption", {}, h("h3", {}, title), note && h("small", {}, note),
       h("span", { class: "tools" }, h("button", { class: "quiet", type: "button", "data-export": "csv", "aria-label": `Save “${title}” as CSV`,
         onclick: () => save(new Blob([csv()], { type: "text/csv" }), title, "csv") }, "CSV"))),

@@ -83,7 +83,7 @@ function openCell(found, i, j, opened) {
 async function gallery(opened, title, rows) {
   const few = rows.slice(0, 60), pictures = await thumbnails(few.map(row => row.item));
   opened.replaceChildren(h("section", { class: "card stack", id: "opened" }, h("div", { class: "bar" }, h("h2", { tabindex: "-1" }, `${title}: ${count(rows.length)} quer${rows.length === 1 ? "y" : "ies"}`), h("button", { class: "quiet end", type: "button", onclick: () => opened.replaceChildren() }, "Close")),
-    h("ul", { class: "grid" }, few.map((row, i) => h("li", {}, h("button", { type: "button", title: "Understand it beside its nearest item", onclick: () => understand(row.item, row.other) }, pictures[i], tag(row.label, row.id)))))));
+    h("ul", { class: "grid" }, few.map((row, i) => h("li", {}, h("button", { type: "button", "aria-label": `Item ${row.id}, label ${row.label}: understand it beside its nearest item`, title: "Understand it beside its nearest item", onclick: () => understand(row.item, row.other) }, pictures[i], tag(row.label, row.id)))))));
   opened.querySelector("h2").focus();
   say(`${title}: ${rows.length} queries`);
 }

@@ -126,7 +126,7 @@ export function look() {
       h("div", { class: "bar" }, h("small", {}, `${count(items.length)} item${items.length === 1 ? "" : "s"}${items.length > SHOWN ? `, the first ${SHOWN}` : ""}`),
         items.length === 2 ? h("button", { type: "button", onclick: () => { change({ pair: [{ item: items[0] }, { item: items[1] }] }); open("understand"); } }, "Understand these two") : null),
       tally(indices),
-      h("ul", { class: "grid" }, names.map(({ item, code, id }, i) => h("li", {}, h("button", { type: "button", title: `Ask for the neighbours of ${id}`, onclick: () => ask(item) },
+      h("ul", { class: "grid" }, names.map(({ item, code, id }, i) => h("li", {}, h("button", { type: "button", "aria-label": `Item ${id}${code === undefined || code === null ? "" : `, label ${labelOf(code)}`}: ask for its neighbours`, title: `Ask for the neighbours of ${id}`, onclick: () => ask(item) },
         pictures[i], h("span", { class: "name" }, code === undefined || code === null ? null : h("span", { class: "dot", style: { background: classColor(code, state.about.classes.length) } }), h("span", {}, short(id), code === undefined || code === null ? "" : ` ${labelOf(code)}`)))))));
   }
 
