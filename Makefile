@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # Tests that read real data find it here; without it they are skipped.
 export LIKEWISE_DATA ?= $(wildcard $(abspath ../shared/data))
 
-.PHONY: setup demo test check format docs wheel sanitize fuzz soak release-constraints bench clean
+.PHONY: setup demo test gpu-test check format docs wheel sanitize fuzz soak release-constraints bench clean
 
 setup: $(DEVELOPMENT)
 
@@ -22,7 +22,7 @@ $(RUNTIME): $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) torch
 	$(PIP) scikit-build-core nanobind cmake ninja
-	$(PIP) --no-build-isolation --editable .
+	$(PIP) --no-build-isolation --editable '.[web]'
 	touch $@
 
 $(DEVELOPMENT): $(RUNTIME)
@@ -30,13 +30,18 @@ $(DEVELOPMENT): $(RUNTIME)
 	# Real models for tests, beside the other packages: lightning imports a torchvision that it finds, which one built
 	# for another torch does not survive. Their tests are skipped where they cannot be had.
 	-$(PIP) --no-deps --upgrade --target $(VENV)/backbones timm torchvision
+	# A Milvus server and Milvus Lite for the tests of MilvusStore, which are skipped where these cannot be had.
+	-$(PIP) milvus-lite milvus
 	touch $@
 
 demo: $(RUNTIME)  ## the main job on real data
-	$(BIN)/likewise demo
+	$(BIN)/likewise demo --force
 
 test: setup  ## all tests, doctests included, in two processes
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
+
+gpu-test: setup  ## the GPU kernels on a real GPU; writes down what passed, in tests/gpu_tests.md
+	$(BIN)/python tools/gpu_tests.py
 
 check: setup  ## lint, formatting, types, and known vulnerabilities where an index tells them
 	$(BIN)/ruff check

@@ -95,7 +95,7 @@ def main() -> None:
             benchmark,
             f"MSM against kasba, {COUNT} series of {STEPS}",
             lw.MSM(),
-            lambda: lw.barycenter(lw.MSM(), single, solver=LBFGS(max_iter=6)).sequence.numpy(),
+            lambda: lw.barycenter(lw.MSM(), single, solver=LBFGS(max_iter=1)).sequence.numpy(),
             {"aeon": lambda: kasba_average(stacked, distance="msm", random_state=0).T},
             10,
         )

@@ -27,7 +27,8 @@ OUT = Path(__file__).parent / "results" / "elastic_accuracy.jsonl"
 MOST_STEPS, MOST_TRAIN, MOST_TEST = 128, 120, 200
 Part = tuple[list[np.ndarray], list[str]]
 
-COSTS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+COSTS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+REACHES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # a frame of 60 standardised channels has a norm of about 8
 GRIDS: dict[str, list[lw.Distance]] = {
     "Euclidean": [lw.DTW(band=0)],  # squared; with lengths that differ, between the diagonals of both corners
     "DTW": [lw.DTW()],
@@ -36,10 +37,11 @@ GRIDS: dict[str, list[lw.Distance]] = {
     "WDTW": [lw.WDTW(g) for g in (0.01, 0.03, 0.1, 0.2, 0.4, 1.0)],
     "DDTW": [lw.DDTW(band=b) for b in (0.05, 0.1, 0.2, 1.0)],
     "MSM": [lw.MSM(c) for c in COSTS],
-    "TWE": [lw.TWE(s, p) for s in (0.0001, 0.01, 0.1) for p in (0.0, 0.1, 1.0)],
+    "MSM, dependent": [lw.MSM(c, independent=False) for c in COSTS],
+    "TWE": [lw.TWE(s, p) for s in (0.0001, 0.01, 0.1, 1.0) for p in (0.0, 0.1, 1.0, 10.0)],
     "ERP": [lw.ERP(band=b) for b in (0.05, 0.1, 0.2, 1.0)],
-    "EDR": [lw.EDR(e) for e in (0.05, 0.1, 0.25, 0.5, 1.0)],
-    "LCSS": [lw.LCSS(e, band=b) for e in (0.05, 0.1, 0.25, 0.5, 1.0) for b in (0.1, 1.0)],
+    "EDR": [lw.EDR(e) for e in REACHES],
+    "LCSS": [lw.LCSS(e, band=b) for e in REACHES for b in (0.1, 1.0)],
     "SBD": [lw.SBD()],
 }
 

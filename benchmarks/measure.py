@@ -36,8 +36,12 @@ def check(what: str, found: Any, expected: Any, tolerance: float) -> None:
         raise WrongResult(f"{what}: relative error {error:.1e}, allowed {tolerance:.0e}")
 
 
-def interleave(runs: dict[str, Callable[[], Any]], repeats: int, turn: float = 0.05) -> dict[str, float]:
+def interleave(
+    runs: dict[str, Callable[[], Any]], repeats: int, turn: float = 0.05, fewer: dict[str, int] | None = None
+) -> dict[str, float]:
     """Median seconds of each. All are run in turn, so that a busy machine disturbs them alike.
+
+    ``fewer`` are the repeats of runs that take long: they take part in the first turns only.
 
     A turn lasts at least so many seconds: what is quick runs several times, like ``timeit``, and once before, to find
     its code and data in the caches as it would if it ran alone.
@@ -45,8 +49,10 @@ def interleave(runs: dict[str, Callable[[], Any]], repeats: int, turn: float = 0
     calls = {name: max(1, math.ceil(turn / _seconds(run, 1))) for name, run in runs.items()}
     times: dict[str, list[float]] = {name: [] for name in runs}
     order = list(runs)
-    for _ in range(repeats):
+    for done in range(repeats):
         for name in order:
+            if done >= (fewer or {}).get(name, repeats):
+                continue
             if calls[name] > 1:
                 runs[name]()
             times[name].append(_seconds(runs[name], calls[name]))
@@ -64,11 +70,13 @@ def _seconds(run: Callable[[], Any], calls: int) -> float:
 class Benchmark:
     """Cases against peers: prints a table as it goes, and keeps the rows in results/<name>.jsonl."""
 
-    def __init__(self, name: str, description: str) -> None:
+    def __init__(self, name: str, description: str, flags: dict[str, str] | None = None) -> None:
         parser = argparse.ArgumentParser(description=description)
         parser.add_argument("--repeats", type=int, default=7, help="runs of each, in turn; the median counts")
         parser.add_argument("--only", default="", help="cases whose name holds this text")
         parser.add_argument("--no-rows", action="store_true", help="print only; keep no rows")
+        for flag, text in (flags or {}).items():
+            parser.add_argument(f"--{flag}", action="store_true", help=text)
         self.options = parser.parse_args()
         self.name, self.console, self.rows = name, Console(width=120), []
 
@@ -82,10 +90,14 @@ class Benchmark:
         tolerance: float,
         bar: float,
         read: Callable[[Any], Any] = np.asarray,
+        part: tuple[float, Any] = (1.0, None),
+        peer_repeats: int | None = None,
     ) -> None:
         """Time ours against every peer whose result is right; ``bar`` is how many times faster than the best we want.
 
-        A result is right if what ``read`` makes of it, outside of the time, is as expected.
+        A result is right if what ``read`` makes of it, outside of the time, is as expected. Slow peers may do a part of
+        the work: ``part`` is its share, by which their times are divided, and what is expected of it. Or they are run
+        only ``peer_repeats`` times; the row says so.
         """
         if self.options.only not in name:
             return
@@ -93,12 +105,14 @@ class Benchmark:
         right, refused = {}, {}
         for peer, run in peers.items():
             try:
-                check(peer, read(run()), expected, PEER_TOLERANCE)
+                check(peer, read(run()), expected if part[1] is None else part[1], PEER_TOLERANCE)
                 right[peer] = run
             except WrongResult as error:
                 refused[peer] = str(error)
-        times = interleave({"likewise": ours, **right}, self.options.repeats)
+        fewer = {} if peer_repeats is None else dict.fromkeys(right, peer_repeats)
+        times = interleave({"likewise": ours, **right}, self.options.repeats, fewer=fewer)
         mine = times.pop("likewise")
+        times = {peer: seconds / part[0] for peer, seconds in times.items()}
         if not times:
             raise WrongResult(f"{name}: no peer is right: {refused}")
         best = min(times, key=lambda peer: times[peer])
@@ -110,6 +124,8 @@ class Benchmark:
             "bar": bar,
             "peers_ms": {peer: 1e3 * seconds for peer, seconds in times.items()},
             "refused": refused,
+            "peers_share": part[0],
+            "peer_repeats": peer_repeats or self.options.repeats,
             **machine(),
         }
         self.rows.append(row)

@@ -97,7 +97,7 @@ def main() -> None:
     rows.append(compare("100,000 vectors of 64, HNSW", graph, exhaustive, asked, exact=False))
     torch.manual_seed(0)
     tap = lw.TAP().eval()
-    quick = lw.Index(tap, items, candidates=lw.Candidates(lw.MeanFrames(), keep=KEEP))
+    quick = lw.Index(tap, items, candidates=lw.evaluation.Candidates(lw.MeanFrames(), keep=KEEP))
     rows.append(compare("100,000 sequences, TAP re-ranks 1,000", quick, lw.Index(tap, items), queries, exact=False))
     if not options.no_rows:
         with (RESULTS / "search_vectors.jsonl").open("w", encoding="utf-8") as file:

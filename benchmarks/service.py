@@ -156,7 +156,7 @@ def draw(folder: Path, count: int) -> dict | None:
     if not Path("/usr/bin/chromium").exists():
         return None
     data = walks(count)
-    lw.write_npz(data, folder / "many.npz")
+    lw.data.write_npz(data, folder / "many.npz")
     process, port = start("explore", str(folder / "many.npz"))
     found = []
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
@@ -198,7 +198,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         data = walks(options.references)
-        lw.write_npz(data, folder / "walks.npz")
+        lw.data.write_npz(data, folder / "walks.npz")
         rows = []
         if options.seconds > 0:
             process, port = start("serve", str(folder / "walks.npz"), "--parallel", "2")

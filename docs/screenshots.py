@@ -97,7 +97,7 @@ def show_images(browser) -> None:
         pixels[i, i % 3, y : y + 9, x : x + 9] = 240
     names = [("red", "green", "blue")[i % 3] for i in range(60)]
     torch.manual_seed(0)
-    encoder = lw.AttendedFeatures(lw.SmallCNN(3, out=16), layers=["norms.1", "norms.2"])
+    encoder = lw.AttendedFeatures(lw.models.SmallCNN(3, out=16), layers=["norms.1", "norms.2"])
     held = Collection(lw.ImageSet(pixels, names), {"attended": lw.Metric(encoder, lw.Euclidean())}, name="squares")
     with Explorer(held) as server:
         page = browser.new_page(viewport={"width": 1280, "height": 640})

@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "training": BELOW_TRAINING,
     "clusters": BELOW_TRAINING,
     "search": BELOW_TRAINING,
-    "scale": BELOW_SCALE,
+    "scale": BELOW_SCALE | {"selection"},
     "selection": BELOW_SCALE,
     "sklearn": BELOW_SCALE,
     "viz": CHECKS,

@@ -180,8 +180,8 @@ def test_leftovers_of_the_dead_are_removed(tmp_path):
 
 BATCH = lw.Dataset(torch.zeros(2, 4000, 3))
 WRITERS = {
-    "npz": lambda path: lw.write_npz(BATCH, path),
-    "ts": lambda path: lw.write_ts(BATCH, path),
+    "npz": lambda path: lw.data.write_npz(BATCH, path),
+    "ts": lambda path: lw.data.write_ts(BATCH, path),
     "tensors": lambda path: write_tensors(path, {"a": torch.zeros(9999)}),
     "json": lambda path: write_json(path, [0] * 9999),
 }

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = ("audio", "images", "tables", "web")  # those that users install; the others are for developers
+EXTRAS = ("audio", "clusters", "images", "milvus", "search", "tables", "umap", "web")  # for users, not developers
 
 
 def lines(report: dict) -> list[str]:

@@ -32,7 +32,7 @@ fig, ax = plt.subplots(figsize=(7, 3.2))
 viz.plot_two_way(x, y, alignment, ax=ax)
 
 # %%
-# A band of a tenth of the length keeps the path near the diagonal. An int would count steps.
+# A band of a tenth of the length keeps the path near the diagonal. An integer band counts steps.
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(8, 4), layout="constrained")
 for ax, band in ((left, None), (right, 0.1)):

@@ -25,7 +25,7 @@ for ax, gamma in zip(axes, (0.01, 0.3, 3.0), strict=True):
     ax.set_title(f"gamma={gamma}")
 
 # %%
-# The same numbers by autograd: give the cost as a leaf, and differentiate.
+# Autograd gives the same numbers: make the cost a leaf, and differentiate.
 
 cost = torch.cdist(x, y).square().requires_grad_()
 value = lw.SoftDTW(gamma=0.3, ground=lambda x, y: cost)(x, y)

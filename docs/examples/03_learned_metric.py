@@ -14,7 +14,7 @@ from likewise.data import load_japanese_vowels
 train, test = load_japanese_vowels()
 
 # %%
-# Before: DTW on the frames as they are.
+# Before training: DTW on the raw frames.
 
 before = lw.evaluate(lw.DTW(), test, train)
 print(f"DTW: accuracy {before.accuracy:.3f}, MAP {before.map:.3f}")
@@ -35,7 +35,7 @@ fig, ax = plt.subplots(figsize=(6, 5))
 viz.plot_embeddings(metric.embed(test), test.labels, ax=ax)
 
 # %%
-# Who is taken for whom by the nearest neighbour.
+# Which speakers the nearest neighbour confuses.
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 4.4), layout="constrained")
 for ax, title, scores in ((left, "DTW", before), (right, "learned", after)):

@@ -34,9 +34,9 @@ data = lw.ImageSet(images, [name for name in names for _ in range(20)])
 print(data)
 
 # %%
-# Layers of the network are weighed by attention and put side by side. Held-out classes choose the best weights.
+# Attention pools several layers of the network, and their features are concatenated. Held-out classes choose the epoch.
 
-features = lw.AttendedFeatures(lw.SmallCNN(3, out=32, widths=(16, 32)), layers=["norms.0", "norms.1"])
+features = lw.AttendedFeatures(lw.models.SmallCNN(3, out=32, widths=(16, 32)), layers=["norms.0", "norms.1"])
 metric = lw.Metric(lw.Embedder(features, 16), lw.Cosine())
 seen, unseen = data.of_classes(names[::2]), data.of_classes(names[1::2])
 before = lw.evaluate(metric, unseen)
@@ -51,8 +51,7 @@ D = metric.matrix(unseen)
 D.fill_diagonal_(float("inf"))
 nearest = D[0].argsort()[:4].tolist()
 fig, axes = plt.subplots(2, 5, figsize=(9, 3.8), layout="constrained")
-with torch.no_grad():
-    maps = features.attend(unseen.items[[0, *nearest]].float()).maps["norms.1"]
+maps = metric.attend(unseen.items[[0, *nearest]]).maps["norms.1"]
 for k, item in enumerate([0, *nearest]):
     axes[0, k].imshow(unseen.items[item].permute(1, 2, 0).numpy())
     axes[0, k].set_title("query" if k == 0 else unseen.labels[item], fontsize=8)

@@ -19,7 +19,7 @@ dtw = lw.DTW()
 D = dtw.matrix(test, train)
 
 # %%
-# A test utterance that its nearest neighbour gets wrong, that neighbour, and the nearest utterance of its own speaker.
+# A test utterance whose nearest neighbour is of another speaker, that neighbour, and the nearest utterance of its own.
 
 nearest = D.argmin(1)
 wrong = (torch.as_tensor(train.codes)[nearest] != test.codes).nonzero()[0, 0].item()

@@ -43,7 +43,7 @@ print(why)
 ax = why.plot()
 
 # %%
-# The repeated pattern that no query was given for, and the window that is least like all others.
+# Without a query: the pattern that repeats most closely, and the window that is least like all others.
 
 profile = lw.Index(lw.DTW(band=0.05), series[:, :1500], length=52, normalize="window").self_join()
 print("motif", profile.motifs()[0])

@@ -39,8 +39,8 @@ for ax, one_way in zip(axes, (False, True), strict=True):
 axes[0].set_ylabel("distance of a and b")
 
 # %%
-# A drive can also replace a number of the response at all times. From x or y, the other two can be told; from z they
-# cannot, since the system looks the same from both sides of the z axis.
+# A drive can also replace one variable of the response at every moment. Given x or y, the response recovers the other
+# two; given z it cannot, because the system is symmetric about the z axis.
 
 fig, ax = plt.subplots(figsize=(6, 3.4), layout="constrained")
 for unit, name in enumerate("xyz"):

@@ -25,14 +25,14 @@ x = torch.sin((5 + 4 * torch.as_tensor(kinds)[:, None]) * torch.linspace(0, 1, 8
 x = (x + 0.1 * torch.randn(60, 80, generator=generator))[..., None]
 
 # %%
-# The average of each kind, all in one call. The result tells the cost, and whether it converged.
+# The average of each kind, all in one call. The result holds the cost and whether it converged.
 
 dtw = lw.DTW(band=0.3)
 found = lw.barycenter(dtw, x, groups=kinds, init="medoid")
 print(found, found.costs)
 
 # %%
-# Members behind their average; below, where in their own time they match it.
+# The members behind their average; below, the times at which they match it.
 
 members = x[kinds == 1]
 average = found.sequences[1]
@@ -58,7 +58,7 @@ tree = Hierarchical(dtw, n_clusters=3).fit(x)
 viz.plot_dendrogram(tree.linkage_, threshold=float(tree.linkage_[-3, 2]))
 
 # %%
-# Which band is best? ``tune`` compares settings by leave-one-out accuracy, from few of all the distances.
+# Which band is best? ``tune`` compares settings by leave-one-out accuracy, and computes only a few of the distances.
 
 tuned = lw.tune(lw.DTW(), (x, kinds), {"band": [k / 50 for k in range(26)]})
 fig, ax = plt.subplots(figsize=(5, 3), layout="constrained")

@@ -96,7 +96,7 @@ def by_candidates(
     for chooser, cheap in choosers.items():
         for share in SHARES:
             start = time.perf_counter()
-            scores = lw.evaluate(coupled, test, train, candidates=lw.Candidates(cheap, share))
+            scores = lw.evaluate(coupled, test, train, candidates=lw.evaluation.Candidates(cheap, share))
             yield {
                 "by": chooser,
                 "share": share,

@@ -43,7 +43,7 @@ def tables() -> Iterator[str]:
     yield scores_table(lines, *others)
     yield differences_table(lines)
     yield noise_table(lines)
-    yield choice_table(lines, read_lines(HERE / "har_choice.jsonl"))
+    yield choice_table(lines + read_lines(HERE / "har_choice.jsonl"))
     yield candidates_table(lines)
 
 
@@ -94,18 +94,22 @@ def noise_table(lines: list[dict]) -> str:
     return table(["margin at noise of", *(f"{level:g}" for level in levels)], bold(rows))
 
 
-def choice_table(lines: list[dict], others: list[dict]) -> str:
-    """What the weight of the loss's global term was chosen by, on the folds."""
+def choice_table(lines: list[dict]) -> str:
+    """What the weight of the loss's global term is chosen by: for each network, the folds that every weight has run."""
     rows = []
-    for line in (lines[0], others[0]):
-        folds = [
-            one
-            for one in lines + others
-            if (one["model"], one["kind"], one["global_weight"]) == ("cgru", "fold", line["global_weight"])
-        ]
-        means = [statistics.mean(one[score] for one in folds) for score in ("accuracy", "map")]
-        rows.append([f"{line['global_weight']}", *(decimals([value]) for value in (*means, statistics.mean(means)))])
-    return table(["global_weight", "accuracy", "MAP", "mean of both"], rows)
+    for model in ("cgru", "sgru"):
+        found: dict[float, dict[int, dict]] = {}
+        for line in lines:
+            if (line["model"], line["kind"]) == (model, "fold"):
+                found.setdefault(line["global_weight"], {})[line["number"]] = line
+        found = {weight: folds for weight, folds in found.items() if len(folds) > FOLDS // 2}
+        common = set.intersection(*(set(folds) for folds in found.values()))
+        for weight, folds in sorted(found.items()):
+            means = [statistics.mean(folds[number][score] for number in common) for score in ("accuracy", "map")]
+            device = "CPU" if folds[0]["device"] == "cpu" else "H200"
+            rows.append([NAMES[model], f"{weight:g}", len(common), device,
+                         *(decimals([value]) for value in (*means, statistics.mean(means)))])  # fmt: skip
+    return table(["by folds", "global_weight", "folds", "device", "accuracy", "MAP", "mean of both"], rows)
 
 
 def candidates_table(lines: list[dict], model: str = "cgru", chooser: str = "sgru") -> str:

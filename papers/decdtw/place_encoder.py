@@ -20,8 +20,8 @@ class PlaceEncoder(nn.Module):
     """Grey images (B, 1, H, W) to vectors (B, out) of unit length.
 
     Each of ``widths`` is a 3 x 3 convolution that halves the image, group normalisation and ReLU. Unlike in
-    ``lw.SmallCNN`` the last map is read position by position, not averaged: where things are in the image is what
-    tells one place of a track from another.
+    ``lw.models.SmallCNN`` the last map is read position by position, not averaged: where things are in the image tells
+    one place of a track from another.
     """
 
     def __init__(self, height: int, width: int, out: int = 64, *, widths: Sequence[int] = (16, 32, 64)) -> None:

@@ -26,6 +26,7 @@ UNTUNED = {
 def tables() -> Iterator[str]:
     """The tables of README.md."""
     yield audio_table(read_lines(HERE / "audio.jsonl"))
+    yield crossed_table(read_lines(HERE / "audio.jsonl"), read_lines(HERE / "audio_crossed.jsonl"))
     yield places_table("", PLACES, read_lines(HERE / "places.jsonl"))
     yield places_table("encoder as it is, CPU", UNTUNED, read_lines(HERE / "places_cpu.jsonl"))
     yield constraints_table(read_lines(HERE / "constraints.jsonl"))
@@ -44,6 +45,24 @@ def audio_table(lines: list[dict]) -> str:
         rows.append(row)
     headings = [f"{name} {score}" for name in FEATURES.values() for score in ("TimeErr", "TimeDev")]
     return table(["", *headings], bold(rows, least=True))
+
+
+def crossed_table(lines: list[dict], crossed: list[dict]) -> str:
+    """Tables 3 and 4 of the paper: TimeErr of every kind of features under DTW and under GDTW."""
+    rows = []
+    kinds = {"as they are": ("base_dtw", "base_gdtw"), **{AUDIO[name]: (name, name) for name in list(AUDIO)[2:]}}
+    for kind, methods in kinds.items():
+        row = [kind]
+        for feature in FEATURES:
+            for aligner, method in zip(("base_dtw", "base_gdtw"), methods, strict=True):
+                own = "base_gdtw" if method in ("base_gdtw", "decdtw") else "base_dtw"
+                same = [line for line in (lines if own == aligner else crossed)
+                        if (line["feature"], line["method"]) == (feature, method)]  # fmt: skip
+                found = [(line if own == aligner else line["crossed"])["time_err"] for line in same]
+                row.append(spread(found, "{:.1f}"))
+        rows.append(row)
+    headings = [f"{name}, {aligner}" for name in FEATURES.values() for aligner in ("DTW", "GDTW")]
+    return table(["TimeErr of features learned by", *headings], bold(rows, least=True))
 
 
 def places_table(title: str, methods: dict[str, str], lines: list[dict]) -> str:

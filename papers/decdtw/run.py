@@ -4,6 +4,7 @@
     python -m papers.decdtw.run --feature mel --mel-dir FOLDER --method base_gdtw       # after papers.decdtw.mel
     python -m papers.decdtw.run --feature cqt --method dilate --gamma 0.1 --batch-size 5 --lr 1e-4
     python -m papers.decdtw.run --feature chroma --validate                # on training scores that are left out
+    python -m papers.decdtw.run --feature cqt --method softdtw --cross     # its features under GDTW too: Tables 3 and 4
 
 A slice of a score, 256 frames of 46 ms, is aligned with a longer slice of a performance that contains it. base_dtw and
 base_gdtw align the features as they are; the other methods learn two bidirectional GRUs, one for performances and one
@@ -71,6 +72,7 @@ class Audio(Run):
 
     mel_dir: Path | None = None  # holds the _mel.npz files; by default where the others are
     plot: Path | None = None  # draw the test slice that gains most from decdtw
+    cross: bool = False  # also align what was learned by the other one of DTW and GDTW
 
 
 def main(run: Audio, settings: Settings) -> None:
@@ -110,16 +112,33 @@ def experiment(
             line |= {"reg_chosen": settings.reg, "val_time_err_chosen": validation(settings, encoders, val)}
         if run.plot is not None and settings.method == "decdtw" and seed == run.seeds[0]:
             draw(run.plot, (before, settings), encoders, test)
-    error, deviation = errors(settings, encoders, test)
+    line |= scores(settings, encoders, test)
+    if run.cross:
+        other = crossed(settings, encoders, val)
+        line["crossed"] = {"method": other.method, "reg": other.reg, **scores(other, encoders, test)}
     return line | {
+        "wall_time": time.perf_counter() - start,
+        "device": device_name(run.device),
+    }
+
+
+def scores(settings: Settings, encoders: nn.Module, test: AlignedPairs) -> dict:
+    """What a line says of the test slices."""
+    error, deviation = errors(settings, encoders, test)
+    return {
         "time_err": float(error.mean()),
         "time_err_median": float(error.median()),
         "slips": int((error > SLIP).sum()),
         "time_dev": float(deviation.mean()),
         "time_dev_median": float(deviation.median()),
-        "wall_time": time.perf_counter() - start,
-        "device": device_name(run.device),
     }
+
+
+def crossed(settings: Settings, encoders: nn.Module, val: AlignedPairs) -> Settings:
+    """The settings with the other alignment: DTW for GDTW, and GDTW, its regularisation chosen anew, for DTW."""
+    if settings.method in CONTINUOUS:
+        return replace(settings, method="base_dtw")
+    return replace(settings, method="base_gdtw", reg=best_reg(settings, encoders, val))
 
 
 class Encoders(nn.Module):
@@ -200,10 +219,10 @@ def gdtw(settings: Settings) -> lw.GDTW:
     return lw.GDTW(settings.reg, subsequence=True, grid=settings.grid)
 
 
-def dtw_warp(pairs: AlignedPairs) -> lw.Warp:
+def dtw_warp(pairs: AlignedPairs) -> lw.distances.Warp:
     """DTW's warps: each frame of x goes to the last frame of y that it is matched with."""
     frames = lw.DTW(subsequence=True).align(pairs.x, pairs.y).warp  # (B, Tx)
-    return lw.Warp(pairs.x_times.expand(len(frames), -1), frames * (pairs.y_times[1] - pairs.y_times[0]))
+    return lw.distances.Warp(pairs.x_times.expand(len(frames), -1), frames * (pairs.y_times[1] - pairs.y_times[0]))
 
 
 @torch.no_grad()
@@ -256,11 +275,13 @@ def draw(path: Path, settings: tuple[Settings, Settings], encoders: nn.Module, t
         f"{settings[0].feature} {how}: TimeErr {found[item]:.1f} ms"
         for how, found in zip(("as it is", "learned"), error, strict=True)
     ]
-    truth = lw.Warp(part.points.cpu(), part.truth.cpu(), part.lengths)
+    truth = lw.distances.Warp(part.points.cpu(), part.truth.cpu(), part.lengths)
     draw_warps(path, warps, titles, truth, ("time of the score, s", "time of the performance, s"))
 
 
-def draw_warps(path: Path, warps: list[lw.Warp], titles: list[str], truth: lw.Warp, labels: tuple[str, str]) -> None:
+def draw_warps(
+    path: Path, warps: list[lw.distances.Warp], titles: list[str], truth: lw.distances.Warp, labels: tuple[str, str]
+) -> None:
     """Draw two warps of one pair side by side, each with the truth."""
     from matplotlib.figure import Figure
 

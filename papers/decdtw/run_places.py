@@ -273,7 +273,7 @@ def draw(
     item = int((errors[0] - errors[1]).argmax())
     frames = torch.arange(test.queries.shape[1]).float()[None]
     before, after, truth = (
-        lw.Warp(frames, values[item : item + 1]) for values in (found[0][0], found[1][0], found[0][1])
+        lw.distances.Warp(frames, values[item : item + 1]) for values in (found[0][0], found[1][0], found[0][1])
     )
     titles = [
         f"{how}: at most {error[item]:.1f} frames off"

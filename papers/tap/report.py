@@ -20,7 +20,21 @@ METHODS = {
 }  # fmt: skip
 EPISODES = [("utd_mhad", 5, 1), ("utd_mhad", 5, 5), ("utd_mhad", 10, 1), ("msr_action3d", 5, 1), ("msr_action3d", 5, 5),
             ("msr_action3d", 10, 1)]  # fmt: skip
-T_95 = {10: 2.262}  # of Student's t, two-sided, by the number of splits
+WAYS_SHOTS = ((5, 1), (10, 1), (5, 5), (10, 5))
+SKELETONS = {"utd_mhad": "UTD-MHAD", "msr_action3d": "MSR Action3D"}
+SPLIT_METHODS = {**DISTANCES, "mean": "mean frames", "otam": "OTAM", "satap": "SA-TAP"}
+LINEAR = {"ldmlt": "LDMLT, standardised", "swmd": "SWMD, standardised"}
+FRAMEWISE = {"hm": "HM", "lifted": "lifted", "binomial": "binomial", "multi_similarity": "multi-similarity"}
+T_95 = {
+    3: 4.303,
+    4: 3.182,
+    5: 2.776,
+    6: 2.571,
+    7: 2.447,
+    8: 2.365,
+    9: 2.306,
+    10: 2.262,
+}  # of Student's t, two-sided, by the number of splits
 # MAP, and the accuracies of 1, 5 and 30 neighbours in Tables 6 and 7; of other features of the same actions.
 PUBLISHED = {
     "dtw": (0.590, 81.32, 80.95, 72.53), "ldtw": (0.567, 82.78, 79.12, 64.84), "ndtw": (0.565, 79.85, 76.92, 67.40),
@@ -32,8 +46,11 @@ PUBLISHED = {
 def tables() -> Iterator[str]:
     """The tables of README.md."""
     yield retrieval_table(read_lines(HERE / "retrieval.jsonl"))
+    yield epochs_table(read_lines(HERE / "retrieval_choice.jsonl"))
     yield few_shot_table(read_lines(HERE / "few_shot.jsonl"))
     yield splits_table(read_lines(HERE / "few_shot_splits.jsonl"))
+    yield gains_table(read_lines(HERE / "few_shot_splits.jsonl"))
+    yield learned_frames_table(read_lines(HERE / "linear.jsonl"), read_lines(HERE / "framewise.jsonl"))
     for data in ("msr_action3d", "sad"):
         yield distances_table([line for line in read_lines(HERE / "distances.jsonl") if line["data"] == data])
 
@@ -86,21 +103,101 @@ def few_shot_table(lines: list[dict]) -> str:
 
 def splits_table(lines: list[dict]) -> str:
     """Accuracy over splits of the classes, the 95 % interval of its mean, and what the mean over shots would give."""
-    names = {**DISTANCES, "mean": "mean frames", "otam": "OTAM"}
     rows = []
-    for data, method in dict.fromkeys((line["data"], line["method"]) for line in lines):
-        row = [f"{'UTD-MHAD' if data == 'utd_mhad' else 'MSR Action3D'}, {names[method]}"]
-        for ways, shots in ((5, 1), (10, 1), (5, 5), (10, 5)):
-            wanted = data, method, ways, shots
-            same = [ln for ln in lines if (ln["data"], ln["method"], ln["ways"], ln["shots"]) == wanted]
+    for data, method, trained in dict.fromkeys(split_key(line) for line in lines):
+        row = [f"{SKELETONS[data]}, {SPLIT_METHODS[method]}, {'trained' if trained else 'untrained'}"]
+        for ways, shots in WAYS_SHOTS:
+            same = list(by_split(lines, (data, method, trained), ways, shots).values())
             found = [100 * line["accuracy"] for line in same]
-            # Student's t: splits are few, and share classes.
-            half = T_95[len(found)] * statistics.stdev(found) / len(found) ** 0.5
             plain = statistics.mean(100 * line["every"]["mean"] for line in same) if shots > 1 else None
-            row.append(f"{statistics.mean(found):.1f} ± {half:.1f}" + ("" if plain is None else f" ({plain:.1f})"))
+            row.append(interval(found, "{:.1f}") + ("" if plain is None else f" ({plain:.1f})"))
         rows.append(row)
-    headings = [f"{ways}-way {shots}-shot" for ways, shots in ((5, 1), (10, 1), (5, 5), (10, 5))]
-    return table(["ten splits, untrained", *headings], rows)
+    return table(["ten splits", *(f"{ways}-way {shots}-shot" for ways, shots in WAYS_SHOTS)], rows)
+
+
+def gains_table(lines: list[dict]) -> str:
+    """What each trained method gains over untrained DTW, split by split, and on how many splits it is ahead."""
+    rows = []
+    for key in dict.fromkeys(split_key(line) for line in lines if line.get("trained")):
+        row = [f"{SKELETONS[key[0]]}, {SPLIT_METHODS[key[1]]}, trained"]
+        for ways, shots in WAYS_SHOTS:
+            mine, theirs = (by_split(lines, one, ways, shots) for one in (key, (key[0], "dtw", False)))
+            gains = [100 * (mine[split]["accuracy"] - theirs[split]["accuracy"]) for split in mine]
+            row.append(f"{interval(gains, '{:+.1f}')}, {sum(gain > 0 for gain in gains)} of {len(gains)}")
+        rows.append(row)
+    return table(["points more than untrained DTW", *(f"{ways}-way {shots}-shot" for ways, shots in WAYS_SHOTS)], rows)
+
+
+def split_key(line: dict) -> tuple[str, str, bool]:
+    """Data, method, and whether it was trained."""
+    return line["data"], line["method"], line.get("trained", False)
+
+
+def by_split(lines: list[dict], key: tuple[str, str, bool], ways: int, shots: int) -> dict[int, dict]:
+    """The line of each split."""
+    return {ln["split"]: ln for ln in lines if split_key(ln) == key and (ln["ways"], ln["shots"]) == (ways, shots)}
+
+
+def interval(values: list[float], form: str) -> str:
+    """The mean and its 95 % interval by Student's t: splits are few, and share classes."""
+    half = T_95[len(values)] * statistics.stdev(values) / len(values) ** 0.5
+    return f"{form.format(statistics.mean(values))} ± {half:.1f}"
+
+
+def epochs_table(lines: list[dict]) -> str:
+    """How many epochs held-out subjects choose, for each method."""
+    rows = []
+    for distance, epochs in sorted({(line["distance"], line["epochs"]) for line in lines}):
+        same = [line for line in lines if (line["distance"], line["epochs"]) == (distance, epochs)]
+        accuracy, precision = [line["accuracy"] for line in same], [line["map"] for line in same]
+        both = (statistics.mean(accuracy) + statistics.mean(precision)) / 2
+        rows.append([f"HM + {DISTANCES[distance]}", epochs, len(same),
+                     spread([100 * value for value in accuracy], "{:.1f}") + " %",
+                     spread(precision, "{:.3f}"), f"{both:.3f}"])  # fmt: skip
+    return table(["held-out subjects", "epochs", "seeds", "1-NN", "MAP", "mean of both"], rows)
+
+
+def learned_frames_table(linear: list[dict], framewise: list[dict]) -> str:
+    """Features that are learned without TAP, under DTW and OPW: what was chosen on held-out subjects, and the test."""
+    rows = []
+    tested = [line for line in linear if not line["validate"]]
+    for method, name in LINEAR.items():
+        for aligner in ("dtw", "opw"):
+            same = [line for line in tested if (line["method"], line["aligner"]) == (method, aligner)]
+            if same:
+                rows.append(learned_row(name, aligner, options_of(same[0]["options"]), same))
+    tested = [line for line in framewise if not line["validate"]]
+    for loss, name in FRAMEWISE.items():
+        for aligner in ("dtw", "opw"):
+            chosen = best_epochs(framewise, loss, aligner)
+            same = [ln for ln in tested if (ln["loss"], ln["aligner"], ln["epochs"]) == (loss, aligner, chosen)]
+            if same:
+                rows.append(learned_row(f"frames by {name}", aligner, f"{chosen} epochs", same))
+    return table(["MSR Action3D, features", "aligner", "chosen", "seeds", "1-NN", "MAP"], rows)
+
+
+def learned_row(name: str, aligner: str, chosen: str, lines: list[dict]) -> list[object]:
+    """One row of ``learned_frames_table``."""
+    scores = (
+        spread([100 * ln["accuracy"] for ln in lines], "{:.1f}") + " %",
+        spread([ln["map"] for ln in lines], "{:.3f}"),
+    )
+    return [name, DISTANCES[aligner], chosen, len(lines), *scores]
+
+
+def options_of(options: dict) -> str:
+    """The settings of a learner, in words."""
+    words = {"rate": "rate", "max_iter": "sweeps", "lr": "lr", "epochs": "epochs"}
+    return ", ".join(f"{words[name]} {value:g}" for name, value in options.items())
+
+
+def best_epochs(lines: list[dict], loss: str, aligner: str) -> int | None:
+    """The number of epochs with the best mean of accuracy and MAP on held-out subjects."""
+    found: dict[int, list[float]] = {}
+    for line in lines:
+        if line["validate"] and (line["loss"], line["aligner"]) == (loss, aligner):
+            found.setdefault(line["epoch"], []).append(line["accuracy"] + line["map"])
+    return max(found, key=lambda epoch: statistics.mean(found[epoch])) if found else None
 
 
 def distances_table(lines: list[dict]) -> str:

@@ -10,8 +10,9 @@ command trains as the paper does, but for its augmentation (--augment). The weig
 
 --self-supervised learns TAP's alignment without labels, from augmentations, on the frames as they are (Tables 6 and 7).
 
-Every line has the k-NN accuracies of the paper's Table 6 and, for TAP, the norm ratio of Table 3 and the alignment
-error of Table 4. --distance tap_large, tap_deep and tap_transformer are the networks of Tables 9 and 10.
+Every line has the k-NN accuracies of the paper's Table 6 and, for TAP, the norm ratio of Table 3; for TAP and soft-DTW
+also the alignment error of Table 4. --distance tap_large, tap_deep and tap_transformer are the networks of Tables 9
+and 10.
 """
 
 import itertools
@@ -36,7 +37,7 @@ LOSSES: dict[str, Callable[[], lw.losses.Loss]] = {
     "lifted": lambda: lw.losses.LiftedStructure(reduction="sum"),
     "binomial": lambda: lw.losses.BinomialDeviance(reduction="sum"),
 }
-# Soft-DTW's and DTW's distances are sums, not means: the paper lowers both scales for them, 40 and 2 otherwise.
+# Distances of soft-DTW, OTAM and DTW are sums, not means: the paper lowers both scales for them, 40 and 2 otherwise.
 LOSSES_OF_SUMS = LOSSES | {
     "lifted": lambda: lw.losses.LiftedStructure(positive_scale=1, negative_scale=2, reduction="sum"),
     "binomial": lambda: lw.losses.BinomialDeviance(positive_scale=1, negative_scale=2, reduction="sum"),
@@ -47,10 +48,11 @@ DISTANCES: dict[str, Callable[[int], lw.Distance]] = {
     "tap_deep": lambda channels: lw.TAP(kernels=(5, 5, 5, 3)),
     "tap_transformer": lambda channels: lw.TransformerTAP(channels),
     "softdtw": lambda channels: lw.SoftDTW(gamma=1.0),
+    "otam": lambda channels: lw.OTAM(gamma=0.1),
     "dtw": lambda channels: lw.DTW(),
     "opw": lambda channels: lw.OPW(),
 }
-SUMS = ("softdtw", "dtw")
+SUMS = ("softdtw", "otam", "dtw")
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ def experiment(run: Run, settings: Settings, seed: int, train: lw.Dataset, test:
     }
     if isinstance(metric.distance, lw.TAP):
         line["norm_ratio"] = norm_ratio(metric, test.items)
-    if predicts:
+    if predicts or settings.distance == "softdtw":
         line["alignment_mse"] = alignment_error(metric, test.items)
     return line
 
@@ -176,7 +178,10 @@ def norm_ratio(metric: lw.Metric, x: lw.Batch, pairs: int = 500) -> float:
 
 @torch.no_grad()
 def alignment_error(metric: lw.Metric, x: lw.Batch, *, rounds: int = 5) -> float:
-    """Mean squared difference of the attention and the plan of an augmentation, five for each sequence (Table 4)."""
+    """Mean squared difference of the attention and the plan of an augmentation, five for each sequence (Table 4).
+
+    For soft-DTW, of its expected alignment, with columns scaled to sum to one as those of the plans do.
+    """
     augment, generator = lw.data.RandomBlurOrMerge(), torch.Generator().manual_seed(0)
     errors = []
     for start in range(0, len(x), 100):
@@ -184,7 +189,12 @@ def alignment_error(metric: lw.Metric, x: lw.Batch, *, rounds: int = 5) -> float
         encoded = metric.embed(part)
         for _ in range(rounds):
             augmented = augment(part, generator)
-            attention, _ = metric.distance.attention(encoded, metric.embed(augmented.batch))
+            changed = metric.embed(augmented.batch)
+            if isinstance(metric.distance, lw.SoftDTW):
+                plan = metric.distance.align(encoded, changed).plan
+                attention = plan / plan.sum(1, keepdim=True).clamp(min=1e-12)
+            else:
+                attention, _ = metric.distance.attention(encoded, changed)
             errors.append(mean_squares(attention, augmented.plans, part.lengths, augmented.batch.lengths))
     return float(torch.cat(errors).mean())
 

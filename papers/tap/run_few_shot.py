@@ -108,7 +108,7 @@ def learn(
     scale = starting_scale(metric, data.items, seed)
     loss = lw.training.EpisodeLoss(episodes, scale=scale, learn_scale=True, prototypes=settings.method == "mean")
     rates = {"rest": settings.lr}
-    if isinstance(metric.encoder, lw.SelfAttention):
+    if isinstance(metric.encoder, lw.models.SelfAttention):
         rates |= {f"encoder.{part}": settings.attention_lr for part in ("queries", "keys", "values")}
     kept = run.kept(settings.data, settings.method, f"{settings.train_shots}-shot", f"seed {seed}")
     history = lw.fit(
@@ -169,7 +169,7 @@ def build(settings: Settings, channels: int) -> lw.Metric:
     if not settings.trained:
         return lw.Metric(None, distance)
     if settings.method == "satap":
-        return lw.Metric(lw.SelfAttention(channels, encoder=linear(channels, OFFSET)), distance)
+        return lw.Metric(lw.models.SelfAttention(channels, encoder=linear(channels, OFFSET)), distance)
     return lw.Metric(linear(channels), distance)
 
 

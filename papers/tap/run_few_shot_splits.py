@@ -1,17 +1,21 @@
-"""Few-shot classification by distances that learn nothing, over many splits of the classes.
+"""Few-shot classification over many splits of the classes, by distances that learn nothing and by trained ones.
 
     python -m papers.tap.run_few_shot_splits --data msr_action3d --out lines.jsonl
     python -m papers.tap.run_few_shot_splits --data utd_mhad --out lines.jsonl
+    python -m papers.tap.run_few_shot_splits --data msr_action3d --methods softdtw --trained --out lines.jsonl
 
 One split's choice of classes moves a method by points, so each is scored on ten. On each split, validation classes
 choose how many frames a sequence is resampled to, and how several shots of a class count (their mean, the nearest, or a
-soft minimum). No method sees the test classes before that. All distances between all items are computed once; splits
-and episodes only look them up.
+soft minimum). No method sees the test classes before that. Where nothing is learned, all distances between all items
+are computed once; splits and episodes only look them up.
+
+--trained trains a metric on each split's training classes, for each number of frames, as ``run_few_shot`` does. The
+validation classes choose the epoch too.
 """
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 
@@ -19,7 +23,8 @@ import likewise as lw
 from likewise.evaluation import SoftNearestShot, mean_shot, nearest_shot
 from likewise.evaluation.few_shot import few_shot_accuracy_matrix
 from papers.common import Run, check_choice, device_name, emit, find_line, from_command_line
-from papers.tap.data_few_shot import READERS, parts, read_all
+from papers.tap import run_few_shot as single
+from papers.tap.data_few_shot import READERS, parts, read, read_all
 
 DISTANCES: dict[str, Callable[[], lw.Distance]] = {
     "mean": lw.MeanFrames,
@@ -27,6 +32,7 @@ DISTANCES: dict[str, Callable[[], lw.Distance]] = {
     "softdtw": lambda: lw.SoftDTW(gamma=0.1),
     "otam": lambda: lw.OTAM(gamma=0.1),
 }
+TRAINED = ("softdtw", "otam", "tap", "satap")  # of run_few_shot
 COMBINED = {
     "mean": mean_shot, "nearest": nearest_shot, "soft .03": SoftNearestShot(0.03), "soft .1": SoftNearestShot(0.1),
 }  # fmt: skip
@@ -44,6 +50,8 @@ class Settings:
     shots: tuple[int, ...] = (1, 5)
     episodes: int = 1_000  # of a split, in the test
     validations: int = 500
+    trained: bool = False
+    steps: int = 600  # of training
 
 
 Drawn = dict[tuple, tuple[torch.Tensor, torch.Tensor]]  # episodes, which are the same for every method
@@ -54,20 +62,51 @@ def main(run: Run, settings: Settings) -> None:
     check_choice("--data", settings.data, READERS)
     drawn: Drawn = {}
     for method in settings.methods:
-        check_choice("--methods", method, DISTANCES)
-        about = {"recipe": "few_shot_splits", "data": settings.data, "method": method, "split": settings.splits - 1}
-        if find_line(about, run.out) is not None:
-            continue
-        data = {frames: read_all(settings.data, run.data_dir, frames) for frames in settings.frames}
-        start = time.perf_counter()
-        with torch.no_grad():
-            found = {n: DISTANCES[method]().matrix(each.items.to(run.device)).cpu() for n, each in data.items()}
-        seconds = time.perf_counter() - start
+        check_choice("--methods", method, TRAINED if settings.trained else DISTANCES)
+        about = {"recipe": "few_shot_splits", **asdict(settings), "method": method}
+        del about["methods"]
+        if not settings.trained:  # earlier lines do not have these
+            del about["trained"], about["steps"]
+        given = {name: about[name] for name in ("recipe", "data", "method", "trained", "steps") if name in about}
+        known = {} if settings.trained else untrained(run, settings, method)
         for split in range(settings.splits):
-            for line in scores(settings, data[settings.frames[0]], found, split, drawn):
-                about = {"recipe": "few_shot_splits", **asdict(settings), "method": method, "split": split}
-                del about["methods"]
-                emit(about | line | {"matrix_seconds": seconds, "device": device_name(run.device)}, run.out)
+            if find_line({**given, "split": split, "ways": settings.ways[-1], "shots": settings.shots[-1]}, run.out):
+                continue
+            start = time.perf_counter()
+            found = known or trained(run, settings, method, split)
+            every = read_all(settings.data, run.data_dir, settings.frames[0])
+            for line in scores(settings, every, found, split, drawn):
+                seconds = {"seconds": time.perf_counter() - start, "device": device_name(run.device)}
+                emit({**about, "split": split, **line, **seconds}, run.out)
+
+
+@torch.no_grad()
+def untrained(run: Run, settings: Settings, method: str) -> dict[int, torch.Tensor]:
+    """Distances (N, N) between all items, for each number of frames."""
+    distance = DISTANCES[method]()
+    return {
+        frames: distance.matrix(read_all(settings.data, run.data_dir, frames).items.to(run.device)).cpu()
+        for frames in settings.frames
+    }
+
+
+def trained(run: Run, settings: Settings, method: str, split: int) -> dict[int, torch.Tensor]:
+    """The same by metrics that were trained on a split's training classes, one for each number of frames."""
+    found = {}
+    for frames in settings.frames:
+        options = single.Settings(
+            settings.data, method, steps=settings.steps, frames=frames, validations=settings.validations
+        )
+        data = read(settings.data, run.data_dir, frames, split)
+        torch.manual_seed(split)
+        metric = single.build(options, data.test.items.channels).to(run.device)
+        validation = single.validate_by(options, data.val, run.device)
+        kept = replace(run, folder=run.folder and run.folder / f"split {split}, {frames} frames")
+        single.learn(kept, options, split, metric, data, validation)
+        items = read_all(settings.data, run.data_dir, frames).items
+        with torch.no_grad():
+            found[frames] = metric.to(run.device).matrix(items.to(run.device)).cpu()
+    return found
 
 
 def scores(

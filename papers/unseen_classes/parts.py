@@ -38,7 +38,7 @@ KERNELS: dict[str, Callable[[], Any]] = {
 }
 ENCODERS: dict[str, Callable[[int], Any]] = {
     "lite0": lambda channels: lw.EfficientNetLite(0),
-    "small": lambda channels: lw.SmallCNN(channels, out=128, normalize=False),
+    "small": lambda channels: lw.models.SmallCNN(channels, out=128, normalize=False),
     "tcn": lambda channels: InParts(lw.TCN(channels, hidden=64, layers=3, standardize=False)),
 }
 # Three layers near the end, as the paper takes them of BN-Inception. For sequences the last vector is put beside them:
@@ -152,7 +152,7 @@ def make_sampler(settings: Settings, codes: Tensor, seed: int) -> lw.data.BatchS
     count = codes.bincount()
     each = min(wanted, int(count.min()))
     together = max(2, min(settings.batch_size // each, len(count)))
-    return lw.MPerClass(codes, each * together, each, batches=max(1, len(codes) // (each * together)), seed=seed)
+    return lw.data.MPerClass(codes, each * together, each, batches=max(1, len(codes) // (each * together)), seed=seed)
 
 
 def make_terms(settings: Settings, loss: Any) -> tuple[list[Any], lw.training.ClassAdversary | None]:
@@ -216,13 +216,13 @@ def scores_of(vectors: Tensor, data: lw.Dataset, *, starts: int = 10) -> dict[st
     """
     ks = [k for k in (1, 2, 4, 8) if k < len(data)]
     D = lw.Euclidean().matrix(vectors)
-    found = lw.evaluate_matrix(D, data.codes, ks=ks)
+    found = lw.evaluation.evaluate_matrix(D, data.codes, ks=ks)
     among_all = {}
     if data.groups is not None:
         among_all = {"recall_any": {str(k): found.recall[k] for k in ks}}
         groups = torch.from_numpy(data.groups)
         own = (groups[:, None] == groups).to(D.device)
-        found = lw.evaluate_matrix(torch.where(own, D + D.max() + 1, D), data.codes, ks=ks)
+        found = lw.evaluation.evaluate_matrix(torch.where(own, D + D.max() + 1, D), data.codes, ks=ks)
     return {
         "nmi": lw.evaluation.clustering_agreement(vectors, data.codes, starts=starts),
         "recall": {str(k): found.recall[k] for k in ks},

@@ -4,25 +4,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from likewise import clusters, data, distances, evaluation, losses, models, search, training
-from likewise.clusters import Barycenter, Tuning, barycenter, tune
+from likewise.clusters import barycenter, tune
 from likewise.data import (
     Batch,
     Dataset,
     Episodes,
     HeldOutClasses,
     ImageSet,
-    MPerClass,
-    read_arabic_digits,
     read_audio_folder,
-    read_har,
     read_image_folder,
     read_npz,
-    read_shl,
     read_table,
     read_ts,
-    read_wide,
-    write_npz,
-    write_ts,
 )
 from likewise.distances import (
     ADTW,
@@ -42,7 +35,6 @@ from likewise.distances import (
     TWE,
     WDDTW,
     WDTW,
-    Alignment,
     Cosine,
     CoupledGRU,
     Distance,
@@ -54,10 +46,10 @@ from likewise.distances import (
     Sinkhorn,
     SoftDTW,
     SoftDTWDivergence,
+    SoftElastic,
     TransformerTAP,
-    Warp,
 )
-from likewise.evaluation import Candidates, Scores, evaluate, evaluate_matrix, few_shot_accuracy, few_shot_predict
+from likewise.evaluation import evaluate, few_shot_accuracy, few_shot_predict
 from likewise.models import (
     TCN,
     AttendedFeatures,
@@ -67,14 +59,12 @@ from likewise.models import (
     GradientReversal,
     GRUEncoder,
     Metric,
-    SelfAttention,
-    SmallCNN,
 )
-from likewise.search import Hits, Index
-from likewise.training import Checkpoints, History, SoftAdversary, Validation, fit
+from likewise.search import Index, MilvusStore
+from likewise.training import fit
 
 if TYPE_CHECKING:
-    from likewise import dynamics, regularizers, selection, sklearn, viz, web
+    from likewise import dynamics, regularizers, scale, selection, sklearn, viz, web
     from likewise.web import explore
 
 __version__ = "0.1.0"
@@ -98,12 +88,8 @@ __all__ = [
     "TWE",
     "WDDTW",
     "WDTW",
-    "Alignment",
     "AttendedFeatures",
-    "Barycenter",
     "Batch",
-    "Candidates",
-    "Checkpoints",
     "Cosine",
     "CoupledGRU",
     "DTWGlobalInvariance",
@@ -117,33 +103,24 @@ __all__ = [
     "GRUEncoder",
     "GradientReversal",
     "HeldOutClasses",
-    "History",
-    "Hits",
     "ImageSet",
     "Index",
-    "MPerClass",
     "MeanFrames",
     "Metric",
-    "Scores",
-    "SelfAttention",
+    "MilvusStore",
     "ShapeDTW",
     "SiameseGRU",
     "Sinkhorn",
-    "SmallCNN",
-    "SoftAdversary",
     "SoftDTW",
     "SoftDTWDivergence",
+    "SoftElastic",
     "TransformerTAP",
-    "Tuning",
-    "Validation",
-    "Warp",
     "barycenter",
     "clusters",
     "data",
     "distances",
     "dynamics",
     "evaluate",
-    "evaluate_matrix",
     "evaluation",
     "explore",
     "few_shot_accuracy",
@@ -151,16 +128,13 @@ __all__ = [
     "fit",
     "losses",
     "models",
-    "read_arabic_digits",
     "read_audio_folder",
-    "read_har",
     "read_image_folder",
     "read_npz",
-    "read_shl",
     "read_table",
     "read_ts",
-    "read_wide",
     "regularizers",
+    "scale",
     "search",
     "selection",
     "sklearn",
@@ -168,12 +142,10 @@ __all__ = [
     "tune",
     "viz",
     "web",
-    "write_npz",
-    "write_ts",
 ]
 
 # Nothing else here needs these; scikit-learn and matplotlib take a second each to import.
-_LATER = ("dynamics", "regularizers", "selection", "sklearn", "viz", "web")
+_LATER = ("dynamics", "regularizers", "scale", "selection", "sklearn", "viz", "web")
 
 
 def __getattr__(name: str) -> Any:

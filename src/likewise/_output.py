@@ -1,4 +1,4 @@
-"""The one writer of files: a result is whole or absent, and what lies at its path is never replaced by surprise.
+"""The one writer of files and folders: a result is whole or absent, and nothing is replaced by surprise.
 
 A file is written under another name beside its target, made durable and renamed: readers see the old file or the new
 one. A symbolic link is followed. A pipe, a character device such as /dev/null, and an open descriptor such as
@@ -12,7 +12,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
@@ -64,6 +64,67 @@ def check_output(path: str | os.PathLike[str], *, overwrite: bool = True) -> Non
     target, through = _target(Path(path), overwrite)
     if not through and not os.access(target.parent, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, f"its folder {target.parent} cannot be written to", str(path))
+
+
+@contextmanager
+def writing_folder(
+    path: str | os.PathLike[str], *, overwrite: bool = True, known: Collection[str] = ()
+) -> Iterator[Path]:
+    """Give a temporary folder to fill; when the block ends without an error, it becomes ``path``.
+
+    overwrite: whether an existing folder may be replaced. known: the names that it may hold; a folder with other files
+    is never replaced, since these would be lost.
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with writing_folder(Path(folder, "run")) as part:
+        ...         _ = (part / "a.txt").write_text("whole")
+        ...     os.listdir(folder), os.listdir(Path(folder, "run"))
+        (['run'], ['a.txt'])
+    """
+    check_output_folder(path, overwrite=overwrite, known=known)
+    target = Path(os.path.realpath(path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    name = f".{_shortened(target.name)}.{os.getpid()}-{token_hex(4)}"
+    part, old = target.with_name(f"{name}.part"), target.with_name(f"{name}.old")
+    part.mkdir()
+    try:
+        yield part
+        check_output_folder(path, overwrite=overwrite, known=known)  # it may have appeared meanwhile
+        if target.is_dir():
+            target.rename(old)
+        try:
+            part.rename(target)
+        except OSError:
+            if old.is_dir():
+                old.rename(target)
+            raise
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def check_output_folder(path: str | os.PathLike[str], *, overwrite: bool = True, known: Collection[str] = ()) -> None:
+    """Raise what ``writing_folder`` would raise, before the work of computing a result.
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Path(folder, "a.txt").touch()
+        ...     check_output_folder(folder, overwrite=False)
+        Traceback (most recent call last):
+        FileExistsError: [Errno 17] is not empty; --force replaces it: ...
+    """
+    if not os.path.lexists(path):
+        return
+    if not os.path.isdir(path):
+        raise NotADirectoryError(errno.ENOTDIR, "is a file; give the name of a folder", str(path))
+    found = sorted(os.listdir(path))
+    if found and not overwrite:
+        raise FileExistsError(errno.EEXIST, "is not empty; --force replaces it", str(path))
+    strangers = [name for name in found if name not in known]
+    if strangers:
+        text = f"holds {strangers[0]}, which would be lost; move it, or give another folder"
+        raise OSError(errno.ENOTEMPTY, text, str(path))
 
 
 def is_standard_output(path: str | os.PathLike[str]) -> bool:

@@ -43,7 +43,7 @@ def test_missing_and_junk_files(a, tmp_path):
 
 def test_bad_values(a, b, tmp_path):
     three = tmp_path / "three.npz"
-    lw.write_npz(lw.Dataset(sequences(0, 2, channels=3)), three)
+    lw.data.write_npz(lw.Dataset(sequences(0, 2, channels=3)), three)
     assert refusal(1, "distance", a, three) == "error: DTW: x has 2 channels and y has 3\n"
     assert refusal(1, "align", a, three) == "error: DTW: x has 2 channels and y has 3\n"
     assert refusal(1, "distance", a, "-d", "soft-dtw", "--gamma", "0").startswith("error: SoftDTW: gamma must be pos")

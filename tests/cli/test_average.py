@@ -7,7 +7,7 @@ from tests.cli.commands import answer, refusal, run, sequences
 
 @pytest.fixture
 def path(tmp_path):
-    lw.write_npz(lw.Dataset(sequences(0, 6), ["a", "b"] * 3), tmp_path / "x.npz")
+    lw.data.write_npz(lw.Dataset(sequences(0, 6), ["a", "b"] * 3), tmp_path / "x.npz")
     return tmp_path / "x.npz"
 
 

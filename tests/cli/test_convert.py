@@ -20,7 +20,7 @@ def test_a_table_becomes_npz_and_ts(tmp_path):
 
 
 def test_it_says_what_looks_wrong(a, tmp_path):
-    lw.write_npz(lw.Dataset(torch.ones(2, 3, 1), ["a", "a"]), tmp_path / "flat.npz")
+    lw.data.write_npz(lw.Dataset(torch.ones(2, 3, 1), ["a", "a"]), tmp_path / "flat.npz")
     result = run("convert", tmp_path / "flat.npz")
     assert result.exit_code == 0
     assert "warning: channel 0 is constant" in result.stdout

@@ -131,7 +131,7 @@ def test_splits_of_one_file(tmp_path):
 
 def test_float32_and_float64_meet(a, tmp_path):
     path = tmp_path / "double.npz"
-    lw.write_npz(lw.Dataset(sequences(1, 4, dtype=torch.float64)), path)
+    lw.data.write_npz(lw.Dataset(sequences(1, 4, dtype=torch.float64)), path)
     found = answer("distance", a, path)
     expected = lw.DTW().matrix(lw.read_npz(a).items.to(torch.float64), lw.read_npz(path).items)
     np.testing.assert_array_equal(found["distances"], expected)

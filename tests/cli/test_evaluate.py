@@ -14,7 +14,7 @@ def files(tmp_path):
         items = torch.randn(count, 6, 2, generator=generator) + labels[:, None, None]
         parts.append(lw.Dataset(items, ["abc"[k] for k in labels], groups=torch.arange(count) // 4))
     for name, part in zip(("q", "r"), parts, strict=True):
-        lw.write_npz(part, tmp_path / f"{name}.npz")
+        lw.data.write_npz(part, tmp_path / f"{name}.npz")
     return tmp_path / "q.npz", tmp_path / "r.npz", *parts
 
 
@@ -46,8 +46,8 @@ def test_alone_and_with_a_learned_metric(files, tmp_path):
 def test_refusals(files, tmp_path):
     q, _, queries, _ = files
     assert "--split-b needs REFERENCES" in refusal(2, "evaluate", q, "--split-b", "x")
-    lw.write_npz(lw.Dataset(queries.items), tmp_path / "bare.npz")
+    lw.data.write_npz(lw.Dataset(queries.items), tmp_path / "bare.npz")
     assert "bare.npz: holds no classes" in refusal(1, "evaluate", tmp_path / "bare.npz")
-    lw.write_npz(lw.Dataset(queries.items, queries.labels), tmp_path / "alone.npz")
+    lw.data.write_npz(lw.Dataset(queries.items, queries.labels), tmp_path / "alone.npz")
     assert "holds no groups" in refusal(1, "evaluate", tmp_path / "alone.npz", "--by-group")
     assert "no such file" in refusal(1, "evaluate", q, "--metric", tmp_path / "none")

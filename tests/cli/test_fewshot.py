@@ -14,7 +14,7 @@ def data(tmp_path):
     labels = torch.arange(24) % 4
     items = [torch.randn(5 + i % 3, 2, generator=generator) + 2 * labels[i] for i in range(24)]
     data = lw.Dataset(items, ["abcd"[k] for k in labels], groups=torch.arange(24) // 8)
-    lw.write_npz(data, tmp_path / "a.npz")
+    lw.data.write_npz(data, tmp_path / "a.npz")
     return tmp_path / "a.npz", data
 
 
@@ -45,7 +45,7 @@ def test_what_cannot_be_drawn_is_refused(data, tmp_path):
     path, known = data
     assert "5 ways need 5 classes, but there are 4" in refusal(1, "fewshot", path)
     assert "class a has 6 items, too few for 6 shots" in refusal(1, "fewshot", path, "--ways", 2, "--shots", 6)
-    lw.write_npz(lw.Dataset(known.items, known.labels), tmp_path / "b.npz")
+    lw.data.write_npz(lw.Dataset(known.items, known.labels), tmp_path / "b.npz")
     assert "holds no groups" in refusal(1, "fewshot", tmp_path / "b.npz", "--other-groups")
     np.savez(tmp_path / "c.npz", X=np.zeros((2, 3, 1)))
     assert "holds no classes" in refusal(1, "fewshot", tmp_path / "c.npz")

@@ -20,7 +20,7 @@ def data(count=40):
 
 @pytest.fixture
 def path(tmp_path):
-    lw.write_npz(data(), tmp_path / "walks.npz")
+    lw.data.write_npz(data(), tmp_path / "walks.npz")
     return tmp_path / "walks.npz"
 
 
@@ -68,8 +68,10 @@ def test_a_folder_that_holds_something_is_kept(path, few, tmp_path):
     assert refusal(1, "train", path, "-o", out) == held
     assert (out / "README.md").read_bytes() == before
     (out / "mine.txt").write_text("mine")
+    assert "holds mine.txt, which would be lost" in refusal(1, "train", path, "-o", out, "--force")
+    (out / "mine.txt").unlink()
     assert answer("train", path, "-o", out, "--force", "--seed", 1)["complete"]
-    assert (out / "mine.txt").read_text() == "mine"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run", "walks.npz"]
     assert "seed 1" in (out / "README.md").read_text()
     assert answer("train", path, "-o", out, "--resume", "--seed", 1)["complete"]
     assert "was of other data" in refusal(1, "train", path, "-o", out, "--resume", "--seed", 2)
@@ -86,9 +88,27 @@ def test_ctrl_c_keeps_the_best_so_far(path, few, tmp_path, monkeypatch):
     assert result.exit_code == 130
     assert "The search was stopped before its end." in result.stdout
     assert isinstance(lw.Metric.load(tmp_path / "run").distance, lw.DTW)
+    assert (tmp_path / "run" / "search" / "search.json").is_file()
     monkeypatch.undo()
     monkeypatch.setattr(search, "candidates_for", lambda data: [])  # resuming needs the same candidates
     assert "expected at least one candidate" in refusal(1, "train", path, "-o", tmp_path / "run", "--resume")
+
+
+def test_a_search_that_was_killed_is_marked_and_can_be_resumed(path, few, tmp_path, monkeypatch):
+    def killed(*given, **options):
+        raise RuntimeError("killed")
+
+    fit = search.fit
+    monkeypatch.setattr(search, "fit", killed)
+    out = tmp_path / "run"
+    assert isinstance(run("train", path, "-o", out).exception, RuntimeError)
+    assert not out.exists()  # whole or absent
+    assert (tmp_path / "run.search" / "search.json").is_file()
+    assert "run.search: is not empty; --resume continues" in refusal(1, "train", path, "-o", out)
+    monkeypatch.setattr(search, "fit", fit)
+    assert answer("train", path, "-o", out, "--resume")["complete"]
+    assert not (tmp_path / "run.search").exists()
+    assert (out / "search" / "search.json").is_file()
 
 
 def test_one_metric_by_name_for_unseen_classes_and_by_group(path, tmp_path):
@@ -96,7 +116,7 @@ def test_one_metric_by_name_for_unseen_classes_and_by_group(path, tmp_path):
     assert [result["name"] for result in found["results"]] == ["dtw"]
     assert "No group is in both parts" in (tmp_path / "a" / "README.md").read_text()
     four = data()
-    lw.write_npz(lw.Dataset(four.items, [str(i % 4) for i in range(40)]), tmp_path / "four.npz")
+    lw.data.write_npz(lw.Dataset(four.items, [str(i % 4) for i in range(40)]), tmp_path / "four.npz")
     found = answer("train", tmp_path / "four.npz", "-o", tmp_path / "b", "--metric", "dtw", "--unseen", "--val", 0.5)
     assert found["queries"] == 20
     assert "The validation classes are not among the training classes." in (tmp_path / "b" / "README.md").read_text()
@@ -145,9 +165,9 @@ def test_wrong_usage(path, tmp_path, arguments, code, message):
 
 
 def test_data_without_classes_or_groups(tmp_path, path):
-    lw.write_npz(lw.Dataset(torch.zeros(3, 4, 1)), tmp_path / "bare.npz")
+    lw.data.write_npz(lw.Dataset(torch.zeros(3, 4, 1)), tmp_path / "bare.npz")
     assert "bare.npz: holds no classes" in refusal(1, "train", tmp_path / "bare.npz", "-o", tmp_path / "run")
-    lw.write_npz(lw.Dataset(torch.zeros(4, 4, 1), [0, 0, 1, 1]), tmp_path / "few.npz")
+    lw.data.write_npz(lw.Dataset(torch.zeros(4, 4, 1), [0, 0, 1, 1]), tmp_path / "few.npz")
     text = refusal(1, "train", tmp_path / "few.npz", "-o", tmp_path / "run", "--by-group")
     assert "holds no groups, which --by-group needs" in text
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import likewise as lw
-from likewise.clusters.bounds import lower_factor
+from likewise.clusters.bounds import Interval, interval, lower_factor
 from likewise.clusters.leave_one_out import nearest_are_right
 from likewise.evaluation import evaluate_matrix
 
@@ -95,10 +95,12 @@ def test_few_distances_are_computed():
 
 
 def test_the_order_that_bounds_best():
-    distances = [lw.DTW(band=band) for band in (1, 5, 3)]
+    settings = [{"band": band} for band in (1, 5, 3)]
+    distances = [lw.DTW(**setting) for setting in settings]
     factors = torch.tensor([[lower_factor(a, b, 9) for b in distances] for a in distances])
-    assert module.order_of(factors)[0] == 1, "the widest first"
-    assert sorted(module.order_of(torch.eye(4))) == [0, 1, 2, 3]
+    assert module.order_of(settings, factors) == [1, 0, 2], "the widest first, then the narrowest"
+    mixed = module.read_grid({"band": [None, 3], "normalize": [None, "lengths"]})
+    assert sorted(module.order_of(mixed, torch.eye(4))) == [0, 1, 2, 3]
     assert lower_factor(lw.DTW(band=1), lw.SoftDTW(), 9) == 0
     assert lower_factor(lw.DTW(band=None), lw.DTW(band=0.2), 9) == 1
     assert lower_factor(lw.DTW(band=3), lw.DTW(band=0.2), 9) == 0, "steps and fractions cannot be compared"
@@ -107,15 +109,44 @@ def test_the_order_that_bounds_best():
 
 @pytest.mark.parametrize("slack", [1.0, 0.5, 0.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_any_lower_bounds_give_the_same_answer(slack, seed):
+@pytest.mark.parametrize("above", [False, True])
+def test_any_bounds_give_the_same_answer(slack, seed, above):
     x, labels = shapes(25, 12, seed, whole=True)
     D = lw.DTW().matrix(x).numpy()
     noise = np.random.default_rng(seed).uniform(slack, 1, D.shape)
-    found = nearest_are_right(lw.DTW(), x, None, labels, np.minimum(noise, noise.T) * D)
+    noise = np.minimum(noise, noise.T)
+    high = D / np.maximum(noise, 0.1) if above else np.full_like(D, np.inf)
+    found = nearest_are_right(lw.DTW(), x, None, labels, Interval(lw.DTW(), noise * D, high))
     np.fill_diagonal(D, np.inf)
     np.testing.assert_array_equal(found.correct, labels[D.argmin(1)] == labels)
-    below = found.bounds <= D * (1 + 1e-9) + 1e-12
-    assert below.all()
+    np.fill_diagonal(D, 0)
+    assert (found.bounds.low <= D * (1 + 1e-9) + 1e-12).all()
+    assert (found.bounds.high >= D * (1 - 1e-9) - 1e-12).all()
+
+
+@pytest.mark.parametrize("name", [name for name in ELASTIC if name != "ERP"])
+def test_intervals_hold(name):
+    x, _ = shapes(12)
+    kind = getattr(lw, name)
+    settings = module.read_grid(GRIDS[name] if name == "TWE" else {key: v * 2 for key, v in GRIDS[name].items()})
+    exact = [kind(**setting).matrix(x).numpy() for setting in settings]
+    for wanted in range(len(settings)):
+        known = [
+            Interval(kind(**setting), D * (1 - 0.01 * (k % 2)), D * (1 + 0.01 * (k % 2)))
+            for k, (setting, D) in enumerate(zip(settings, exact, strict=True))
+            if setting != settings[wanted]
+        ]
+        found = interval(kind(**settings[wanted]), known, x.shape[1], 12)
+        assert (found.low <= exact[wanted] * (1 + 1e-9) + 1e-12).all()
+        assert (found.high >= exact[wanted] * (1 - 1e-9) - 1e-12).all()
+
+
+def test_concave_settings_bound_from_both_sides():
+    x, labels = shapes(40, 30)
+    costs = np.geomspace(0.05, 2, 40)
+    found = lw.tune(lw.MSM(), (x, labels), {"cost": costs})
+    np.testing.assert_allclose(found.accuracies, by_matrices(lw.MSM(), x, labels, found.settings))
+    assert found.computed < 20 * (40 * 39 // 2), "and not 40 matrices"
 
 
 def test_of_equally_accurate_settings_the_first_wins():

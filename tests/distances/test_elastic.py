@@ -32,6 +32,10 @@ CONTRACT = [
     (lw.MSM(0.7, independent=False), {}),
     (lw.TWE(0.05, 0.3), {}),
     (lw.TWE(band=0.2), {}),
+    (lw.TWE(itakura=2.0), {}),
+    (lw.ERP(0.3, subsequence=True), {}),
+    (lw.EDR(0.7, open_end=True, itakura=2.0), {"differentiable": False}),
+    (lw.DDTW(open_begin=True), {"shortest": 3}),
 ]
 
 
@@ -118,6 +122,59 @@ def test_metrics_obey_the_triangle_inequality(distance):
     assert (D[:, None] <= D[:, :, None] + D[None] + 1e-9).all()
     assert not lw.MSM(independent=False).metric
     assert not lw.TWE(band=2).metric
+
+
+@pytest.mark.parametrize(
+    ("open_begin", "open_end"), [(True, True), (True, False), (False, True)], ids=["both", "begin", "end"]
+)
+@pytest.mark.parametrize(
+    ("kind", "settings", "shortest"),
+    [
+        (lw.ADTW, {"penalty": 0.3}, 1),
+        (lw.MSM, {"cost": 0.4}, 1),
+        (lw.MSM, {"cost": 0.4, "independent": False}, 1),
+        (lw.ERP, {"gap": 0.2}, 1),
+        (lw.EDR, {"epsilon": 0.5}, 1),
+        (lw.DDTW, {}, 3),
+    ],
+    ids=str,
+)
+def test_open_ends_are_the_best_stretch(kind, settings, shortest, open_begin, open_end):
+    x, y = walks(1, 6, 1), walks(1, 11, 1, seed=1)
+    found = kind(**settings, open_begin=open_begin, open_end=open_end)
+    assert not found.symmetric
+    assert not found.metric
+    whole, stretches = kind(**settings), []
+    for a in range(y.shape[1]) if open_begin else (0,):
+        for b in range(a + shortest, y.shape[1] + 1) if open_end else (y.shape[1],):
+            if b - a >= shortest:
+                value = whole(x, y[:, a:b]).item()
+                stretches.append(value * max(6, b - a) / 6 if kind is lw.EDR else value)
+    if kind is lw.ERP:  # all of x is left out
+        stretches.append((x - 0.2).abs().sum().item())
+    if kind is lw.EDR:
+        stretches.append(1.0)
+    torch.testing.assert_close(found(x, y), torch.tensor([min(stretches)], dtype=torch.float64))
+    path = found.align(x, y).path(0)
+    assert open_begin or path[0, 1] == shortest // 2
+    assert open_end or path[-1, 1] == y.shape[1] - 1 - shortest // 2
+
+
+def test_open_ends_of_distances_by_a_path():
+    x, y = walks(3, 6, 2), walks(3, 11, 2, seed=1)
+    exact = lw.DTW(subsequence=True)(x, y)
+    torch.testing.assert_close(lw.ShapeDTW(reach=0, subsequence=True)(x, y), exact)
+    assert (lw.DTWGlobalInvariance(subsequence=True)(x, y) <= exact).all()
+    for distance in (lw.ShapeDTW(open_end=True), lw.DTWGlobalInvariance(open_begin=True, band=2)):
+        assert repr(build("here", describe(distance))) == repr(distance)
+        assert not distance.symmetric
+
+
+@pytest.mark.parametrize("kind", [lw.WDTW, lw.WDDTW, lw.TWE, lw.LCSS])
+def test_no_open_ends_where_they_mean_nothing(kind):
+    for name in ("open_begin", "open_end", "subsequence"):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+            kind(**{name: True})
 
 
 def test_some_pairs_and_their_limits():

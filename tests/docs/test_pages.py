@@ -103,3 +103,7 @@ def test_the_pages_name_what_exists():
             for part in name.split("."):
                 assert hasattr(thing, part), f"{path.name}: lw.{name}"
                 thing = getattr(thing, part)
+
+
+def test_no_page_takes_the_place_of_one_that_sphinx_writes():
+    assert not {"search", "genindex", "py-modindex"} & {path.stem for path in (ROOT / "docs").glob("*.md")}

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from likewise import DTW, Batch, CoupledGRU, Euclidean, Metric, evaluate, evaluate_matrix
+from likewise import DTW, Batch, CoupledGRU, Euclidean, Metric, evaluate
+from likewise.evaluation import evaluate_matrix
 from likewise.evaluation.candidates import Candidates
 from likewise.sklearn import NearestNeighbors
 

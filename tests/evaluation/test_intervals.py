@@ -58,6 +58,6 @@ def test_the_scores_hold_the_precision_of_every_query():
 def test_wrong_arguments(change, message):
     with pytest.raises(ValueError, match=message):
         bootstrap_interval(**({"values": [0.1, 0.2]} | change))
-    scores = lw.evaluate_matrix(torch.zeros(2, 2), [0, 0])
+    scores = lw.evaluation.evaluate_matrix(torch.zeros(2, 2), [0, 0])
     with pytest.raises(ValueError, match='expected "map" or "accuracy"'):
         scores.interval("f1")

@@ -1,11 +1,12 @@
 """``python -m tests.fuzz.run``: fuzz every reader with atheris, guided by coverage, each in a process of its own.
 
-Corpora and inputs that were found lie in build/fuzz; a found input becomes a file in tests/fuzz/found. The last line
-says how many inputs each reader saw, and what was found.
+Corpora and inputs that were found are in build/fuzz; a found input becomes a file in tests/fuzz/found. A run that was
+stopped continues, unless ``--fresh`` is given. The last line says how many inputs each reader saw, and what was found.
 """
 
 import argparse
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ WORK = ROOT / "build" / "fuzz"
 INSTRUMENTED = [
     "likewise.data",
     "likewise.models",
+    "likewise.scale",
     "likewise.search",
     "likewise.web",
     "likewise.training",
@@ -41,6 +43,12 @@ def import_plainly() -> None:
     sys.path.insert(0, str(ROOT / "src"))
 
 
+def inputs_seen(name: str) -> int:
+    """How many inputs a target has read, also in earlier runs."""
+    tally = WORK / name / "inputs.txt"
+    return int(tally.read_text()) if tally.exists() else 0
+
+
 def fuzz(name: str, runs: int) -> None:
     """Fuzz one target in this process, which ends when it is done or something is found."""
     import atheris
@@ -52,20 +60,21 @@ def fuzz(name: str, runs: int) -> None:
     corpus = WORK / name / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)
     tally = WORK / name / "inputs.txt"
-    with tempfile.TemporaryDirectory() as folder:
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # quicker than a disk
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
         probe = Prober(name, Path(folder))
         for k, seed in enumerate(probe.seeds):
             (corpus / f"seed-{k}").write_bytes(seed)
-        seen = 0
+        before, seen = inputs_seen(name), 0
 
         def counted(data: bytes) -> None:
             nonlocal seen
             probe(data)
             seen += 1
-            if seen % 1000 == 0 or seen == runs:
-                tally.write_text(str(seen))
+            if seen % 500 == 0 or before + seen == runs:
+                tally.write_text(str(before + seen))
 
-        options = [f"-runs={runs}", "-max_len=8192", "-timeout=60", "-rss_limit_mb=4096"]
+        options = [f"-runs={runs - before}", "-max_len=8192", "-timeout=60", "-rss_limit_mb=4096"]
         atheris.Setup([sys.argv[0], *options, f"-artifact_prefix={WORK / name}/found-", str(corpus)], counted)
         atheris.Fuzz()
 
@@ -73,8 +82,7 @@ def fuzz(name: str, runs: int) -> None:
 def verdict(name: str, runs: int, code: int) -> tuple[str, bool]:
     """What became of a target, and whether it is sound: all inputs were read, and the code was seen being covered."""
     log = (WORK / name / "log.txt").read_text(errors="replace")
-    tally = WORK / name / "inputs.txt"
-    seen = int(tally.read_text()) if tally.exists() else 0
+    seen = inputs_seen(name)
     covered = [int(found) for found in re.findall(r"cov: (\d+)", log)]
     kept = sum(1 for _ in (WORK / name / "corpus").glob("*"))
     facts = f"{seen} inputs, {covered[-1] if covered else 0} branches, corpus of {kept}"
@@ -92,6 +100,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("targets", nargs="*", help="all, if none is named")
     parser.add_argument("--runs", type=int, default=100_000, help="inputs for each")
+    parser.add_argument("--fresh", action="store_true", help="do not go on where an earlier run was stopped")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -104,7 +113,8 @@ def main() -> int:
     for name in names:
         began = time.monotonic()
         (WORK / name).mkdir(parents=True, exist_ok=True)
-        (WORK / name / "inputs.txt").unlink(missing_ok=True)
+        if options.fresh or inputs_seen(name) >= options.runs:
+            (WORK / name / "inputs.txt").unlink(missing_ok=True)
         command = [sys.executable, "-m", "tests.fuzz.run", "--one", name, "--runs", str(options.runs)]
         with open(WORK / name / "log.txt", "w") as log:
             code = subprocess.run(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT).returncode

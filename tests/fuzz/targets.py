@@ -1,7 +1,7 @@
 """What is fuzzed: for each reader, seeds, and a function that reads arbitrary bytes as its file.
 
-A reader may return, or refuse with a ValueError or an OSError of ours. Anything else is found: another exception, more
-than two seconds, or more than 512 MB beyond the file.
+A reader may return, or raise a ValueError or an OSError. Everything else is a finding: any other exception, more than two
+seconds of CPU time, or more than 512 MB beyond the size of the file.
 """
 
 import hashlib
@@ -26,13 +26,16 @@ from likewise.data.npz import read_npy
 from likewise.data.shl import SIGNALS, read_shl
 from likewise.data.tables import read_table, read_wide
 from likewise.models import storage
+from likewise.scale.tiled_matrix import TiledMatrix
+from likewise.scale.tiles import Layout, write_tile
 from likewise.training.checkpoint import CHECKPOINT, Checkpoint, Progress
 
 try:  # the extra "web"
     from likewise.web import bodies
+    from likewise.web.limits import DEFAULT_LIMITS
     from likewise.web.refusals import Refusal
 except ImportError:
-    bodies, Refusal = None, ValueError
+    bodies, DEFAULT_LIMITS, Refusal = None, None, ValueError
 
 SECONDS, BYTES = 2.0, 512 << 20
 DATA = lw.Dataset(
@@ -90,7 +93,7 @@ def har(name: str) -> Target:
         (folder / "activity_labels.txt").write_text("1 WALKING\n2 LAYING\n")
         return [(folder / name).read_bytes()]
 
-    return Target(prepare, beside(name, partial(lw.read_har, split="train")))
+    return Target(prepare, beside(name, partial(lw.data.read_har, split="train")))
 
 
 def shl(name: str) -> Target:
@@ -206,31 +209,66 @@ def checkpoint() -> Target:
     return Target(written(write), file(lambda path: Checkpoint.read(path, model, {"seed": 0}), CHECKPOINT))
 
 
+def tiles(name: str) -> Target:
+    layout = Layout((3, 3), (2, 2), "float32", True, "DTW()", "0")
+
+    def prepare(folder: Path) -> list[bytes]:
+        layout.write(folder)
+        for tile in layout.tiles():
+            write_tile(folder, layout, tile, np.ones(tile.shape, np.float32))
+        return [(folder / name).read_bytes()]
+
+    return Target(prepare, beside(name, lambda folder: TiledMatrix(folder)[:2, :2]))
+
+
 def body(folder: Path, data: bytes) -> object:
-    """A request's body, as each kind that the service takes."""
-    for model in (bodies.SearchBody, bodies.EmbedBody, bodies.PairsBody):
+    """The JSON body of a request, as each kind that the service takes."""
+    for model, names in (
+        (bodies.SearchBody, ["queries"]),
+        (bodies.EmbedBody, ["items"]),
+        (bodies.PairsBody, ["x", "y"]),
+    ):
         with suppress(Refusal):
-            bodies.parse(model, data)
+            given = bodies.parse(model, data)
+            for name in names:
+                bodies.sequences(name, getattr(given, name), DEFAULT_LIMITS)
+    return None
+
+
+def upload(folder: Path, data: bytes) -> object:
+    """An array that is sent to the service, to be read as sequences and as images."""
+    for like in (bodies.Like(channels=1), bodies.Like(image=(3, 8, 8))):
+        with suppress(Refusal):
+            bodies.array(data, "queries", DEFAULT_LIMITS, like)
+    return None
+
+
+def picture(folder: Path, data: bytes) -> object:
+    """A picture that is sent to the service."""
+    with suppress(Refusal):
+        bodies.picture(data, DEFAULT_LIMITS, (3, 8, 8))
     return None
 
 
 DIGITS = (b"\n" + b" ".join([b"0.5"] * 13) + b"\n") * 100
 PLAIN = lw.Dataset(DATA.items, DATA.labels, classes=DATA.classes)
 TARGETS: dict[str, Target] = {
-    "ts": Target(written(partial(lw.write_ts, PLAIN)), file(lw.read_ts, "a.ts")),
+    "ts": Target(written(partial(lw.data.write_ts, PLAIN)), file(lw.read_ts, "a.ts")),
     "ts-missing": Target(
         lambda folder: [b"# a\n@targetLabel true\n@missing true\n@data\n1,?,3:4\nNaN,5,?:6\n"],
         file(partial(lw.read_ts, missing="interpolate"), "a.ts"),
     ),
-    "npz": Target(written(partial(lw.write_npz, DATA)), file(lw.read_npz, "a.npz")),
-    "npz-deflated": Target(written(partial(lw.write_npz, DATA, compress=True)), file(lw.read_npz, "a.npz")),
+    "npz": Target(written(partial(lw.data.write_npz, DATA)), file(lw.read_npz, "a.npz")),
+    "npz-deflated": Target(written(partial(lw.data.write_npz, DATA, compress=True)), file(lw.read_npz, "a.npz")),
     "npz-array": Target(array, packed),
     "npy": Target(array, file(read_npy, "a.npy")),
     "csv": table("a.csv"),
     "tsv": table("a.tsv"),
     "parquet": table("a.parquet"),
     "wide": Target(lambda folder: [b"walk,1,2,3\nrun,4,5,\n"], file(partial(read_wide, label=0), "a.csv")),
-    "digits": Target(lambda folder: [DIGITS], file(partial(lw.read_arabic_digits, speakers=range(1)), "digits.txt")),
+    "digits": Target(
+        lambda folder: [DIGITS], file(partial(lw.data.read_arabic_digits, speakers=range(1)), "digits.txt")
+    ),
     "har-signal": har("train/Inertial Signals/body_acc_x_train.txt"),
     "har-labels": har("train/y_train.txt"),
     "har-activities": har("activity_labels.txt"),
@@ -242,6 +280,8 @@ TARGETS: dict[str, Target] = {
     "metric-weights": part_of_metric("model.safetensors"),
     "index-manifest": index("index.json"),
     "index-items": index("items-*.safetensors"),
+    "tile": tiles("c/0/0"),
+    "tiles-manifest": tiles("zarr.json"),
     "checkpoint": checkpoint(),
     "json": Target(lambda folder: [b'{"a": [1, 2.5, "b"]}'], file(storage.read_json, "a.json")),
     "service-body": Target(
@@ -252,6 +292,8 @@ TARGETS: dict[str, Target] = {
         ],
         body,
     ),
+    "service-array": Target(array, upload),
+    "service-picture": Target(pictures, picture),
 }
 
 

@@ -134,7 +134,7 @@ def test_a_step_of_length_one():
 
 def test_an_embedding_is_saved_and_loaded(tmp_path):
     torch.manual_seed(0)
-    backbone = AttendedFeatures(lw.SmallCNN(1, out=6, widths=(4, 8)), ["norms.0", "norms.1"], MultiDimensional())
+    backbone = AttendedFeatures(lw.models.SmallCNN(1, out=6, widths=(4, 8)), ["norms.0", "norms.1"], MultiDimensional())
     metric = Metric(Embedder(backbone, 5), lw.Euclidean()).eval()
     metric.save(tmp_path)
     loaded = Metric.load(tmp_path)

@@ -183,7 +183,7 @@ def test_layouts():
     ],
 )
 def test_a_file_cannot_fetch_weights(real_packages, tmp_path, kind, settings, message):
-    lw.Metric(lw.SmallCNN(3), lw.Euclidean()).save(tmp_path)
+    lw.Metric(lw.models.SmallCNN(3), lw.Euclidean()).save(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     config["metric"]["settings"]["encoder"] = {"class": kind, "settings": settings}
     (tmp_path / "config.json").write_text(json.dumps(config))

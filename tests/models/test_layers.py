@@ -11,7 +11,7 @@ from tests.models.problems import Residual
 
 def test_an_unknown_layer_is_refused_with_those_near_it():
     with pytest.raises(ValueError, match=r"SmallCNN has no layer 'norm.1'; similar names are norms.1, .*norms"):
-        AttendedFeatures(lw.SmallCNN(1), ["norm.1"])
+        AttendedFeatures(lw.models.SmallCNN(1), ["norm.1"])
     with pytest.raises(ValueError, match=r"has no layer 'zzz'; similar names are stem"):
         AttendedFeatures(Residual(), ["zzz"])
     with pytest.raises(TypeError, match="expected the name of a layer, got 3"):

@@ -34,7 +34,7 @@ def test_the_middle_is_seen_in_eval_mode_and_a_part_in_training():
 def test_bytes_are_encoded_like_floats_and_a_file_keeps_the_encoder(tmp_path):
     x = torch.randint(256, (6, 3, 16, 16), dtype=torch.uint8)
     metric = lw.Metric(
-        Embedder(RandomCrop(lw.SmallCNN(3, out=8, widths=(4, 4)), 12, mean=(1, 2, 3)), 4), lw.Euclidean()
+        Embedder(RandomCrop(lw.models.SmallCNN(3, out=8, widths=(4, 4)), 12, mean=(1, 2, 3)), 4), lw.Euclidean()
     )
     torch.testing.assert_close(metric.embed(x), metric.embed(x.float()))
     history = lw.fit(metric, (x, torch.arange(6) % 2), lw.losses.Triplet(), epochs=1, batch_size=6, verbose=False)

@@ -9,6 +9,7 @@ import torch
 
 from likewise import _native
 from likewise.ops import cpu
+from likewise.ops.dtw import cpu as kernels
 from likewise.ops.dtw import dtw, dtw_cost, dtw_cost_path, dtw_matrix, dtw_path, dtw_steps, reference
 from likewise.ops.rules import Rules
 from likewise.testing import TOLERANCE, assert_close, check_op
@@ -25,7 +26,7 @@ def instruction_set(request, monkeypatch):
 def ran(monkeypatch):
     """Names of the kernels that were called."""
     names = []
-    for name in ("dtw_blocks", "dtw_tile", "dtw_values", "dtw_paths"):
+    for name in ("dtw_blocks", "dtw_tile", "dtw_values", "dtw_shared_values", "dtw_paths"):
         kernel = getattr(_native, name)
 
         def spy(*arguments, kernel=kernel, name=name):
@@ -68,11 +69,44 @@ def test_matrices_equal_the_reference(seed, instruction_set, ran):
     found = dtw_matrix(p.x[:7], p.y, p.x_lengths[:7], p.y_lengths, **options)
     assert_close(found, expected, tolerance, "tiles")
     assert set(ran) == {"dtw_tile"}
-    column = dtw_matrix(p.x[:7], p.y[:1], p.x_lengths[:7], p.y_lengths[:1], **options)
-    assert_close(column, expected[:, :1], tolerance, "a single column")
+    column = dtw_matrix(p.x, p.y[:1], p.x_lengths, p.y_lengths[:1], **options)
+    assert_close(column[:7], expected[:, :1], tolerance, "a single column")
     assert "dtw_blocks" in ran or cpu.INSTRUCTION_SET == "baseline"
     steps = dtw_steps(p.x[:7], p.y, p.x_lengths[:7], p.y_lengths, **options)
     assert steps[2, 3] == len(reference.path(p.cost(2, 3), p.rules))
+
+
+@pytest.mark.parametrize("rules", [Rules(), Rules.of("test", band=0.1), Rules(open_begin=True, open_end=True)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_threads_that_share_pairs_agree_with_one(channels, rules, instruction_set, ran, monkeypatch):
+    x = random_walks(4, 700, channels, dtype=torch.float64)
+    lengths = torch.tensor([700, 97, 96, 333])
+    monkeypatch.setattr(kernels, "SHARED_WORK", 0)
+    monkeypatch.setattr(kernels, "_prefers_pairs", lambda *_: True)
+    found = []
+    for threads in (10, 4, 1):  # all 9 pairs are shared, one of them, none
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        found.append(dtw_matrix(x[:3], x[1:], lengths[:3], lengths[1:], rules=rules))
+    assert {"dtw_shared_values", "dtw_values"} <= set(ran)
+    assert found[0].equal(found[2])
+    assert found[1].equal(found[2])
+    single = [
+        dtw(x[i : i + 1], x[j : j + 1], lengths[i : i + 1], lengths[j : j + 1], rules=rules)
+        for i in range(3)
+        for j in range(1, 4)
+    ]
+    assert found[1].flatten().equal(torch.cat(single))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("root", [False, True])
+def test_many_channels_agree_with_given_costs(root, dtype, instruction_set):
+    x, y = random_walks(3, 210, 37, dtype=dtype), random_walks(3, 99, 37, dtype=dtype, seed=1)
+    ground = "euclidean" if root else "sqeuclidean"
+    costs = (x.double()[:, :, None] - y.double()[:, None]).square().sum(-1)
+    expected = dtw_cost(costs.sqrt() if root else costs)
+    assert_close(dtw(x, y, ground=ground), expected, TOLERANCE[dtype].value, "values")
+    assert dtw_matrix(x, ground=ground).diagonal().eq(0).all()
 
 
 @pytest.mark.parametrize("seed", range(16))

@@ -4,11 +4,11 @@ import math
 import pytest
 import torch
 
-import likewise.ops.soft_dtw as module
 from likewise import _native
 from likewise.ops import cpu
 from likewise.ops.dtw import dtw, dtw_cost
 from likewise.ops.rules import Rules
+from likewise.ops.soft_dtw import cpu as module
 from likewise.ops.soft_dtw import reference, soft_dtw, soft_dtw_cost, soft_dtw_matrix, soft_dtw_plan
 from likewise.testing import TOLERANCE, assert_close, check_op
 from tests.ops.problems import exact_cost, random_problem

@@ -53,6 +53,17 @@ def test_it_chooses_learns_scores_and_draws(data):
     assert (data / "slice.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_features_are_aligned_the_other_way_too(data):
+    where = Audio((3,), data, data / "lines.jsonl", device="cpu", cross=True)
+    for method in ("base_dtw", "base_gdtw", "along_gt"):
+        run.main(where, small(reg=0.0, method=method))
+    dtw, gdtw, learned = read_lines(where.out)
+    for one, other in ((dtw, gdtw), (gdtw, dtw)):
+        assert one["crossed"]["method"] == other["method"]
+        assert one["crossed"]["time_err"] == other["time_err"]
+    assert learned["crossed"]["reg"] in run.REGS
+
+
 @pytest.mark.parametrize("method", run.METHODS)
 def test_nothing_is_left_on_the_cpu(data, method):
     settings, found = small(method=method, gamma=0.1), []
@@ -128,7 +139,7 @@ def test_dtw_keeps_the_last_match():
     x, y = torch.tensor([[[0.0], [1.0], [2.0]]]), torch.tensor([[[9.0], [0.0], [1.0], [1.0], [2.0]]])
     pairs = AlignedPairs(x, y, torch.zeros(1, 3), x_times=torch.arange(3) * 0.5, y_times=torch.arange(5) * 0.5)
     assert run.dtw_warp(pairs).values.tolist() == [[0.5, 1.5, 2.0]]
-    assert isinstance(warp_of(run.gdtw(small(grid=21)), pairs), lw.Warp)
+    assert isinstance(warp_of(run.gdtw(small(grid=21)), pairs), lw.distances.Warp)
 
 
 def test_bad_words_are_refused(tmp_path):

@@ -62,6 +62,19 @@ def test_splits(tmp_path):
     assert all(line["accuracy"] == line["every"][line["chosen"]] for line in lines if line["shots"] == 2)
 
 
+def test_splits_of_a_trained_method(tmp_path):
+    write_skeletons(tmp_path, subjects=6)
+    run = Run((0,), tmp_path, out=tmp_path / "lines", device="cpu")
+    settings = splits.Settings("utd_mhad", ("softdtw",), (4, 6), 2, (2, 3), (1, 2), 20, 20, trained=True, steps=2)
+    for _ in range(2):  # the second time there is nothing to do
+        splits.main(run, settings)
+    lines = read_lines(tmp_path / "lines")
+    assert len(lines) == 2 * 2 * 2
+    assert all(line["trained"] and line["chosen_frames"] in (4, 6) for line in lines)
+    with pytest.raises(SystemExit, match="error: --methods is 'dtw'; expected one of softdtw"):
+        splits.main(run, splits.Settings("utd_mhad", ("dtw",), trained=True))
+
+
 def test_bad_words_are_refused(tmp_path):
     with pytest.raises(SystemExit, match="error: --method is 'trx'; expected one of tap"):
         run_few_shot.main(Run(data_dir=tmp_path), Settings(method="trx"))

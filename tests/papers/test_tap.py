@@ -32,6 +32,7 @@ def test_it_trains_scores_and_resumes(tmp_path):
     "row",
     [
         {"distance": "softdtw", "loss": "lifted"},
+        {"distance": "otam"},
         {"distance": "dtw"},
         {"distance": "opw"},
         {"self_supervised": True},
@@ -44,6 +45,7 @@ def test_every_kind_of_row_runs(tmp_path, row):
     train, test = data.read_digits(tmp_path)
     line = run.experiment(quick(tmp_path), Settings(epochs=1, batch_size=6, **row), 0, train, test)
     assert 0 <= line["map"] <= 1
+    assert ("alignment_mse" in line) == (row.get("distance", "tap") not in ("otam", "dtw", "opw"))
     json.dumps(line)
 
 

@@ -97,7 +97,7 @@ def test_options_of_the_papers_run(changes):
 
 def test_the_control_is_attended_features_with_equal_weights():
     torch.manual_seed(0)
-    backbone, x = lw.SmallCNN(3, out=8).eval(), torch.rand(2, 3, 16, 16)
+    backbone, x = lw.models.SmallCNN(3, out=8).eval(), torch.rand(2, 3, 16, 16)
     with captured("test", backbone, ["norms.0", "norms.1"]) as outputs:
         backbone(x)
     expected = torch.cat([outputs[name].mean((2, 3)) for name in ("norms.0", "norms.1")], 1)
@@ -130,7 +130,7 @@ def test_what_is_added_where_and_at_which_rate():
     assert isinstance(make_encoder(settings, images()).backbone.encoder, lw.AttendedFeatures)
     plain = run.completed(Settings(encoder="small"), "cpu")
     assert make_terms(plain, make_loss(plain, 5)) == ([], None)
-    assert isinstance(make_encoder(plain, images()).backbone.encoder, lw.SmallCNN)
+    assert isinstance(make_encoder(plain, images()).backbone.encoder, lw.models.SmallCNN)
 
 
 def test_people_are_found_by_others():

@@ -65,6 +65,8 @@ def draw(rng: np.random.Generator, whole: bool) -> Drawn:
     channels = int(rng.choice([1, 1, 1, 2, 3]))
     dtype = torch.float64 if rng.random() < 0.3 else torch.float32
     longest = int(rng.integers(1, 40)) if whole else int(rng.integers(1, 120))
+    if whole and rng.random() < 0.3:  # where bounds on means of segments come first
+        longest = int(rng.choice([60, 63, 64, 65, 71, 72, 80, 96, 127, 128, 129, 136, 200, 257]))
     count = int(rng.integers(1, 70)) if whole else int(rng.integers(1, 4))
     equal = rng.random() < 0.6
     lengths = [longest if equal else int(rng.integers(1, longest + 1)) for _ in range(count)]

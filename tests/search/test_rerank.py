@@ -25,7 +25,7 @@ def brute(distance, cheap, queries, items, keep, k):
 def test_the_nearest_of_the_candidates(distance, keep):
     torch.manual_seed(0)
     items, queries = walks(60, 8), walks(3, 8, seed=1)
-    index = lw.Index(distance, items, candidates=lw.Candidates(lw.MeanFrames(), keep=keep))
+    index = lw.Index(distance, items, candidates=lw.evaluation.Candidates(lw.MeanFrames(), keep=keep))
     hits = index.search(queries, k=4)
     assert hits.items.tolist() == brute(distance, lw.MeanFrames(), queries, items, keep, 4)
     assert hits.stats.killed == {"candidates": 3 * (60 - keep)}
@@ -44,7 +44,7 @@ def test_a_metric_with_alignment_and_a_cheap_metric():
     dear = lw.Metric(lw.FrameMLP(2, hidden=8, out=4), lw.SoftDTW()).eval()
     cheap = lw.SiameseGRU(2, hidden=(4,), standardize=False)
     items, queries = lw.Batch(walks(40, 8), [8, 5] * 20), lw.Batch(walks(2, 8, seed=1), [8, 3])
-    index = lw.Index(dear, items, candidates=lw.Candidates(cheap, keep=0.5))
+    index = lw.Index(dear, items, candidates=lw.evaluation.Candidates(cheap, keep=0.5))
     hits = index.search(queries, k=3)
     assert hits.items.tolist() == brute(dear, cheap, queries, items, 20, 3)
     assert hits.ends[0].tolist() == [int(items.lengths[i]) for i in hits.items[0]]
@@ -53,7 +53,7 @@ def test_a_metric_with_alignment_and_a_cheap_metric():
 
 def test_skip_and_within():
     items = walks(30, 8)
-    index = lw.Index(lw.SoftDTW(), items, candidates=lw.Candidates(lw.Euclidean(), keep=10))
+    index = lw.Index(lw.SoftDTW(), items, candidates=lw.evaluation.Candidates(lw.Euclidean(), keep=10))
     own = index.search(items[:5], k=2, skip=range(5))
     assert (own.items != torch.arange(5)[:, None]).all()
     near = float(own.distances[:, 0].median())
@@ -67,6 +67,6 @@ def test_a_cheap_distance_of_another_library():
         def matrix(self, x, y):
             return torch.zeros(len(x), len(y))
 
-    index = lw.Index(lw.DTW(), walks(3), candidates=lw.Candidates(Theirs(), keep=2))
+    index = lw.Index(lw.DTW(), walks(3), candidates=lw.evaluation.Candidates(Theirs(), keep=2))
     with pytest.raises(TypeError, match="expected the candidates' metric to be a Distance, got Theirs"):
         index.search(walks(1))

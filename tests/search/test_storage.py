@@ -81,7 +81,9 @@ def test_many_small_additions_become_one_part(tmp_path, monkeypatch):
         lambda: lw.Index(lw.Euclidean(), torch.randn(5, 3), ids=list("abcde")),
         lambda: lw.Index(lw.Metric(lw.FrameMLP(2, hidden=4, out=3), lw.TAP(width=4)), walks(4)),
         lambda: lw.Index(lw.CoupledGRU(2, hidden=(3,)), (walks(4), [1.0, 2.0, 0.5, 4.0])),
-        lambda: lw.Index(lw.DTW(), walks(4), candidates=lw.Candidates(lw.SiameseGRU(2, hidden=(3,)), keep=2)),
+        lambda: lw.Index(
+            lw.DTW(), walks(4), candidates=lw.evaluation.Candidates(lw.SiameseGRU(2, hidden=(3,)), keep=2)
+        ),
         lambda: lw.Index(lw.DTW(band=0.1), walks(2, 40).double(), length=10, normalize="window", stretch=(0.9, 1.2)),
         lambda: lw.Index(lw.DTW(), walks(2, 40), subsequence=True),
         lambda: lw.Index(lw.SoftDTW(gamma=0.3)),

@@ -110,7 +110,7 @@ def test_without_a_result_ctrl_c_is_ctrl_c(tmp_path, monkeypatch):
 
 
 def test_what_is_too_slow_or_does_not_suit_is_left_out_with_the_reason(tmp_path, monkeypatch):
-    monkeypatch.setattr(search._Course, "predict", lambda self, data, device: 1e6)
+    monkeypatch.setattr(search.Course, "predict", lambda self, data, device: 1e6)
     found = select(walks(), [flat(), quick("slow"), named_candidate("cosine", "attended")], folder=tmp_path)
     reasons = {result.name: result.left_out for result in found.results}
     assert reasons["flat"] is None
@@ -158,7 +158,7 @@ def test_wrong_arguments(tmp_path):
 
 def test_the_trial_predicts_the_time_of_an_epoch():
     metric = lw.Metric(lw.FrameMLP(2, hidden=8), lw.SoftDTWDivergence())
-    course = search._Course(metric, 64)
+    course = search.Course(metric, 64)
     assert (course.batch_size, course.per_epoch, course.epochs) == (32, 2, 200)
     assert course.predict(walks(), "cpu") >= 0
     assert not metric.unprepared

@@ -10,9 +10,12 @@ import torch
 import likewise as lw
 from likewise.regularizers import EnergyConfusion
 from likewise.training.adversary import AdaptiveAdversary
+from likewise.training.cross_batch_memory import CrossBatchMemory
+from likewise.training.fit import fit
 from likewise.training.options import Optimization
 from likewise.training.ranks import Ranks
 from likewise.training.regularizer import Regularizer
+from tests.training.kinds import QUICK, doubled, run_all
 from tests.training.problems import metric, problem, spread, train, weights
 
 PROGRAM = """
@@ -24,6 +27,18 @@ folder = sys.argv[1] + ".folder"
 run(sys.argv[1], devices=2, checkpoints=folder, epochs=1)
 run(sys.argv[1], devices=2, checkpoints=Checkpoints(folder, resume=True), epochs=3)
 """
+EVERY_KIND = """
+import os, sys, warnings
+warnings.simplefilter("error")
+from tests.training.kinds import run_all
+run_all(sys.argv[1] + "." + os.environ["LOCAL_RANK"], devices=4)
+"""
+ELASTIC = """
+import sys
+from tests.training.kinds import killed_once
+killed_once(sys.argv[1])
+"""
+ROOT = Path(__file__).parents[2]
 
 
 class Shifted:
@@ -72,37 +87,49 @@ def run(path, **options):
     )
 
 
-def test_two_processes_equal_one_with_the_same_batches(tmp_path):
+def spawned(program, path, size):
+    """Processes that run a program together."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    root = Path(__file__).parents[2]
     processes = []
-    for rank in range(2):
+    for rank in range(size):
         place = {
             "LOCAL_RANK": str(rank),
             "NODE_RANK": "0",
-            "WORLD_SIZE": "2",
+            "WORLD_SIZE": str(size),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port),
         }
-        paths = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
-        environment = os.environ | place | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
         processes.append(
             subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, str(tmp_path / "two")],
-                env=environment,
-                cwd=root,
+                [sys.executable, "-c", program, str(path)],
+                env=environment() | place,
+                cwd=ROOT,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
             )
         )
-    run(tmp_path / "one")
+    return processes
+
+
+def environment():
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+
+
+def check_ended(processes):
     for process in processes:
-        said, _ = process.communicate(timeout=100)
+        said, _ = process.communicate(timeout=200)
         assert process.returncode == 0, said
         assert said == ""
+
+
+def test_two_processes_equal_one_with_the_same_batches(tmp_path):
+    processes = spawned(PROGRAM, tmp_path / "two", 2)
+    run(tmp_path / "one")
+    check_ended(processes)
     one = torch.load(tmp_path / "one.")
     for rank in range(2):
         two = torch.load(tmp_path / f"two.{rank}")
@@ -110,6 +137,37 @@ def test_two_processes_equal_one_with_the_same_batches(tmp_path):
             torch.testing.assert_close(
                 two[name], one[name], rtol=1e-7, atol=1e-8, msg=lambda text, name=name: f"{name}: {text}"
             )
+
+
+def test_four_processes_equal_one_in_every_kind_of_step(tmp_path):
+    """Batches of 5, 6, 7 and 9 items: the four have unequal shares. With batch normalisation, a cross-batch memory, and items from disk."""
+    processes = spawned(EVERY_KIND, tmp_path / "four", 4)
+    run_all(tmp_path / "one")
+    check_ended(processes)
+    one = torch.load(tmp_path / "one")
+    for rank in range(4):
+        four = torch.load(tmp_path / f"four.{rank}")
+        assert set(four) == set(one)
+        for name in one:
+            torch.testing.assert_close(
+                four[name], one[name], rtol=1e-7, atol=1e-8, msg=lambda text, name=name: f"{name}: {text}"
+            )
+
+
+def test_a_process_is_killed_and_all_are_restarted(tmp_path):
+    """torchrun starts both again, and they resume from the last checkpoint, to the same weights."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    (tmp_path / "program.py").write_text(ELASTIC)
+    found = subprocess.run(
+        [*torchrun, "program.py", str(tmp_path)],
+        env=environment() | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}, cwd=tmp_path, capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr[-3000:]
+    assert "SIGKILL" in found.stderr or "-9" in found.stderr, found.stderr[-3000:]  # it was killed
+    m, kept = metric(dropout=0.0).double(), CrossBatchMemory(batches=3)
+    fit(m, doubled(), spread, terms=[kept], batch_size=5, **QUICK | {"epochs": 3})
+    for rank in range(2):
+        torch.testing.assert_close(torch.load(tmp_path / f"weights.{rank}"), weights(m), rtol=1e-7, atol=1e-8)
 
 
 @pytest.mark.parametrize("count", [2, 5, 9])

@@ -113,13 +113,13 @@ def test_images_from_files():
         def __getitem__(self, i):
             return np.full((1, 6, 6), 20 * (i % 2) + i, np.uint8), self.labels[i]
 
-    m = lw.Metric(lw.SmallCNN(1, 4, widths=(4,)), lw.Cosine())
+    m = lw.Metric(lw.models.SmallCNN(1, 4, widths=(4,)), lw.Cosine())
     assert len(fit(m, Pictures(), spread, val=0.25, epochs=2, batch_size=4, **QUIET).scores) == 2
 
 
 def test_results_of_readers():
     images = lw.ImageSet(torch.randint(0, 255, (12, 1, 6, 6), dtype=torch.uint8), ["cat", "dog", "cow"] * 4)
-    m = lw.Metric(lw.SmallCNN(1, 4, widths=(4,)), lw.Cosine())
+    m = lw.Metric(lw.models.SmallCNN(1, 4, widths=(4,)), lw.Cosine())
     assert len(fit(m, images[:9], spread, val=images[9:], epochs=1, **QUIET).scores) == 1
     sequences = lw.Dataset(problem(40)[0], torch.arange(40) % 5)
     history = fit(metric(), sequences, spread, val=lw.HeldOutClasses(0.4), epochs=1, **QUIET)

@@ -187,8 +187,8 @@ def test_items_without_labels():
 def test_a_share_needs_a_sampler_of_the_rest():
     y = problem()[1]
     with pytest.raises(ValueError, match="the sampler draws from all of them; split the data first"):
-        train(metric(), val=0.25, sampler=lw.MPerClass(y, 6, per_class=2))
-    history = train(metric(), val=0.25, sampler=lambda labels: lw.MPerClass(labels, 6, per_class=2))
+        train(metric(), val=0.25, sampler=lw.data.MPerClass(y, 6, per_class=2))
+    history = train(metric(), val=0.25, sampler=lambda labels: lw.data.MPerClass(labels, 6, per_class=2))
     assert len(history.losses) == 3
 
 

@@ -42,7 +42,7 @@ def test_what_attended_features_return_is_drawn(ax):
     plot_attention(maps[1], batch[1], ax=ax)
     assert ax.images[0].get_array().shape == (1, 3)
     images = torch.rand(2, 3, 20, 24)
-    maps = AttendedFeatures(lw.SmallCNN(3), ["norms.2"]).attend(images).maps["norms.2"]
+    maps = AttendedFeatures(lw.models.SmallCNN(3), ["norms.2"]).attend(images).maps["norms.2"]
     new = plot_attention(maps[0], images[0])
     assert len(new.images) == 2
     pyplot.close(new.figure)

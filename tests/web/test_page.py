@@ -267,7 +267,7 @@ def test_a_narrow_window_shows_all_panels_without_scrolling_sideways(browser, ad
 
 def test_images_have_tiles_and_attention(browser):
     torch.manual_seed(0)
-    encoder = lw.AttendedFeatures(lw.SmallCNN(3, out=8), layers=["norms.1"])
+    encoder = lw.AttendedFeatures(lw.models.SmallCNN(3, out=8), layers=["norms.1"])
     held = Collection(images(), {"attended": lw.Metric(encoder, lw.Euclidean())}, name="pictures")
     with Explorer(held) as server, visit(browser, server.url) as page:
         ready(page)

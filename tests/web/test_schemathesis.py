@@ -17,7 +17,7 @@ from tests.web.servers import command
 
 
 def test_no_request_breaks_the_service(tmp_path):
-    lw.write_npz(waves(channels=1), tmp_path / "waves.npz")
+    lw.data.write_npz(waves(channels=1), tmp_path / "waves.npz")
     vectors(channels=1).save(tmp_path / "run")
     with command("serve", tmp_path / "run", tmp_path / "waves.npz", "-d", "dtw", "-d", "soft-dtw") as (_, port):
         found = subprocess.run(

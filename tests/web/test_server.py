@@ -93,7 +93,7 @@ def test_a_slow_client_is_given_up_and_others_are_served(patient):
 
 
 def test_sigterm_drains(tmp_path):
-    lw.write_npz(waves(), tmp_path / "waves.npz")
+    lw.data.write_npz(waves(), tmp_path / "waves.npz")
     learned().save(tmp_path / "run")
     with command("serve", tmp_path / "run", tmp_path / "waves.npz", "-d", "gdtw") as (process, port):
         found = httpx2.get(f"http://127.0.0.1:{port}/healthz").json()
@@ -114,7 +114,7 @@ def test_sigterm_drains(tmp_path):
 
 def test_off_loopback_a_token_is_needed(tmp_path, monkeypatch):
     monkeypatch.delenv("LIKEWISE_TOKEN", raising=False)
-    lw.write_npz(waves(6), tmp_path / "waves.npz")
+    lw.data.write_npz(waves(6), tmp_path / "waves.npz")
     assert "a token is needed" in refusal(1, "serve", tmp_path / "waves.npz", "--host", "0.0.0.0")
     with pytest.raises(ValueError, match="a token is needed"):
         Server(create_service(Collection(None, {"dtw": lw.DTW()})), host="0.0.0.0")

@@ -283,7 +283,7 @@ def test_images_by_npy_and_by_picture():
     from PIL import Image
 
     torch.manual_seed(0)
-    held = Collection(images(), {"cnn": lw.Metric(lw.SmallCNN(3, out=8), lw.Euclidean())})
+    held = Collection(images(), {"cnn": lw.Metric(lw.models.SmallCNN(3, out=8), lw.Euclidean())})
     client = TestClient(create_service(held))
     pixels = held.items[4].numpy()
     found = client.post("/search?k=1", content=npy(pixels), headers=NPY).json()

@@ -1,7 +1,7 @@
 """The command ``likewise``: a subcommand parses, calls the library and prints.
 
-What is wrong with the data or with an argument's value ends in one line on stderr and exit code 1; wrong usage ends in
-2, Ctrl-C in 130. Anything else is a mistake of ours and shows its traceback.
+Exit codes: 0; 1 for bad data or values, with one line on stderr; 2 for wrong usage; 130 after Ctrl-C. Anything else is
+a bug, and shows its traceback.
 """
 
 import sys
@@ -14,6 +14,7 @@ import likewise as lw
 from likewise.cli import (
     align,
     average,
+    cluster,
     convert,
     demo,
     distance,
@@ -22,9 +23,11 @@ from likewise.cli import (
     fewshot,
     index,
     info,
+    pairs,
     search,
     serve,
     train,
+    tune,
 )
 
 
@@ -36,11 +39,34 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except BrokenPipeError:  # the reader of our output has gone, which typer knows how to treat
             raise
-        except (ValueError, OSError) as error:
-            named = isinstance(error, OSError) and error.filename and error.strerror
-            text = f"{error.filename}: {error.strerror}" if named else str(error)  # type: ignore[union-attr]
+        except Exception as error:
+            text = said(error)
+            if text is None:
+                raise
             typer.echo(f"error: {' '.join(text.split())}", err=True)
             raise typer.Exit(1) from error
+
+
+def said(error: Exception) -> str | None:
+    """What to tell a user about an error that their data or arguments can cause; None for any other.
+
+    Example:
+        >>> said(FileNotFoundError(2, "No such file or directory", "walks.npz"))
+        'walks.npz: No such file or directory'
+        >>> said(KeyError("a bug")) is None
+        True
+    """
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, (ValueError, OSError)):
+        return str(error)
+    if isinstance(error, NotImplementedError) and str(error):  # asked of a distance that cannot do it
+        return str(error)
+    if isinstance(error, ImportError) and "pip install" in str(error):  # an extra is missing
+        return str(error)
+    if isinstance(error, MemoryError) or "not enough memory" in str(error):
+        return "out of memory; use fewer or shorter sequences"
+    return None
 
 
 app = typer.Typer(
@@ -58,13 +84,16 @@ COMMANDS = (
     evaluate.evaluate,
     fewshot.fewshot,
     distance.distance,
+    pairs.pairs,
     align.align,
     average.average,
+    cluster.cluster,
     index.index,
     search.search,
     explain.explain,
     serve.explore,
     serve.serve,
+    tune.tune,
     demo.demo,
     info.info,
 )

@@ -5,26 +5,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 from torch import Tensor
 
 import likewise as lw
 from likewise._output import check_output, is_standard_output
 from likewise.cli import arguments
+from likewise.cli.arguments import DistanceName
 from likewise.cli.files import read_both, save_figure, select
 from likewise.cli.printing import finite, print_facts
-
-
-class AlignerName(StrEnum):
-    """A distance that aligns sequences."""
-
-    DTW = "dtw"
-    SOFT_DTW = "soft-dtw"
-    GDTW = "gdtw"
-    SINKHORN = "sinkhorn"
-    OPW = "opw"
-    TCOT = "tcot"
-    EMD = "emd"
 
 
 class Kind(StrEnum):
@@ -41,7 +31,8 @@ def align(
     b: Annotated[Path, typer.Argument(metavar="B", help="The file of the second sequence.", show_default=False)],
     item_a: Annotated[int, typer.Option("--item-a", "-i", help="Which sequence of A, from 0.")] = 0,
     item_b: Annotated[int, typer.Option("--item-b", "-j", help="Which sequence of B, from 0.")] = 0,
-    distance: Annotated[AlignerName, typer.Option("--distance", "-d", help="Which distance.")] = AlignerName.DTW,
+    distance: arguments.Named = DistanceName.DTW,
+    metric: arguments.MetricFolder = None,
     plot: Annotated[Path | None, typer.Option(help="Draw it here: .png, .pdf, .svg.", show_default=False)] = None,
     kind: Annotated[Kind, typer.Option(help="What --plot draws.")] = Kind.TWO_WAY,
     band: arguments.Band = None,
@@ -50,6 +41,7 @@ def align(
     ground: arguments.GroundCost = None,
     normalize: arguments.Normalize = None,
     subsequence: arguments.Subsequence = None,
+    settings: arguments.Settings = None,
     split_a: arguments.SplitA = None,
     split_b: arguments.SplitB = None,
     columns: arguments.Columns = None,
@@ -60,17 +52,18 @@ def align(
 
     --json prints the path as well: pairs (step of A, step of B), from 0.
     """
-    chosen, options = arguments.build(
-        distance, band=band, gamma=gamma, reg=reg, ground=ground, normalize=normalize, subsequence=subsequence
-    )
+    given = {"band": band, "gamma": gamma, "reg": reg, "ground": ground}
+    given |= {"normalize": normalize, "subsequence": subsequence}
+    chosen, options = arguments.choose(distance, metric, settings, **given)
     if plot is not None:
         check_output(plot, overwrite=force)
     first, second = read_both(a, b, split_a, split_b, columns)
     x, y = select(first, item_a, a), select(first if second is None else second, item_b, b)
-    alignment = chosen.align(x, y)
-    path = alignment.path(0)
+    with torch.no_grad():
+        alignment = chosen.align(x, y)
+        path = alignment.path(0)
     facts = {
-        "distance": distance.value,
+        "distance": distance.value if metric is None else str(metric),
         "options": options,
         "items": [item_a, item_b],
         "lengths": [int(x.lengths[0]), int(y.lengths[0])],
@@ -87,7 +80,7 @@ def align(
         print_facts(facts | shown | {"path": f"{len(path):,} cells, {_ends(path)}"}, err=aside)
 
 
-def _draw(path: Path, kind: Kind, x: lw.Batch, y: lw.Batch, alignment: lw.Alignment, *, force: bool) -> None:
+def _draw(path: Path, kind: Kind, x: lw.Batch, y: lw.Batch, alignment: lw.distances.Alignment, *, force: bool) -> None:
     from matplotlib.figure import Figure
 
     from likewise import viz

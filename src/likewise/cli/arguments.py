@@ -1,6 +1,13 @@
-"""Arguments that several subcommands share, and the distances that they name."""
+"""Arguments that several subcommands share, and the distances that they name.
+
+Every command has ``--json``. ``--force`` comes with every option that writes. ``--seed`` is in the commands that draw
+something at random, ``--device`` in those that can use a GPU; the others compute on the CPU. tests/cli/test_contract.py
+holds all commands to this.
+"""
 
 import inspect
+import json
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +30,17 @@ class DistanceName(StrEnum):
     TCOT = "tcot"
     EMD = "emd"
     OTAM = "otam"
+    MSM = "msm"
+    TWE = "twe"
+    ADTW = "adtw"
+    WDTW = "wdtw"
+    ERP = "erp"
+    EDR = "edr"
+    LCSS = "lcss"
+    DDTW = "ddtw"
+    WDDTW = "wddtw"
+    SHAPE_DTW = "shape-dtw"
+    SBD = "sbd"
     EUCLIDEAN = "euclidean"
     COSINE = "cosine"
 
@@ -37,6 +55,17 @@ DISTANCES: dict[str, type[lw.Distance]] = {
     DistanceName.TCOT: lw.TCOT,
     DistanceName.EMD: lw.EMD,
     DistanceName.OTAM: lw.OTAM,
+    DistanceName.MSM: lw.MSM,
+    DistanceName.TWE: lw.TWE,
+    DistanceName.ADTW: lw.ADTW,
+    DistanceName.WDTW: lw.WDTW,
+    DistanceName.ERP: lw.ERP,
+    DistanceName.EDR: lw.EDR,
+    DistanceName.LCSS: lw.LCSS,
+    DistanceName.DDTW: lw.DDTW,
+    DistanceName.WDDTW: lw.WDDTW,
+    DistanceName.SHAPE_DTW: lw.ShapeDTW,
+    DistanceName.SBD: lw.SBD,
     DistanceName.EUCLIDEAN: lw.Euclidean,
     DistanceName.COSINE: lw.Cosine,
 }
@@ -65,7 +94,7 @@ class DeviceName(StrEnum):
     CUDA = "cuda"
 
 
-def device(name: DeviceName) -> str:
+def device_of(name: DeviceName) -> str:
     """The device of a name; a GPU that is not there is refused."""
     if name is DeviceName.CUDA and not torch.cuda.is_available():
         raise ValueError("--device cuda: PyTorch finds no GPU here")
@@ -93,6 +122,17 @@ def _parse_columns(text: str) -> dict[str, str]:
     if not all(name in known and column for name, _, column in pairs) or "id" not in {name for name, _, _ in pairs}:
         raise typer.BadParameter(f"{text!r} is no list such as id=who,time=t,label=kind,group=subject; id is needed")
     return {name: column for name, _, column in pairs}
+
+
+def _parse_setting(text: str) -> tuple[str, Any]:
+    """``cost=0.5`` as a name and a value: a number, true, false, null, or text."""
+    name, given, value = text.partition("=")
+    if not name.isidentifier() or not given:
+        raise typer.BadParameter(f"{text!r} is no setting such as cost=0.5")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
 
 
 FileA = Annotated[
@@ -155,15 +195,25 @@ Subsequence = Annotated[
         show_default=False,
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", "-f", help="Replace an existing file.")]
-Seed = Annotated[int, typer.Option(min=0, help="Determines all that is random.")]
+Settings = Annotated[
+    list[Any] | None,
+    typer.Option(
+        "--set",
+        parser=_parse_setting,
+        metavar="NAME=VALUE",
+        help="Any other setting of the distance, such as cost=0.5 of msm; may be repeated.",
+        show_default=False,
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Replace what exists.")]
+Seed = Annotated[int, typer.Option(min=0, help="Determines everything that is random.")]
 Size = Annotated[int, typer.Option(min=8, help="Images are scaled to SIZE x SIZE pixels.")]
 Device = Annotated[DeviceName, typer.Option(help="Where to compute; auto takes a GPU if there is one.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
-def build(name: StrEnum, **given: Any) -> tuple[lw.Distance, dict[str, Any]]:
-    """The distance, and the options that were given for it."""
+def build(name: StrEnum, settings: list[tuple[str, Any]] | None = None, **given: Any) -> tuple[lw.Distance, dict]:
+    """The distance, and the options that were given for it; ``settings`` are those of ``--set``."""
     kind = DISTANCES[name]
     options = {key: str(value) if isinstance(value, StrEnum) else value for key, value in given.items()}
     options = {key: value for key, value in options.items() if value is not None}
@@ -172,9 +222,33 @@ def build(name: StrEnum, **given: Any) -> tuple[lw.Distance, dict[str, Any]]:
         if key not in known:
             has = f"it has {', '.join(f'--{key}' for key in known)}" if known else "it has none"
             raise typer.BadParameter(f"{name} has no option --{key}; {has}")
-    return kind(**options), options
+    for key, value in settings or ():
+        if key not in inspect.signature(kind).parameters:
+            has = ", ".join(inspect.signature(kind).parameters) or "none"
+            raise typer.BadParameter(f"{name} has no setting {key!r}; it has {has}")
+        options[key] = value
+    try:
+        return kind(**options), options
+    except TypeError as error:  # a value of --set
+        raise typer.BadParameter(str(error)) from None
 
 
-def load(distance: StrEnum, metric: Path | None) -> lw.Distance:
-    """The metric of a folder, or a distance by name."""
-    return DISTANCES[distance]() if metric is None else lw.Metric.load(metric)
+def choose(
+    name: StrEnum, metric: Path | None, settings: list[tuple[str, Any]] | None = None, **given: Any
+) -> tuple[lw.Distance, dict[str, Any]]:
+    """The metric of a folder, or a distance by name with its options, which only a distance has."""
+    if metric is None:
+        return build(name, settings, **given)
+    if settings or any(value is not None for value in given.values()):
+        raise typer.BadParameter("--metric has its own settings; leave out those of a distance")
+    return lw.Metric.load(metric), {}
+
+
+def moved(items: Any, device: DeviceName) -> Any:
+    """Items, or a Dataset of them, on a device."""
+    name = device_of(device)
+    if name == "cpu":
+        return items
+    if isinstance(items, lw.Dataset):
+        return replace(items, items=items.items.to(name))
+    return items.to(name)

@@ -32,6 +32,7 @@ def average(
     reg: arguments.Reg = None,
     ground: arguments.GroundCost = None,
     normalize: arguments.Normalize = None,
+    settings: arguments.Settings = None,
     split: arguments.SplitA = None,
     columns: arguments.Columns = None,
     force: arguments.Force = False,
@@ -41,7 +42,8 @@ def average(
 
     For dtw that is DBA. With -o, the averages are written as a data set, whose labels are the classes.
     """
-    chosen, options = arguments.build(distance, band=band, gamma=gamma, reg=reg, ground=ground, normalize=normalize)
+    given = {"band": band, "gamma": gamma, "reg": reg, "ground": ground, "normalize": normalize}
+    chosen, options = arguments.build(distance, settings, **given)
     if output is not None:
         if output.suffix.lower() != ".npz":
             raise ValueError(f"{output}: expected a name that ends in .npz")
@@ -55,7 +57,7 @@ def average(
     seconds = time.perf_counter() - start
     names = [str(name) for name in found.labels] if by_class else None
     if output is not None:
-        lw.write_npz(lw.Dataset(found.sequences, names), output)
+        lw.data.write_npz(lw.Dataset(found.sequences, names), output)
     facts = {
         "distance": distance.value,
         "options": options,

@@ -14,6 +14,8 @@ import likewise as lw
 from likewise._output import writing
 from likewise.cli.files import save_figure
 from likewise.cli.info import environment
+from likewise.evaluation import Scores
+from likewise.models.metric import CONFIG, WEIGHTS
 from likewise.models.storage import write_json
 from likewise.selection import Selection
 from likewise.selection.search import Parts
@@ -21,6 +23,7 @@ from likewise.selection.search import Parts
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+FILES = (CONFIG, WEIGHTS, "README.md", "ranking.json", "log.csv", "ranking.png", "confusion.png", "hardest.png")
 HARDEST = 8  # pairs in the card
 MOST_PAIRS = 1 << 24  # distances that are kept to find them
 MOST_CLASSES = 40  # in the table of classes
@@ -71,7 +74,7 @@ def hardest_pairs(metric: lw.Metric, parts: Parts) -> list[Pair]:
     return [Pair(i, int(place[i]), float(foreign[i]), float(excess[i])) for i in worst if excess[i] > 0]
 
 
-def draw(folder: Path, selection: Selection, scores: lw.Scores, parts: Parts, pairs: list[Pair]) -> list[str]:
+def draw(folder: Path, selection: Selection, scores: Scores, parts: Parts, pairs: list[Pair]) -> list[str]:
     """Draw the ranking, the confusion matrix and the hardest pair."""
     from matplotlib.figure import Figure
 
@@ -127,7 +130,7 @@ def _draw_pair(metric: lw.Metric, parts: Parts, pair: Pair) -> "Figure | None":
 
 def card(
     selection: Selection,
-    scores: lw.Scores,
+    scores: Scores,
     parts: Parts,
     pairs: list[Pair],
     pictures: list[str],
@@ -178,7 +181,7 @@ def _data(parts: Parts, data: Path) -> str:
     return "\n".join(lines)
 
 
-def _scores(scores: lw.Scores, parts: Parts) -> str:
+def _scores(scores: Scores, parts: Parts) -> str:
     rows = ["| score | value | 95 % interval |", "|---|---|---|"]
     for name, value in (("MAP", scores.map), ("1-NN accuracy", scores.accuracy)):
         low, high = scores.interval("map" if name == "MAP" else "accuracy", groups=parts.groups)
@@ -202,7 +205,7 @@ def _ranking(selection: Selection) -> str:
     return "\n".join(rows)
 
 
-def _confusions(scores: lw.Scores) -> str:
+def _confusions(scores: Scores) -> str:
     counts = scores.confusion.clone().fill_diagonal_(0)
     worst = counts.flatten().argsort(descending=True, stable=True)[:HARDEST].tolist()
     size = len(scores.classes)

@@ -12,7 +12,7 @@ from likewise.cli import arguments
 from likewise.cli.files import read_items
 from likewise.data.summary import summarize
 
-WRITERS = {".npz": lw.write_npz, ".ts": lw.write_ts}
+WRITERS = {".npz": lw.data.write_npz, ".ts": lw.data.write_ts}
 
 
 def convert(

@@ -5,8 +5,9 @@ set are the references, the 370 of the test set the queries. Each step prints th
 """
 
 import json
-import shutil
+import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,15 +17,17 @@ from rich.console import Console
 from rich.table import Table
 
 import likewise as lw
-from likewise.cli import arguments
-from likewise.cli.card import write_run
+from likewise._output import check_output_folder
+from likewise.cli import arguments, serve
 from likewise.cli.files import save_figure
-from likewise.cli.train import SEARCH, Progress
+from likewise.cli.printing import is_terminal
+from likewise.cli.train import Progress, begin_search, beside, keep
 from likewise.data.japanese_vowels import load_japanese_vowels
 from likewise.selection import select
 from likewise.selection.search import divide
 
 DATA = "JapaneseVowels"
+NAMES = ("alignment.png", "index", "run", "run.search", "test.npz", "train.npz")  # in the folder of a demo
 DISTANCES = {
     "Euclidean": lw.Euclidean(),
     "DTW": lw.DTW(),
@@ -39,24 +42,33 @@ DRAWN = "DTW"  # the distance whose alignment is drawn
 def demo(
     out: Annotated[Path, typer.Option(help="The folder for all files.")] = Path("demo"),
     minutes: Annotated[float, typer.Option(help="The time to look for the best metric.")] = 0.75,
+    explore: Annotated[
+        bool | None,
+        typer.Option(
+            help="Serve the explorer at the end, until Ctrl-C; by default, on a terminal.", show_default=False
+        ),
+    ] = None,
+    seed: arguments.Seed = 0,
+    force: arguments.Force = False,
     as_json: arguments.Json = False,
 ) -> None:
     """Recognise speakers: train, evaluate, index, search and explain, on data that come with likewise.
 
-    The last line is JSON. Files of an earlier demo in the folder are replaced.
+    Each step prints the command that does the same. With --force, the files of an earlier demo are replaced.
     """
     start = time.perf_counter()
+    check_output_folder(out, overwrite=force, known=NAMES)
     train, test = load_japanese_vowels()
     say = _nothing if as_json else typer.echo
     out.mkdir(parents=True, exist_ok=True)
-    lw.write_npz(train, out / "train.npz")
-    lw.write_npz(test, out / "test.npz")
+    lw.data.write_npz(train, out / "train.npz")
+    lw.data.write_npz(test, out / "test.npz")
     say(f"{DATA}, {train}: which of nine speakers says /ae/?")
     scores = {name: score(distance, test, train) for name, distance in DISTANCES.items()}
 
     run, index = out / "run", out / "index"
     say(f"\nlikewise train {out}/train.npz -o {run} --minutes {minutes:g}")
-    metric, learned, summary = learn(train, run, minutes, out / "train.npz", quiet=as_json)
+    metric, learned, summary = learn(train, run, minutes, out / "train.npz", seed, quiet=as_json)
     say(summary)
 
     say(f"\nlikewise evaluate {out}/test.npz {out}/train.npz --metric {run}")
@@ -78,7 +90,6 @@ def demo(
 
     picture = draw_alignments(out, test, train, metric, i)
     say(f"\nan alignment: {picture}\nthe card of the metric: {run}/README.md")
-    say(f"to look at all of it in a browser, at http://127.0.0.1:8000: likewise explore {run} {out}/test.npz")
     result = {
         "data": DATA,
         "references": len(train),
@@ -92,7 +103,16 @@ def demo(
         "explanation": explanation,
         "seconds": time.perf_counter() - start,
     }
-    typer.echo(json.dumps(result))
+    if as_json:
+        typer.echo(json.dumps(result))
+        return
+    say(f"{result['seconds']:.0f} seconds\n\nlikewise explore {run} {out}/test.npz")
+    if explore is None:
+        explore = is_terminal() and sys.stdin.isatty() and find_spec("fastapi") is not None
+    if not explore:
+        say("shows all of it in a browser, at http://127.0.0.1:8000/")
+        return
+    serve.explore(run, out / "test.npz", distance=[arguments.DistanceName.DTW], port=0)
 
 
 def score(distance: lw.Distance, queries: lw.Dataset, references: lw.Dataset) -> dict[str, float]:
@@ -102,17 +122,18 @@ def score(distance: lw.Distance, queries: lw.Dataset, references: lw.Dataset) ->
     return {"accuracy": scores.accuracy, "map": scores.map, "seconds": time.perf_counter() - began}
 
 
-def learn(train: lw.Dataset, run: Path, minutes: float, data: Path, *, quiet: bool) -> tuple[lw.Metric, str, str]:
+def learn(
+    train: lw.Dataset, run: Path, minutes: float, data: Path, seed: int, *, quiet: bool
+) -> tuple[lw.Metric, str, str]:
     """The best metric as it is loaded again, what it is called, and how much better it is."""
-    if (run / SEARCH).is_dir():
-        shutil.rmtree(run / SEARCH)
+    begin_search(run, resume=False)
     with Progress(minutes, quiet=quiet) as progress:
-        selection = select(train, folder=run / SEARCH, minutes=minutes, report=progress.report)
-    write_run(run, selection, divide(train, None, None, 0), data=data, command="likewise demo", seed=0)
+        selection = select(train, folder=beside(run), minutes=minutes, seed=seed, report=progress.report)
+    keep(run, selection, divide(train, None, None, seed), data=data, command="likewise demo", seed=seed)
     return lw.Metric.load(run), f"{selection.best.name}, chosen", str(selection)
 
 
-def explain(hits: lw.Hits) -> str:
+def explain(hits: lw.search.Hits) -> str:
     """Why the nearest item is near; some metrics do not align, and have no answer."""
     try:
         return str(hits.explain(0, 0))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+import torch
 import typer
 
 from likewise._output import check_output, is_standard_output
@@ -23,6 +24,7 @@ def distance(
         Path | None, typer.Argument(metavar="B", help="More of them; without, A against itself.", show_default=False)
     ] = None,
     distance: arguments.Named = DistanceName.DTW,
+    metric: arguments.MetricFolder = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the matrix here, as .npz.", show_default=False)
     ] = None,
@@ -32,9 +34,11 @@ def distance(
     ground: arguments.GroundCost = None,
     normalize: arguments.Normalize = None,
     subsequence: arguments.Subsequence = None,
+    settings: arguments.Settings = None,
     split_a: arguments.SplitA = None,
     split_b: arguments.SplitB = None,
     columns: arguments.Columns = None,
+    device: arguments.Device = arguments.DeviceName.AUTO,
     force: arguments.Force = False,
     as_json: arguments.Json = False,
 ) -> None:
@@ -44,21 +48,25 @@ def distance(
     complete; --force replaces a file of that name. With -o /dev/stdout the description goes to stderr. --json describes
     the matrix and, without -o and up to 10,000 numbers, holds it: otherwise its "distances" is null.
     """
-    chosen, options = arguments.build(
-        distance, band=band, gamma=gamma, reg=reg, ground=ground, normalize=normalize, subsequence=subsequence
-    )
+    given = {"band": band, "gamma": gamma, "reg": reg, "ground": ground}
+    given |= {"normalize": normalize, "subsequence": subsequence}
+    chosen, options = arguments.choose(distance, metric, settings, **given)
     if output is not None:
         check_output(output, overwrite=force)
-    x, y = read_both(a, b, split_a, split_b, columns)
+    x, y = (
+        None if part is None else arguments.moved(part, device) for part in read_both(a, b, split_a, split_b, columns)
+    )
+    chosen.to(arguments.device_of(device))
     start = time.perf_counter()
-    D = chosen.matrix(x, y, progress=is_terminal()).numpy()
+    with torch.no_grad():
+        D = chosen.matrix(x, y, progress=is_terminal()).cpu().numpy()
     seconds = time.perf_counter() - start
     if output is not None:
         save(output, D, force=force)
     aside = output is not None and is_standard_output(output)
     small = output is None and D.size <= MOST_PRINTED
     facts = {
-        "distance": distance.value,
+        "distance": distance.value if metric is None else str(metric),
         "options": options,
         "shape": list(D.shape),
         "min": finite(D.min()),

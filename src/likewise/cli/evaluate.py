@@ -26,10 +26,12 @@ def evaluate(
     by_group: Annotated[
         bool, typer.Option("--by-group", help="Intervals over groups, such as subjects, rather than items.")
     ] = False,
+    settings: arguments.Settings = None,
     split_a: arguments.SplitA = None,
     split_b: arguments.SplitB = None,
     columns: arguments.Columns = None,
     size: arguments.Size = 96,
+    seed: arguments.Seed = 0,
     device: arguments.Device = arguments.DeviceName.AUTO,
     as_json: arguments.Json = False,
 ) -> None:
@@ -41,14 +43,16 @@ def evaluate(
     others = None if same else read_labelled(references, split_b, columns, size)  # type: ignore[arg-type]
     if by_group and rows.groups is None:
         raise ValueError(f"{queries}: holds no groups, which --by-group needs")
-    chosen = arguments.load(distance, metric).to(arguments.device(device))
+    chosen, options = arguments.choose(distance, metric, settings)
+    chosen.to(arguments.device_of(device))
+    rows, others = arguments.moved(rows, device), None if others is None else arguments.moved(others, device)
     start = time.perf_counter()
     scores = lw.evaluate(chosen, rows, others, ks=tuple(k), progress=is_terminal())
     seconds = time.perf_counter() - start
     groups = rows.groups if by_group else None
-    intervals = {name: scores.interval(name, groups=groups) for name in ("map", "accuracy")}
+    intervals = {name: scores.interval(name, groups=groups, seed=seed) for name in ("map", "accuracy")}
     if as_json:
-        facts = {"metric": str(distance.value if metric is None else metric)} | scores.as_dict()
+        facts = {"metric": str(distance.value if metric is None else metric), "options": options} | scores.as_dict()
         facts |= {"intervals": {name: list(ends) for name, ends in intervals.items()}, "seconds": round(seconds, 6)}
         typer.echo(json.dumps(facts))
         return

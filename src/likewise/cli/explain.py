@@ -52,7 +52,7 @@ def explain(
     typer.echo(json.dumps(described(hits, hit, why), allow_nan=False))
 
 
-def described(hits: lw.Hits, hit: int, why: Any) -> dict[str, Any]:
+def described(hits: lw.search.Hits, hit: int, why: Any) -> dict[str, Any]:
     """An explanation, for JSON."""
     other = why.counterfactual
     return {

@@ -26,9 +26,11 @@ def fewshot(
     other_groups: Annotated[
         bool, typer.Option("--other-groups", help="Examples and queries of a class are of different subjects.")
     ] = False,
-    seed: arguments.Seed = 0,
+    settings: arguments.Settings = None,
     split: arguments.SplitA = None,
     columns: arguments.Columns = None,
+    seed: arguments.Seed = 0,
+    device: arguments.Device = arguments.DeviceName.AUTO,
     as_json: arguments.Json = False,
 ) -> None:
     """Classify sequences from a few examples of each class: mean accuracy of random episodes, with a 95 % interval."""
@@ -37,15 +39,17 @@ def fewshot(
         raise ValueError(f"{a}: holds no classes")
     if other_groups and data.groups is None:
         raise ValueError(f"{a}: holds no groups, which --other-groups needs")
-    chosen = arguments.load(distance, metric)
+    chosen, options = arguments.choose(distance, metric, settings)
+    chosen.to(arguments.device_of(device))
     groups = data.groups if other_groups else None
     drawn = lw.Episodes(data.labels, ways, shots, queries, groups=groups, seed=seed).take(episodes)
     start = time.perf_counter()
     with torch.no_grad():
-        D = chosen.matrix(data.items, progress=is_terminal())
+        D = chosen.matrix(arguments.moved(data.items, device), progress=is_terminal())
     score = few_shot_accuracy_matrix(D, *drawn)
     facts = {
         "distance": distance.value if metric is None else str(metric),
+        "options": options,
         "ways": ways,
         "shots": shots,
         "episodes": episodes,

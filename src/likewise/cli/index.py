@@ -19,9 +19,7 @@ def index(
     a: arguments.FileA,
     folder: Annotated[Path, typer.Option("--output", "-o", help="The folder of the index.", show_default=False)],
     distance: arguments.Named = DistanceName.DTW,
-    metric: Annotated[
-        Path | None, typer.Option(help="A saved metric in place of a distance: its folder.", show_default=False)
-    ] = None,
+    metric: arguments.MetricFolder = None,
     length: Annotated[
         int | None, typer.Option(help="Index every window of this many steps.", show_default=False)
     ] = None,
@@ -36,6 +34,7 @@ def index(
     ground: arguments.GroundCost = None,
     normalize: arguments.Normalize = None,
     subsequence: arguments.Subsequence = None,
+    settings: arguments.Settings = None,
     split_a: arguments.SplitA = None,
     columns: arguments.Columns = None,
     force: arguments.Force = False,
@@ -52,19 +51,13 @@ def index(
         "band": band, "gamma": gamma, "reg": reg, "ground": ground, "normalize": normalize, "subsequence": subsequence,
     }  # fmt: skip
     if add:
-        if metric or length or windows or scale or any(value is not None for value in given.values()):
+        if metric or length or windows or scale or settings or any(value is not None for value in given.values()):
             raise typer.BadParameter("--add keeps the index's distance and options; give none")
         built = lw.Index.load(folder).add(data)
     else:
         if (folder / MANIFEST).exists() and not force:
             raise ValueError(f"{folder}: holds an index already; --force replaces it, --add adds to it")
-        chosen: lw.Distance
-        if metric is not None:
-            if any(value is not None for value in given.values()):
-                raise typer.BadParameter("--metric has no options of a distance")
-            chosen = lw.Metric.load(metric)
-        else:
-            chosen, _ = arguments.build(distance, **given)
+        chosen, _ = arguments.choose(distance, metric, settings, **given)
         how = {"length": length, "subsequence": windows, "normalize": "window" if scale else None}
         built = lw.Index(chosen, data, **how)
         built.save(folder)

@@ -70,7 +70,7 @@ def search(
     console.print(str(hits.stats), style="dim", soft_wrap=True, markup=False, highlight=False)
 
 
-def rows(hits: lw.Hits) -> list[dict[str, Any]]:
+def rows(hits: lw.search.Hits) -> list[dict[str, Any]]:
     """A row for each hit."""
     found = []
     for q, count in enumerate(hits.counts.tolist()):
@@ -84,14 +84,14 @@ def rows(hits: lw.Hits) -> list[dict[str, Any]]:
     return found
 
 
-def described(hits: lw.Hits) -> dict[str, Any]:
+def described(hits: lw.search.Hits) -> dict[str, Any]:
     """All hits and how they were found, for JSON."""
     stats = hits.stats
     facts = {"method": stats.method, "exact": stats.exact, "candidates": stats.candidates, "killed": stats.killed}
     return {"hits": rows(hits), "stats": {**facts, "cells": stats.cells, "seconds": round(stats.seconds, 6)}}
 
 
-def write_csv(path: Path, hits: lw.Hits, *, force: bool) -> None:
+def write_csv(path: Path, hits: lw.search.Hits, *, force: bool) -> None:
     """Write a row for each hit."""
     import csv
 

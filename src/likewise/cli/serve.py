@@ -1,5 +1,6 @@
 """``likewise serve`` and ``likewise explore``."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,17 +42,18 @@ def serve(
     token_file: TokenFile = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="The longest that one request may take.")] = 30.0,
     parallel: Annotated[int, typer.Option(min=1, help="Requests computed at once.")] = 2,
+    as_json: arguments.Json = False,
 ) -> None:
     """Serve a metric over HTTP: /search, /align, /explain, /embed, /healthz, and /openapi.json that describes them.
 
-    SIGTERM and Ctrl-C let requests that have begun end.
+    On SIGTERM and Ctrl-C, requests that have begun are answered first.
     """
     web = _web()
     limits = web.Limits(seconds=seconds, parallel=parallel)
     token = web.read_token(token_file, host)
     collection = open_collection(run, data, distance or [], split, columns)
     server = web.Server(web.create_service(collection, limits), host=host, port=port, token=token, limits=limits)
-    typer.echo(f"{server.url}: {len(collection):,} items, {', '.join(collection.metrics)}")
+    _announce(server.url, collection, as_json)
     server.run()
 
 
@@ -65,6 +67,8 @@ def explore(
     port: Port = 8000,
     token_file: TokenFile = None,
     browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    seed: arguments.Seed = 0,
+    as_json: arguments.Json = False,
 ) -> None:
     """Open a page to look at the items, ask for neighbours, understand a match, and judge the metric.
 
@@ -73,11 +77,19 @@ def explore(
     web = _web()
     token = web.read_token(token_file, host)
     collection = open_collection(run, data, distance or [], split, columns)
-    page = web.Explorer(collection, host=host, port=port, token=token)
-    typer.echo(f"{page.url}: {len(collection):,} items, {', '.join(collection.metrics)}; Ctrl-C ends it")
+    page = web.Explorer(collection, host=host, port=port, token=token, seed=seed)
+    _announce(page.url, collection, as_json)
     if browser:
         typer.launch(page.url)
     page.run()
+
+
+def _announce(url: str, collection: Any, as_json: bool) -> None:
+    """One line once the server listens."""
+    if as_json:
+        typer.echo(json.dumps({"url": url, "items": len(collection), "metrics": list(collection.metrics)}))
+    else:
+        typer.echo(f"{url}: {len(collection):,} items, {', '.join(collection.metrics)}; Ctrl-C stops it")
 
 
 def open_collection(

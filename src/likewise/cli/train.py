@@ -13,18 +13,19 @@ import torch
 import typer
 
 import likewise as lw
+from likewise._output import check_output_folder, writing_folder
 from likewise.cli import arguments
-from likewise.cli.card import write_run
+from likewise.cli.card import FILES, write_run
 from likewise.cli.files import read_labelled
 from likewise.cli.printing import is_terminal, ranking_table, stderr_console
-from likewise.selection import Candidate, Result, named_candidate, select
+from likewise.selection import Candidate, Result, Selection, named_candidate, select
 from likewise.selection.candidates import DISTANCES, ENCODERS, LOSSES
-from likewise.selection.search import STATE, divide
+from likewise.selection.search import STATE, Parts, divide
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-SEARCH = "search"  # the subfolder of checkpoints
+SEARCH = "search"  # the subfolder of checkpoints; until the end of the search it lies beside the result
 INTERRUPTED = 130
 
 
@@ -62,8 +63,8 @@ def train(
 
     Without --metric, several metrics are tried: the better ones are trained for longer, until one is left. The ranking,
     by mean average precision of validation items, is printed as it changes. Ctrl-C ends the search, and keeps the best
-    so far; --resume continues it. The folder then holds the metric (Metric.load), README.md, ranking.json, log.csv,
-    pictures, and the checkpoints.
+    so far; --resume continues it. The folder appears when it is complete: the metric (Metric.load), README.md,
+    ranking.json, log.csv, pictures, and the checkpoints. Until then, these lie in a folder beside it, OUTPUT.search.
     """
     chosen = _candidates(metric, encoder, loss)
     _check_folder(output, resume=resume, force=force)
@@ -75,25 +76,24 @@ def train(
     share = lw.HeldOutClasses(0.2 if val is None else val, seed=seed) if unseen else val
     groups = items.groups if by_group else None
     torch.manual_seed(seed)
-    if force and not resume:
-        _remove_search(output)
+    begin_search(output, resume=resume)
     progress = Progress(minutes, quiet=as_json)
     with progress:
         selection = select(
             items,
             chosen,
-            folder=output / SEARCH,
+            folder=beside(output),
             val=share,
             groups=groups,
             minutes=minutes,
             seed=seed,
             resume=resume,
-            device=arguments.device(device),
+            device=arguments.device_of(device),
             report=progress.report,
         )
     command = shlex.join(["likewise", *sys.argv[1:]])
     parts = divide(items, share, groups, seed)
-    files = write_run(output, selection, parts, data=data, command=command, seed=seed)
+    files = keep(output, selection, parts, data=data, command=command, seed=seed)
     facts = {
         "output": str(output),
         "best": selection.best.name,
@@ -128,19 +128,41 @@ def _candidates(metric: str | None, encoder: str | None, loss: str | None) -> li
 
 def _check_folder(output: Path, *, resume: bool, force: bool) -> None:
     """Refuse a folder that holds something, unless it is to be replaced or resumed."""
-    if output.exists() and not output.is_dir():
-        raise ValueError(f"{output}: is a file; give the name of a folder")
+    check_output_folder(output, known=(*FILES, SEARCH))
     if resume:
-        if not (output / SEARCH / STATE).is_file():
+        if not any((folder / STATE).is_file() for folder in (beside(output), output / SEARCH)):
             raise ValueError(f"{output}: holds no search to resume")
-    elif not force and output.is_dir() and any(output.iterdir()):
-        raise ValueError(f"{output}: is not empty; --resume continues its search, --force replaces it")
+    elif not force:
+        for folder in (output, beside(output)):
+            if folder.is_dir() and any(folder.iterdir()):
+                raise ValueError(f"{folder}: is not empty; --resume continues its search, --force replaces it")
 
 
-def _remove_search(output: Path) -> None:
-    """Remove an earlier search, and nothing else."""
-    if (output / SEARCH / STATE).is_file():
-        shutil.rmtree(output / SEARCH)
+def beside(output: Path) -> Path:
+    """The folder of a search that is not complete.
+
+    Example:
+        >>> beside(Path("models/run"))
+        PosixPath('models/run.search')
+    """
+    return output.with_name(f"{output.name}.{SEARCH}")
+
+
+def begin_search(output: Path, *, resume: bool) -> None:
+    """Put the search to resume beside the result; without ``resume``, remove an earlier one, and nothing else."""
+    if resume:
+        if not (beside(output) / STATE).is_file():
+            (output / SEARCH).rename(beside(output))
+    elif (beside(output) / STATE).is_file():
+        shutil.rmtree(beside(output))
+
+
+def keep(output: Path, selection: Selection, parts: Parts, *, data: Path, command: str, seed: int) -> list[str]:
+    """Write the result as a whole, in place of an earlier one, and move the checkpoints into it."""
+    with writing_folder(output, known=(*FILES, SEARCH)) as part:
+        files = write_run(part, selection, parts, data=data, command=command, seed=seed)
+    beside(output).rename(output / SEARCH)
+    return files
 
 
 class Progress:

@@ -12,6 +12,7 @@ Example:
 from likewise.clusters.barycenter import Barycenter, barycenter
 from likewise.clusters.interpolation import interpolate
 from likewise.clusters.kmeans import Clustering, kmeans
+from likewise.clusters.kshape import kshape
 from likewise.clusters.lbfgs import LBFGS
 from likewise.clusters.majorize import MajorizeMinimize
 from likewise.clusters.subgradient import Subgradient
@@ -27,5 +28,6 @@ __all__ = [
     "barycenter",
     "interpolate",
     "kmeans",
+    "kshape",
     "tune",
 ]

@@ -1,7 +1,7 @@
 """k-means under any distance with an average: assign, average, and again."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from likewise import _check
 from likewise._modes import evaluating
+from likewise._progress import track
 from likewise.clusters.barycenter import mean_start, read_members, stretched
 from likewise.clusters.lbfgs import LBFGS
 from likewise.clusters.majorize import MajorizeMinimize, step_for
@@ -63,10 +64,15 @@ def kmeans(
     length: int | None = None,
     seed: int = 0,
     verbose: bool = False,
+    progress: bool = False,
+    improve: Improve | None = None,
+    op: str = "KMeans",
 ) -> Clustering:
     """Divide items into clusters so that the sum of distance(centre, item) is small; ``likewise.sklearn.KMeans``.
 
-    The arguments are those of the estimator. ``steps`` is the number of steps of the average between two assignments.
+    The arguments are those of the estimator. ``steps`` is the number of steps of the average between two assignments,
+    unless ``improve`` moves the centres in another way. ``op`` is the name in errors.
+    progress: draw a bar on stderr, of the iterations that it may take at most.
 
     Example:
         >>> from likewise import DTW
@@ -74,7 +80,6 @@ def kmeans(
         >>> found.labels.tolist()
         [0, 0, 1, 1]
     """
-    op = "KMeans"
     members, _ = read_members(op, distance, x)
     count = len(members)
     if _check.whole(op, "n_clusters", clusters) > count:
@@ -83,17 +88,15 @@ def kmeans(
     _check.whole(op, "max_iter", max_iter)
     _check.not_negative(op, "tol", tol)
     generator = torch.Generator().manual_seed(seed)
-    improve = _improvement(members.distance, _check.whole(op, "steps", steps))
+    improve = improve or _improvement(members.distance, _check.whole(op, "steps", steps))
     best: Clustering | None = None
     for start in range(n_init):
         z, lengths = _start(op, members, clusters, init, length, generator)
         with torch.no_grad(), evaluating(distance):
-            found = _lloyd(members, z, lengths, improve, max_iter, tol)
+            found = _lloyd(members, z, lengths, improve, max_iter, tol, progress)
         if verbose:
             state = "converged" if found.converged else "not converged"
-            _say(
-                f"KMeans: start {start + 1} of {n_init}: inertia {found.inertia:.6g}, {state} after {found.iterations}"
-            )
+            _say(f"{op}: start {start + 1} of {n_init}: inertia {found.inertia:.6g}, {state} after {found.iterations}")
         best = found if best is None or found.inertia < best.inertia else best
     assert best is not None
     return best
@@ -155,15 +158,20 @@ def _start(
 
 
 def _lloyd(
-    members: Members, z: Tensor, lengths: Tensor | None, improve: Improve, max_iter: int, tol: float
+    members: Members, z: Tensor, lengths: Tensor | None, improve: Improve, max_iter: int, tol: float, progress: bool
 ) -> Clustering:
     nearest = Nearest(members.distance, members.values, members.lengths)
     history: list[float] = []
-    before, converged = np.empty(0), False
-    for _ in range(max_iter):
+    before, converged, best = np.empty(0), False, (math.inf, z, np.empty(0))
+    rounds: Iterable[int] = range(max_iter)
+    if progress:
+        rounds = track(rounds, f"k-means: at most {max_iter} rounds", max_iter)
+    for _ in rounds:
         nearest.update(z, lengths)
         z = _fill_empty(nearest, members, z, lengths)
         inertia = float(nearest.distances.sum())
+        if inertia < best[0]:  # what improves need not lower the inertia: the best is kept
+            best = (inertia, z, nearest.labels)
         same = np.array_equal(nearest.labels, before)
         converged = bool(history) and same and history[-1] - inertia <= tol * abs(history[-1])
         history.append(inertia)
@@ -173,7 +181,8 @@ def _lloyd(
         sizes = np.bincount(before, minlength=len(z))
         weights = torch.from_numpy(1 / sizes[before])
         z = improve(replace(members, groups=torch.from_numpy(before), weights=weights, count=len(z)), z, lengths)
-    return Clustering(Batch(z, lengths), before, history[-1], np.array(history), converged, nearest.computed)
+    inertia, z, labels = best
+    return Clustering(Batch(z, lengths), labels, inertia, np.array(history), converged, nearest.computed)
 
 
 def _improvement(distance: Distance, steps: int) -> Improve:

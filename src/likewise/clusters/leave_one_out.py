@@ -6,29 +6,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from likewise.clusters.bounds import SLACK, Interval
 from likewise.clusters.members import take
 from likewise.data.batch import Batch
 from likewise.distances.distance import PAIRED_NUMBERS, Distance
 
-SLACK = 1e-5  # relative: bounds hold for real numbers, not for rounded ones
+MANY = 0.4  # share of all pairs from which on the whole matrix is quicker than a choice of pairs
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """correct: (N,) bool. bounds: (N, N) float64, lower bounds of all distances, exact where they were computed.
+    """correct: (N,) bool. bounds: of all distances, exact where they were computed, 0 on the diagonal.
 
     computed: the number of distances that were.
     """
 
     correct: np.ndarray
-    bounds: np.ndarray
+    bounds: Interval
     computed: int
 
 
 def nearest_are_right(
-    distance: Distance, x: Tensor, lengths: Tensor | None, labels: np.ndarray, bounds: np.ndarray | None
+    distance: Distance, x: Tensor, lengths: Tensor | None, labels: np.ndarray, bounds: Interval | None
 ) -> Outcome:
-    """Leave-one-out 1-NN of items (N, T, C) with labels (N,), given lower bounds (N, N) of the distances, if any.
+    """Leave-one-out 1-NN of items (N, T, C) with labels (N,), given bounds (N, N) of the distances, if any.
 
     Equal to a look at the whole matrix: of equally near items, the first counts. Without bounds the matrix is computed.
     With them, only pairs that can still decide whether some item's nearest neighbour has its label.
@@ -36,7 +37,9 @@ def nearest_are_right(
     if bounds is not None:
         return _Race(distance, x, lengths, labels, bounds).run()
     D = _whole_matrix(distance, x, lengths)
-    return Outcome(labels[D.argmin(1)] == labels, D, _pairs_of(distance, len(x)))
+    correct = labels[D.argmin(1)] == labels
+    np.fill_diagonal(D, 0)
+    return Outcome(correct, Interval(distance, D, D), _pairs_of(distance, len(x)))
 
 
 class _Race:
@@ -46,14 +49,14 @@ class _Race:
     """
 
     def __init__(
-        self, distance: Distance, x: Tensor, lengths: Tensor | None, labels: np.ndarray, bounds: np.ndarray
+        self, distance: Distance, x: Tensor, lengths: Tensor | None, labels: np.ndarray, bounds: Interval
     ) -> None:
         self.distance, self.x, self.lengths = distance, x, lengths
-        np.fill_diagonal(bounds := bounds.copy(), 0)
-        self.low = bounds - SLACK * np.abs(bounds)  # (N, N), exact where known
-        np.fill_diagonal(self.low, np.inf)
-        self.exact = np.full_like(self.low, np.inf)  # where known
-        self.known = np.eye(len(bounds), dtype=bool)
+        self.known = bounds.low == bounds.high  # (N, N), where low and high are the distance
+        np.fill_diagonal(self.known, True)
+        np.fill_diagonal(low := bounds.low.copy(), np.inf)
+        np.fill_diagonal(high := bounds.high.copy(), np.inf)
+        self.low, self.high = low, high
         self.same = labels[:, None] == labels
         self.labels, self.computed = labels, 0
 
@@ -61,34 +64,43 @@ class _Race:
         """Compute what is needed."""
         count = len(self.x)
         rows, share = np.arange(count), 1  # items that are undecided, and pairs that each asks for at once
-        while len(rows):
-            pairs = self._candidates(rows, share)
+        while True:
+            right, wrong = self._decided(rows)
+            rows = rows[~(right | wrong)]
+            low = self._open(rows)
+            pairs = self._candidates(rows, low, share)
             if not len(pairs):
                 break
-            if len(pairs) > count * count // 4:  # all at once is quicker
-                self.exact = self.low = _whole_matrix(self.distance, self.x, self.lengths)
+            if share > 1 and np.isfinite(low).sum() > MANY * count * count:  # all at once is quicker
+                self.low = _whole_matrix(self.distance, self.x, self.lengths)
+                self.high = self.low.copy()
                 self.known[:] = True
                 self.computed += _pairs_of(self.distance, count)
                 break
             self._compute(pairs)
-            right, wrong = self._decided(rows)
-            rows, share = rows[~(right | wrong)], min(2 * share, count)
+            share = min(2 * share, count)
         right, wrong = self._decided(np.arange(count))
-        first = self.labels[self.exact.argmin(1)] == self.labels  # of equally near items
-        return Outcome(np.where(right | wrong, right, first), self.low, self.computed)
+        first = self.labels[np.where(self.known, self.high, np.inf).argmin(1)] == self.labels  # of equally near items
+        correct = np.where(right | wrong, right, first)
+        np.fill_diagonal(self.low, 0)
+        np.fill_diagonal(self.high, 0)
+        return Outcome(correct, Interval(self.distance, self.low, self.high), self.computed)
 
     def _decided(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Items whose nearest surely has their label, and those whose nearest surely has another."""
-        same, low, exact = self.same[rows], self.low[rows], self.exact[rows]
+        same, low, high = self.same[rows], self.low[rows], self.high[rows]
         same_low, other_low = (np.where(side, low, np.inf).min(1) for side in (same, ~same))
-        same_high, other_high = (np.where(side, exact, np.inf).min(1) for side in (same, ~same))
+        same_high, other_high = (np.where(side, high, np.inf).min(1) for side in (same, ~same))
         return same_high < other_low, other_high < same_low
 
-    def _candidates(self, rows: np.ndarray, share: int) -> np.ndarray:
-        """For each of these items the unknown pairs of the least bounds that may be its nearest, (P, 2)."""
-        reach = self.exact[rows].min(1, keepdims=True)
+    def _open(self, rows: np.ndarray) -> np.ndarray:
+        """The bounds of the unknown pairs that may be the nearest of these items; infinite elsewhere."""
         low = self.low[rows]
-        low = np.where(self.known[rows] | (low > reach), np.inf, low)
+        reach = self.high[rows].min(1, keepdims=True, initial=np.inf)
+        return np.where(self.known[rows] | (low > reach), np.inf, np.maximum(low, np.finfo(np.float64).min))
+
+    def _candidates(self, rows: np.ndarray, low: np.ndarray, share: int) -> np.ndarray:
+        """For each of these items its open pairs of the least bounds, (P, 2)."""
         share = min(share, low.shape[1] - 1)
         column = np.argpartition(low, share, 1)[:, :share]
         wanted = np.isfinite(np.take_along_axis(low, column, 1))
@@ -100,7 +112,7 @@ class _Race:
 
     def _compute(self, pairs: np.ndarray) -> None:
         i, j = pairs.T
-        reach = self.exact.min(1)
+        reach = self.high.min(1)
         limits = np.maximum(reach[i], reach[j]) if self.distance.symmetric else reach[i]
         found = some_pairs(self.distance, self.x, self.lengths, torch.from_numpy(pairs), torch.from_numpy(limits))
         values = found.double().cpu().numpy()
@@ -110,7 +122,8 @@ class _Race:
         low = np.where(given_up, np.nextafter(limits, np.inf), values)
         for a, b in ((i, j), (j, i)) if self.distance.symmetric else ((i, j),):
             self.low[a, b] = np.where(given_up, np.maximum(self.low[a, b], low), low)
-            self.exact[a, b], self.known[a, b] = values, ~given_up
+            self.high[a, b] = np.where(given_up, np.maximum(self.high[a, b], low + SLACK * np.abs(low)), values)
+            self.known[a, b] = ~given_up
 
 
 def _whole_matrix(distance: Distance, x: Tensor, lengths: Tensor | None) -> np.ndarray:

@@ -14,7 +14,7 @@ from likewise import _check
 from likewise._labels import labelled, number_labels, read_labels
 from likewise._modes import evaluating
 from likewise._progress import track
-from likewise.clusters.bounds import lower_factor
+from likewise.clusters.bounds import Interval, interval, lower_factor
 from likewise.clusters.leave_one_out import nearest_are_right
 from likewise.data.batch import as_sequences
 from likewise.distances.distance import Distance
@@ -82,10 +82,10 @@ def tune(
     The accuracies are those of the whole matrices of distances; of equally near items the first counts. Of equally
     accurate settings the first in the grid wins, so begin with what you prefer, such as the cheapest.
 
-    A distance under one setting often bounds it under another: DTW only grows as its band narrows; MSM, TWE and ADTW
-    grow with their penalties. Then only pairs are computed that can still change an item's nearest class, and elastic
-    distances abandon a pair that is too far. Other distances, and other settings, take one matrix each. Memory: bounds
-    (N, N) of some settings, 1 GB at most, or of one.
+    A distance under some settings often bounds it under others: DTW only grows as its band narrows; MSM, TWE and ADTW
+    are concave functions of their penalties. Then only pairs are computed that can still change an item's nearest
+    class, and elastic distances abandon a pair that is too far. Other distances, and other settings, take one matrix
+    each. Memory: bounds (N, N) of some settings, 1 GB at most, or of two.
 
     Example:
         >>> from likewise import DTW
@@ -104,21 +104,18 @@ def tune(
     longest = x.shape[1] if lengths is None else int(lengths.max())
     factors = torch.tensor([[lower_factor(a, b, longest) for b in candidates] for a in candidates])
     correct, computed = torch.zeros(len(settings), len(x), dtype=torch.bool), 0
-    bounds: dict[int, np.ndarray] = {}
-    room = max(1, KEPT_NUMBERS // max(1, len(x) ** 2))
-    steps: Iterable[int] = order_of(factors)
+    known: list[Interval] = []
+    room = max(2, KEPT_NUMBERS // max(1, 2 * len(x) ** 2))
+    steps: Iterable[int] = order_of(settings, factors)
     if progress:
         steps = track(steps, f"{inner.name}: {len(settings):,} settings, {len(x):,} items", len(settings))
     with evaluating(distance, *candidates):
         for step in steps:
-            parent = max(bounds, key=lambda kept: float(factors[kept, step]), default=None)
-            factor = 0.0 if parent is None else float(factors[parent, step])
-            start = bounds[parent] * factor if parent is not None and factor > 0 else None
+            bounds = interval(candidates[step], known, longest, len(x))
+            start = bounds if np.isfinite(bounds.low).any() else None
             found = nearest_are_right(candidates[step], x, lengths, codes, start)
             correct[step], computed = torch.from_numpy(found.correct), computed + found.computed
-            bounds[step] = found.bounds
-            if len(bounds) > room:
-                del bounds[next(iter(bounds))]
+            known = [*known, found.bounds][-room:]
     accuracies = correct.double().mean(1)
     best = int(accuracies.argmax())  # the first
     chosen = candidates[best]
@@ -155,24 +152,31 @@ def read_grid(grid: object) -> list[dict[str, Any]]:
     return settings
 
 
-def order_of(factors: Tensor) -> list[int]:
-    """An order of the settings in which earlier ones bound later ones well: factors (S, S) from row to column.
+def order_of(settings: Sequence[Mapping[str, Any]], factors: Tensor) -> list[int]:
+    """An order of the settings in which earlier ones bound later ones well, given ``lower_factor`` (S, S).
+
+    It begins with the setting that bounds most others, and goes on with the one that is farthest from all before, as
+    ranks in the grid: the ends first, then what lies halfway between known ones.
 
     Example:
-        >>> order_of(torch.tensor([[1.0, 0.0, 0.0], [0.9, 1.0, 0.0], [1.0, 1.0, 1.0]]))
-        [2, 0, 1]
+        >>> order_of([{"band": b} for b in (0, 1, 2, 3, 4)], torch.ones(5, 5).tril())
+        [4, 0, 2, 1, 3]
     """
+    names = list(settings[0])
+    ranks = np.zeros((len(settings), len(names)))
+    for column, name in enumerate(names):
+        values: list[Any] = [setting.get(name) for setting in settings]
+        if all(isinstance(value, (int, float)) for value in values):
+            _, ranks[:, column] = np.unique(values, return_inverse=True)
+        else:
+            ranks[:, column] = [values.index(value) for value in values]
+    ranks /= np.maximum(ranks.max(0), 1)
     order = [int(factors.sum(1).argmax())]
-    best = factors[order[0]].clone()
-    left = torch.ones(len(factors), dtype=torch.bool)
-    left[order[0]] = False
-    while left.any():
-        following = int(best.masked_fill(~left, -1).argmax())
-        if best[following] == 0:  # nothing bounds what is left: begin anew
-            following = int(factors[:, left].sum(1).masked_fill(~left, -1).argmax())
-        order.append(following)
-        left[following] = False
-        best = torch.maximum(best, factors[following])
+    apart = np.abs(ranks - ranks[order[0]]).sum(1)
+    while len(order) < len(settings):
+        apart[order] = -1
+        order.append(int(apart.argmax()))
+        apart = np.minimum(apart, np.abs(ranks - ranks[order[-1]]).sum(1))
     return order
 
 

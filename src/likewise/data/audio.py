@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from likewise import _check
 from likewise.data.dataset import Dataset, names_of
@@ -62,6 +64,15 @@ def read_audio_folder(
         ids=tuple(os.fspath(path) for path in listing.files),
         classes=listing.classes,
     )
+
+
+def read_wav(path: Path) -> Tensor:
+    """Read one WAV file as float32 samples (T, C), from -1 to 1."""
+    soundfile = _soundfile()
+    head = _head(soundfile, path)
+    samples = np.empty((head.frames, head.channels), np.float32)
+    _read(soundfile, path, samples)
+    return torch.from_numpy(samples)
 
 
 def _head(soundfile: Any, path: Path) -> Any:

@@ -29,6 +29,7 @@ from likewise.distances.shape_dtw import ShapeDTW
 from likewise.distances.siamese_gru import SiameseGRU
 from likewise.distances.sinkhorn import Sinkhorn
 from likewise.distances.soft_dtw import SoftDTW, SoftDTWDivergence
+from likewise.distances.soft_elastic import SoftElastic
 from likewise.distances.tap import TAP, TransformerTAP
 from likewise.distances.tcot import TCOT
 from likewise.distances.training_defaults import TrainingDefaults
@@ -68,6 +69,7 @@ __all__ = [
     "Sinkhorn",
     "SoftDTW",
     "SoftDTWDivergence",
+    "SoftElastic",
     "TrainingDefaults",
     "TransformerTAP",
     "Warp",

@@ -23,6 +23,8 @@ class ADTW(Elastic):
         tensor([1.5000])
     """
 
+    open_ends = True
+
     def __init__(
         self,
         penalty: float = 1.0,
@@ -51,6 +53,3 @@ class ADTW(Elastic):
     def settings(self) -> dict[str, object]:
         """The constructor's arguments but those of the rules."""
         return {"penalty": self.penalty}
-
-    def _rule_settings(self) -> dict[str, object]:
-        return dict(self.rules.settings())

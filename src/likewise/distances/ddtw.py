@@ -30,7 +30,7 @@ class DDTW(Elastic):
     Blind to levels and drifts. Every sequence needs at least 3 steps; the first and the last have no slope, so that the
     path leaves them out.
 
-    band, itakura: as in ``DTW``, of the slopes.
+    band, itakura, open_begin, open_end, subsequence: as in ``DTW``, of the slopes.
 
     Values equal aeon's and tsdistances'. Reference: Keogh & Pazzani (2001).
 
@@ -39,10 +39,22 @@ class DDTW(Elastic):
         tensor([0.])
     """
 
-    shortest, first_frame = 3, 1
+    shortest, first_frame, open_ends = 3, 1, True
 
-    def __init__(self, *, band: float | None = None, itakura: float | None = None) -> None:
-        super().__init__(Rules.of("DDTW", band=band, itakura=itakura))
+    def __init__(
+        self,
+        *,
+        band: float | None = None,
+        itakura: float | None = None,
+        open_begin: bool = False,
+        open_end: bool = False,
+        subsequence: bool = False,
+    ) -> None:
+        super().__init__(
+            Rules.of(
+                "DDTW", band=band, itakura=itakura, open_begin=open_begin, open_end=open_end, subsequence=subsequence
+            )
+        )
 
     def moves(self) -> Moves:
         """DTW."""

@@ -29,7 +29,7 @@ class DTWGlobalInvariance(Distance):
     over the path, until the path stays. This is a local minimum. x and y may differ in their numbers of channels.
 
     max_iter: turns at most. bias: P y_j + b instead, where P is found about the mean frames, and b joins those.
-    band, itakura: as in ``DTW``.
+    band, itakura, open_begin, open_end, subsequence: as in ``DTW``.
 
     Values equal aeon's. Where the path stays, P is the best for it, so that the derivative is
     that along the path with P fixed; with a bias that does not hold, and asking for it raises an error.
@@ -42,12 +42,22 @@ class DTWGlobalInvariance(Distance):
     """
 
     def __init__(
-        self, *, max_iter: int = 20, bias: bool = False, band: float | None = None, itakura: float | None = None
+        self,
+        *,
+        max_iter: int = 20,
+        bias: bool = False,
+        band: float | None = None,
+        itakura: float | None = None,
+        open_begin: bool = False,
+        open_end: bool = False,
+        subsequence: bool = False,
     ) -> None:
         super().__init__()
         self.max_iter = _check.whole("DTWGlobalInvariance", "max_iter", max_iter)
         self.bias = bool(bias)
-        self.rules = Rules.of("DTWGlobalInvariance", band=band, itakura=itakura)
+        self.rules = Rules.of(
+            self.name, band=band, itakura=itakura, open_begin=open_begin, open_end=open_end, subsequence=subsequence
+        )
 
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (B,) of padded pairs."""
@@ -89,8 +99,7 @@ class DTWGlobalInvariance(Distance):
 
     def config(self) -> dict[str, object]:
         """The constructor's arguments."""
-        rules = self.rules.settings()
-        return {"max_iter": self.max_iter, "bias": self.bias, "band": rules["band"], "itakura": rules["itakura"]}
+        return {"max_iter": self.max_iter, "bias": self.bias, **self.rules.settings()}
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""

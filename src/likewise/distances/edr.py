@@ -14,12 +14,13 @@ class EDR(Elastic):
     """Edit distance on real sequences: the share of frames to change, insert or delete until all match.
 
     D(i, j) = min(D(i-1, j-1) + (0 if ||x_i - y_j|| < epsilon else 1), D(i-1, j) + 1, D(i, j-1) + 1), with
-    D(i, -1) = i + 1 and D(-1, j) = j + 1; the value is divided by the longer length.
+    D(i, -1) = i + 1 and D(-1, j) = j + 1; the value is divided by the longer length, or with open ends by that of x.
 
     epsilon: frames that are closer match; None means a quarter of the larger standard deviation of the pair, over all
         its steps and channels.
     free_start: D(i, -1) = D(-1, j) = 0, so that leaving out the beginning of one sequence costs nothing.
-    band, itakura: as in ``DTW``.
+    band, itakura, open_begin, open_end, subsequence: as in ``DTW``. What lies before or after the stretch of y that
+        x is matched to is left out for nothing.
 
     free_start=True gives aeon's values, whose borders are zeros. The default follows the paper: a distance that
     ignores how sequences begin is 0 between many that differ. No derivative: it is zero almost everywhere, and asking
@@ -30,6 +31,8 @@ class EDR(Elastic):
         tensor([0.3333])
     """
 
+    open_ends = True
+
     def __init__(
         self,
         epsilon: float | None = None,
@@ -37,8 +40,15 @@ class EDR(Elastic):
         free_start: bool = False,
         band: float | None = None,
         itakura: float | None = None,
+        open_begin: bool = False,
+        open_end: bool = False,
+        subsequence: bool = False,
     ) -> None:
-        super().__init__(Rules.of("EDR", band=band, itakura=itakura))
+        super().__init__(
+            Rules.of(
+                "EDR", band=band, itakura=itakura, open_begin=open_begin, open_end=open_end, subsequence=subsequence
+            )
+        )
         self.epsilon = None if epsilon is None else _check.not_negative("EDR", "epsilon", epsilon)
         self.free_start = bool(free_start)
 
@@ -56,8 +66,10 @@ class EDR(Elastic):
         return Side(x, lengths, gaps=torch.ones_like(x[..., 0]), reach=reach)
 
     def scale(self, x_lengths: Tensor, y_lengths: Tensor) -> tuple[float, Tensor]:
-        """A share of the longer length."""
-        return 0.0, 1 / torch.maximum(x_lengths, y_lengths).double()
+        """A share of the longer length, or of all of x, which is always matched."""
+        whole = not (self.rules.open_begin or self.rules.open_end)
+        longest = torch.maximum(x_lengths, y_lengths) if whole else x_lengths + 0 * y_lengths
+        return 0.0, 1 / longest.double()
 
     def settings(self) -> dict[str, object]:
         """The constructor's arguments but those of the rules."""

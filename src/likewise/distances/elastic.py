@@ -1,6 +1,8 @@
 """Elastic: the base class of the distances that are moves on one engine."""
 
+import functools
 from abc import abstractmethod
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -33,7 +35,9 @@ class Elastic(Distance):
     metric = False  # the triangle inequality holds, where no rule forbids paths
     shortest = 1  # steps that a sequence must have
     first_frame = 0  # the frame of x that the engine's frame 0 belongs to
+    open_ends = False  # the constructor takes open_begin, open_end and subsequence
     symmetric_moves = True  # swapping x and y swaps the moves
+    separate = False  # every channel has a path of its own, and their distances add up
 
     def __init__(self, rules: Rules) -> None:
         super().__init__()
@@ -63,18 +67,27 @@ class Elastic(Distance):
 
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (B,) of padded pairs."""
-        a, b = self._sides(x, y, x_lengths, y_lengths)
-        value = elastic(a, b, self.moves(), rules=self.rules, weights=self._weights(a, b))
-        return _check.fits(self.name, self._scaled(value, self._lengths(a), self._lengths(b)), x.dtype)
+
+        def of(x: Tensor, y: Tensor) -> Tensor:
+            a, b = self.sides(x, y, x_lengths, y_lengths)
+            value = elastic(a, b, self.moves(), rules=self.rules, weights=self.weights_of(a, b))
+            return self.scaled(value, self.lengths_of(a), self.lengths_of(b))
+
+        return _check.fits(self.name, total(of(a, b) for a, b in self.channels(x, y)), x.dtype)
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (N, M) of padded sequences."""
         own = y is None
-        a, b = self._sides(x, x if y is None else y, x_lengths, x_lengths if own else y_lengths)
-        mirrored = own and self.symmetric
-        weights = self._weights(a, b)
-        value = elastic_matrix(a, None if mirrored else b, self.moves(), rules=self.rules, weights=weights)
-        return _check.fits(self.name, self._scaled(value, self._lengths(a)[:, None], self._lengths(b)), x.dtype)
+
+        def of(x: Tensor, y: Tensor) -> Tensor:
+            a, b = self.sides(x, y, x_lengths, x_lengths if own else y_lengths)
+            mirrored = own and self.symmetric
+            weights = self.weights_of(a, b)
+            value = elastic_matrix(a, None if mirrored else b, self.moves(), rules=self.rules, weights=weights)
+            return self.scaled(value, self.lengths_of(a)[:, None], self.lengths_of(b))
+
+        found = total(of(a, b) for a, b in self.channels(x, x if y is None else y))
+        return _check.fits(self.name, found, x.dtype)
 
     def some_pairs(self, x: Sequences, y: Sequences, pairs: Tensor, limits: Tensor | None = None) -> Tensor:
         """Distances (K,) of x[pairs[k, 0]] and y[pairs[k, 1]], without derivatives.
@@ -88,22 +101,27 @@ class Elastic(Distance):
             torch.Size([2])
         """
         x_values, y_values, x_lengths, y_lengths = self._pair(x, y, paired=False)
-        a, b = self._sides(x_values.detach(), y_values.detach(), x_lengths, y_lengths)
-        n, m = self._lengths(a)[pairs[:, 0]], self._lengths(b)[pairs[:, 1]]
-        if limits is not None:
-            offset, factor = self.scale(n, m)
-            limits = (limits - offset) / factor
-        moves, weights = self.moves(), self._weights(a, b)
-        value = elastic_pairs(a, b, pairs, moves, limits=limits, rules=self.rules, weights=weights)
-        return self._scaled(value, n, m).to(x_values.dtype)
+        found = torch.zeros((), dtype=at_least_float32(x_values[:0]).dtype, device=x_values.device)
+        for a, b in self.channels(x_values.detach(), y_values.detach()):
+            a, b = self.sides(a, b, x_lengths, y_lengths)
+            n, m = self.lengths_of(a)[pairs[:, 0]], self.lengths_of(b)[pairs[:, 1]]
+            left = None
+            if limits is not None:
+                offset, factor = self.scale(n, m)
+                left = (limits - found - offset) / factor  # what a channel comes to lowers the limits of the next
+            weights = self.weights_of(a, b)
+            value = elastic_pairs(a, b, pairs, self.moves(), limits=left, rules=self.rules, weights=weights)
+            found = found + self.scaled(value, n, m)
+        return found.to(x_values.dtype)
 
     def align(self, x: Sequences, y: Sequences) -> PathAlignment:
         """The optimal path of every pair."""
         x, y, x_lengths, y_lengths = self._pair(x, y, paired=True)
+        self.check_one_path(x)
 
         def find() -> tuple[Tensor, Tensor]:
-            a, b = self._sides(x.detach(), y.detach(), x_lengths, y_lengths)
-            path, steps = elastic_path(a, b, self.moves(), rules=self.rules, weights=self._weights(a, b))
+            a, b = self.sides(x.detach(), y.detach(), x_lengths, y_lengths)
+            path, steps = elastic_path(a, b, self.moves(), rules=self.rules, weights=self.weights_of(a, b))
             return path + self.first_frame * (path >= 0), steps
 
         return PathAlignment(
@@ -114,6 +132,22 @@ class Elastic(Distance):
             lambda: full_lengths(x, x_lengths),
             lambda: full_lengths(y, y_lengths),
         )
+
+    def channels(self, x: Tensor, y: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """The parts of (B, T, C) that have a path each: single channels if they are separate, else all together."""
+        if not self.separate or x.shape[2] == 1:
+            return [(x, y)]
+        if y is x:
+            return [(a, a) for a in x.split(1, 2)]
+        return list(zip(x.split(1, 2), y.split(1, 2), strict=True))
+
+    def check_one_path(self, x: Tensor) -> None:
+        """Refuse to align channels that have a path each."""
+        if self.separate and x.shape[2] > 1:
+            _check.refuse(
+                self.name,
+                "each channel has a path of its own; align one channel, or use independent=False for one path",
+            )
 
     def config(self) -> dict[str, object]:
         """The constructor's arguments."""
@@ -126,9 +160,10 @@ class Elastic(Distance):
     def _rule_settings(self) -> dict[str, object]:
         """The settings of the rules that this distance's constructor takes."""
         rules = self.rules.settings()
-        return {name: rules[name] for name in ("band", "itakura")}
+        return {name: value for name, value in rules.items() if self.open_ends or name in ("band", "itakura")}
 
-    def _sides(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> tuple[Side, Side]:
+    def sides(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> tuple[Side, Side]:
+        """Both sides of padded sequences, checked."""
         first = self._side("x", x, x_lengths)
         same = y is x and y_lengths is x_lengths
         return first, first if same else self._side("y", y, y_lengths)
@@ -144,17 +179,25 @@ class Elastic(Distance):
                 )
         return self.side(zero_padding(at_least_float32(x), lengths), lengths)
 
-    def _weights(self, x: Side, y: Side) -> Tensor | None:
+    def weights_of(self, x: Side, y: Side) -> Tensor | None:
+        """The weights for these sequences."""
         return self.weights(max(x.frames.shape[1], y.frames.shape[1]), x.frames)
 
-    def _lengths(self, side: Side) -> Tensor:
+    def lengths_of(self, side: Side) -> Tensor:
+        """The steps (B,) of a side's frames."""
         return full_lengths(side.frames, side.lengths)
 
-    def _scaled(self, value: Tensor, x_lengths: Tensor, y_lengths: Tensor) -> Tensor:
+    def scaled(self, value: Tensor, x_lengths: Tensor, y_lengths: Tensor) -> Tensor:
+        """The engine's values as distances."""
         offset, factor = self.scale(x_lengths, y_lengths)
         if isinstance(factor, Tensor):
             value = value * factor.to(value.dtype)
         return value + offset if offset else value
+
+
+def total(parts: Iterable[Tensor]) -> Tensor:
+    """The sum of one or more tensors."""
+    return functools.reduce(torch.add, parts)
 
 
 def jumps(x: Tensor) -> Tensor:

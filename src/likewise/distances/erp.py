@@ -16,7 +16,8 @@ class ERP(Elastic):
     D(i, -1) = sum of |x_k - gap| over k <= i, and D(-1, j) alike.
 
     gap: the reference value g, a number or one number for each channel.
-    band, itakura: as in ``DTW``. Several channels: |.| is the Euclidean norm.
+    band, itakura, open_begin, open_end, subsequence: as in ``DTW``. What lies before or after the stretch of y that
+        x is matched to is left out for nothing. Several channels: |.| is the Euclidean norm.
 
     A metric. Values equal tsdistances'. aeon charges the sum over the whole sequence in every border cell, where the
     paper charges the sum so far: its values are larger where the best path begins with gaps, and equal elsewhere.
@@ -27,12 +28,23 @@ class ERP(Elastic):
         tensor([1.])
     """
 
-    metric = True
+    metric, open_ends = True, True
 
     def __init__(
-        self, gap: float | list[float] = 0.0, *, band: float | None = None, itakura: float | None = None
+        self,
+        gap: float | list[float] = 0.0,
+        *,
+        band: float | None = None,
+        itakura: float | None = None,
+        open_begin: bool = False,
+        open_end: bool = False,
+        subsequence: bool = False,
     ) -> None:
-        super().__init__(Rules.of("ERP", band=band, itakura=itakura))
+        super().__init__(
+            Rules.of(
+                "ERP", band=band, itakura=itakura, open_begin=open_begin, open_end=open_end, subsequence=subsequence
+            )
+        )
         values = gap if isinstance(gap, (list, tuple)) else [gap]
         for value in values:
             if not abs(_check.number("ERP", "gap", value)) < float("inf"):

@@ -18,7 +18,7 @@ class LCSS(Elastic):
     1 + D(n-1, m-1) / min(n, m).
 
     epsilon: frames that are at most as far apart match.
-    band, itakura: as in ``DTW``.
+    band, itakura: as in ``DTW``. There are no open ends: leaving out frames is free anywhere, so they change nothing.
 
     Values equal aeon's and tsdistances', but with a band of 0, where aeon begins to count again after every mismatch.
     No derivative: it is zero almost everywhere, and asking for it raises an error.

@@ -140,7 +140,7 @@ class SBD(Distance):
         return x / torch.where(squared > 0, squared, 1).sqrt()
 
     def _spectra(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        size = _fast_size(a.shape[1] + b.shape[1])
+        size = fast_size(a.shape[1] + b.shape[1])
         fa = torch.fft.rfft(a, size, dim=1)
         return fa, fa if b is a else torch.fft.rfft(b, size, dim=1)
 
@@ -168,6 +168,6 @@ def _zero(x: Tensor, independent: bool) -> Tensor:
     return found if independent else found.all(1, keepdim=True)
 
 
-def _fast_size(size: int) -> int:
+def fast_size(size: int) -> int:
     """The next power of two, at least 2."""
     return max(2, 1 << max(0, size - 1).bit_length())

@@ -18,7 +18,7 @@ class ShapeDTW(Distance):
     sum of ||x_i - y_j||^2 over that path.
 
     reach: steps to either side of a frame.
-    band, itakura: as in ``DTW``.
+    band, itakura, open_begin, open_end, subsequence: as in ``DTW``.
 
     Values equal aeon's with its "identity" descriptor. The value is not the least of any recurrence: its derivative is
     that of the costs along the path. Reference: Zhao & Itti (2018).
@@ -28,10 +28,21 @@ class ShapeDTW(Distance):
         tensor([1.])
     """
 
-    def __init__(self, reach: int = 15, *, band: float | None = None, itakura: float | None = None) -> None:
+    def __init__(
+        self,
+        reach: int = 15,
+        *,
+        band: float | None = None,
+        itakura: float | None = None,
+        open_begin: bool = False,
+        open_end: bool = False,
+        subsequence: bool = False,
+    ) -> None:
         super().__init__()
         self.reach = _check.whole("ShapeDTW", "reach", reach, least=0)
-        self.rules = Rules.of("ShapeDTW", band=band, itakura=itakura)
+        self.rules = Rules.of(
+            "ShapeDTW", band=band, itakura=itakura, open_begin=open_begin, open_end=open_end, subsequence=subsequence
+        )
         self.symmetric = self.rules.symmetric
 
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
@@ -58,8 +69,7 @@ class ShapeDTW(Distance):
 
     def config(self) -> dict[str, object]:
         """The constructor's arguments."""
-        rules = self.rules.settings()
-        return {"reach": self.reach, "band": rules["band"], "itakura": rules["itakura"]}
+        return {"reach": self.reach, **self.rules.settings()}
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""

@@ -16,7 +16,8 @@ class TWE(Elastic):
                   D(i, j-1) + |y_j - y_{j-1}| + stiffness + penalty), with zero frames before the first.
 
     stiffness: nu of the paper, what a step apart in time costs. penalty: its lambda, what leaving out a frame costs.
-    band, itakura: as in ``DTW``. Several channels: |.| is the Euclidean norm.
+    band, itakura: as in ``DTW``. There are no open ends: the stiffness compares times since the beginning of both
+        sequences. Several channels: |.| is the Euclidean norm.
 
     A metric. Values equal aeon's and tsdistances'. Reference: Marteau (2009).
 

@@ -16,7 +16,7 @@ class WDTW(Elastic):
     w(k) = 1 / (1 + exp(-steepness (k - L / 2))) and L is the longer length.
 
     steepness: g of the paper. 0 is DTW with half the costs.
-    band, itakura: as in ``DTW``.
+    band, itakura: as in ``DTW``. There are no open ends: weights compare times since the beginning of both sequences.
 
     Values equal aeon's. The paper's largest weight is 1 here. Reference: Jeong, Jeong & Omitaomu (2011).
 

@@ -1,6 +1,7 @@
 """evaluate: all scores of a distance, without storing all pairs."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -81,7 +82,7 @@ def evaluate(
         _check.refuse(op, "without references, there must be at least two queries")
     names = "the labels of queries", "the labels of references"
     labels = Labels.of(op, row_labels, col_labels, (len(items), len(others)), names, own=own)
-    ks = _read_ks(op, ks, labels)
+    ks = read_ks(op, ks, labels)
     workers = _check.whole(op, "workers", workers, least=0)
     if chunk is not None:
         chunk = _check.whole(op, "chunk", chunk)
@@ -122,29 +123,50 @@ def evaluate_matrix(
           recall@2  1.0000
     """
     labels, strips = read_matrix("evaluate_matrix", D, row_labels, col_labels)
-    return _score(labels, strips, _read_ks("evaluate_matrix", ks, labels), None)
+    return _score(labels, strips, read_ks("evaluate_matrix", ks, labels), None)
+
+
+@dataclass(frozen=True)
+class Strip:
+    """What remains of a strip of the matrix: labels of the nearest columns (n, K), and precisions (n,)."""
+
+    neighbors: Tensor
+    precision: Tensor
+    precision_at_r: Tensor
+
+
+def most_neighbors(labels: Labels, ks: tuple[int, ...]) -> int:
+    """The number of nearest columns that the scores of these ks need."""
+    return max(1, *ks, VOTERS if labels.candidates >= VOTERS else 1)
+
+
+def reduce_strip(labels: Labels, part: slice, strip: Tensor, most: int) -> Strip:
+    """Reduce the rows ``part`` of a matrix, ready to be ranked, to what the scores need."""
+    neighbors = labels.columns[ranking.nearest(strip, most).cpu()]
+    given = (t.to(strip.device) for t in (labels.rows[part], labels.columns, labels.relevant[part]))
+    precision = ranking.average_precision(strip, *given)
+    return Strip(neighbors, precision.full.cpu(), precision.at_r.cpu())
 
 
 def _score(labels: Labels, strips: Iterator[tuple[slice, Tensor]], ks: tuple[int, ...], nmi: float | None) -> Scores:
     """Reduce the strips of a matrix, one by one."""
-    most = max(1, *ks, VOTERS if labels.candidates >= VOTERS else 1)
+    most = most_neighbors(labels, ks)
+    return scores_of(labels, [reduce_strip(labels, part, strip, most) for part, strip in strips], ks, nmi)
+
+
+def scores_of(labels: Labels, strips: Sequence[Strip], ks: tuple[int, ...], nmi: float | None = None) -> Scores:
+    """The scores of a matrix from its strips, in the order of the rows."""
     relevant = labels.relevant
-    neighbors, precisions, at_r = [], [], 0.0
-    for part, strip in strips:
-        neighbors.append(labels.columns[ranking.nearest(strip, most).cpu()])
-        given = (t.to(strip.device) for t in (labels.rows[part], labels.columns, relevant[part]))
-        precision = ranking.average_precision(strip, *given)
-        precisions.append(precision.full.cpu())
-        at_r += precision.at_r.sum().item()
-    found = torch.cat(neighbors)  # (N, most)
-    full = torch.cat(precisions).double()  # (N,)
+    found = torch.cat([strip.neighbors for strip in strips])  # (N, most)
+    full = torch.cat([strip.precision for strip in strips]).double()  # (N,)
+    at_r = torch.cat([strip.precision_at_r for strip in strips]).double()
     same = found == labels.rows[:, None]
     matched = int((relevant > 0).sum())
     return Scores(
         accuracy=_share(same[:, 0]),
         f1=mean_f1(labels.rows, found[:, 0]),
         map=full.sum().item() / max(1, matched),
-        map_at_r=at_r / max(1, matched),
+        map_at_r=at_r.sum().item() / max(1, matched),
         knn={k: _share(ranking.vote(found[:, :k]) == labels.rows) for k in ks},
         recall={k: _share(same[:, :k].any(1)) for k in ks},
         vote=_share(same[:, :VOTERS].sum(1) >= VOTES) if labels.candidates >= VOTERS else None,
@@ -206,7 +228,8 @@ def _pair(op: str, name: str, value: object) -> tuple[Any, Any]:
     return items, labels
 
 
-def _read_ks(op: str, ks: Sequence[int], labels: Labels) -> tuple[int, ...]:
+def read_ks(op: str, ks: Sequence[int], labels: Labels) -> tuple[int, ...]:
+    """The distinct ks in order, each at most the number of columns that a row may find."""
     if not isinstance(ks, (tuple, list, range)):
         raise TypeError(f"{op}: expected ks to be several numbers such as (1, 5), got {type(ks).__name__}")
     return tuple(sorted({read_k(op, k, labels.candidates) for k in ks}))

@@ -67,8 +67,13 @@ class Labels:
 def read_matrix(
     op: str, D: Tensor, row_labels: object, col_labels: object | None
 ) -> tuple[Labels, Iterator[tuple[slice, Tensor]]]:
-    """The labels of a matrix (N, M), and its strips: which rows, and their distances, ready to be ranked."""
-    D = _check.is_tensor(op, "D", D).detach()
+    """The labels of a matrix (N, M), and its strips: which rows, and their distances, ready to be ranked.
+
+    D: a tensor, or a ``scale.TiledMatrix``, which reads its rows when they are asked for.
+    """
+    on_disk = callable(getattr(D, "block", None))
+    if not on_disk:
+        D = _check.is_tensor(op, "D", D).detach()
     if D.ndim != 2 or 0 in D.shape:
         _check.refuse(op, f"expected D of shape (N, M), not empty, got {tuple(D.shape)}")
     if col_labels is None and D.shape[0] != D.shape[1]:
@@ -77,7 +82,8 @@ def read_matrix(
         _check.refuse(op, "without col_labels, D must hold at least two items")
     labels = Labels.of(op, row_labels, col_labels, (D.shape[0], D.shape[1]))
     parts = row_slices(len(D), D.shape[1], max(1, NUMBERS_OF_A_MATRIX // D.shape[1]))
-    return labels, ((part, ready_strip(op, D[part], part.start, labels.own)) for part in parts)
+    read = (lambda part: _check.is_tensor(op, "D", torch.as_tensor(D[part]))) if on_disk else D.__getitem__
+    return labels, ((part, ready_strip(op, read(part), part.start, labels.own)) for part in parts)
 
 
 def row_slices(rows: int, columns: int, most: int | None = None) -> list[slice]:

@@ -62,7 +62,9 @@ class Scores:
         """Counts (K, K) of queries of class i whose nearest reference is of class j."""
         return count_pairs(self.actual, self.predicted, len(self.classes))
 
-    def interval(self, name: str = "map", *, level: float = 0.95, groups: object = None) -> tuple[float, float]:
+    def interval(
+        self, name: str = "map", *, level: float = 0.95, groups: object = None, seed: int = 0
+    ) -> tuple[float, float]:
         """A bootstrap interval of "map" or "accuracy" over the queries; see ``bootstrap_interval``.
 
         Example:
@@ -75,7 +77,7 @@ class Scores:
         if name not in ("map", "accuracy"):
             _check.refuse("Scores.interval", f'expected "map" or "accuracy", got {name!r}')
         values = self.precision if name == "map" else (self.actual == self.predicted).double()
-        return bootstrap_interval(values, level=level, groups=groups)
+        return bootstrap_interval(values, level=level, groups=groups, seed=seed)
 
     def as_dict(self) -> dict[str, Any]:
         """The numbers without the tensors, for JSON; the k of knn and recall become text, as JSON requires.

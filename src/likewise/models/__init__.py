@@ -23,6 +23,7 @@ from likewise.models.class_head import ClassHead
 from likewise.models.embedder import Embedder
 from likewise.models.frame_mlp import FrameMLP
 from likewise.models.frozen_batch_norm import freeze_batch_norm
+from likewise.models.grad_cam import grad_cam
 from likewise.models.gradient_reversal import GradientReversal, reverse_gradient
 from likewise.models.gru_encoder import GRUEncoder
 from likewise.models.jitter import Jitter
@@ -58,6 +59,7 @@ __all__ = [
     "TimmBackbone",
     "TorchvisionBackbone",
     "freeze_batch_norm",
+    "grad_cam",
     "reverse_gradient",
     "timm_backbone",
     "torchvision_backbone",

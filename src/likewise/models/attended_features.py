@@ -56,7 +56,7 @@ class AttendedFeatures(nn.Module):
     section 3.1. As in its equation 14, features are summed without projecting them to W.
 
     Example:
-        >>> from likewise import SmallCNN
+        >>> from likewise.models import SmallCNN
         >>> features = AttendedFeatures(SmallCNN(3, out=32), layers=["norms.1", "norms.2"])
         >>> features(torch.randn(4, 3, 20, 20)).shape
         torch.Size([4, 192])

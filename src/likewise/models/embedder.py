@@ -17,7 +17,7 @@ class Embedder(nn.Module):
 
     Example:
         >>> import torch
-        >>> from likewise import SmallCNN
+        >>> from likewise.models import SmallCNN
         >>> Embedder(SmallCNN(3, out=32), 16)(torch.randn(4, 3, 20, 20)).shape
         torch.Size([4, 16])
     """

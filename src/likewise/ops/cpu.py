@@ -7,8 +7,9 @@ A kernel is a plain function on addresses that releases the GIL and works on a r
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -29,6 +30,8 @@ except ImportError as error:  # a source tree that was never built
 INSTRUCTION_SET: str = native.instruction_sets()[0]
 
 SQUARED, EUCLIDEAN, GIVEN = range(3)  # Ground in problem.h
+TILE_ROWS = 32  # of all pairs that share a block of lanes
+CACHE = 1 << 20  # bytes that a core keeps at hand
 LONG = 1 << 29  # cells that a kernel may take without looking whether to stop: some tenths of a second
 
 
@@ -69,6 +72,13 @@ class Problem:
         """Whether there are enough pairs for such a kernel to pay off on every thread."""
         return self.y is not None and self.pairs >= self.lanes * torch.get_num_threads() // 2
 
+    @property
+    def overflows_cache(self) -> bool:
+        """Whether sequences of so many channels, one in each lane, no longer stay in the cache."""
+        if self.y is None or self.x.shape[2] == 1:
+            return False
+        return self.longest_y * self.x.shape[2] * self.lanes * self.x.element_size() > CACHE
+
     def by_length(self, pairs: Tensor) -> Tensor:
         """The order of pairs in which similar lengths are neighbours, so that lanes end together."""
         if self.full:
@@ -105,7 +115,7 @@ class Problem:
         little. ``described`` stands for the problem where a kernel takes more than that.
         """
         assert self.y is not None
-        rows, columns, lanes, height = len(self.x), len(self.y), self.lanes, 32
+        rows, columns, lanes, height = len(self.x), len(self.y), self.lanes, TILE_ROWS
         row_order, column_order = self._by_length(self.x_lengths), self._by_length(self.y_lengths)
         blocks, strips = -(-columns // lanes), -(-rows // height)
         native_problem = self.native if described is None else described
@@ -216,6 +226,29 @@ def problem(
     return Problem(described, x, y, x_lengths, y_lengths, all_pairs, full)
 
 
+_thread = threading.local()
+
+
+@contextmanager
+def stoppable(flag: np.ndarray) -> Iterator[None]:
+    """Kernels that this thread starts within the block end with KeyboardInterrupt once flag, (1,) uint8, is not 0.
+
+    Example:
+        >>> with stoppable(np.ones(1, np.uint8)):
+        ...     try:
+        ...         share_out(4, 1, lambda begin, end: None)
+        ...     except KeyboardInterrupt:
+        ...         print("stopped")
+        stopped
+    """
+    before = getattr(_thread, "flag", None)
+    _thread.flag = flag
+    try:
+        yield
+    finally:
+        _thread.flag = before
+
+
 def share_out(count: int, cells: int, work: Callable[[int, int], None], threads: int | None = None) -> None:
     """Call work(begin, end) on ranges that cover 0..count, on several threads if that pays off.
 
@@ -226,20 +259,24 @@ def share_out(count: int, cells: int, work: Callable[[int, int], None], threads:
     # but keep enough items for every lane.
     least, most = 250_000 // max(cells, 1), max(16, (1 << 28) // max(cells, 1))
     chunk = max(1, least, min(most, -(-count // 64)))
+    given = getattr(_thread, "flag", None)  # who called this can be asked to stop
+    if given is not None and given[0]:
+        raise KeyboardInterrupt
     # Python sees Ctrl-C in its main thread only, and there not before a kernel returns. Where one range may take longer
     # than a moment, the main thread waits for the others instead, and stops them.
     waits = min(chunk, count) * cells > LONG and threading.current_thread() is threading.main_thread()
-    if chunk >= count and not waits:
+    if chunk >= count and not waits and given is None:
         work(0, count)
         return
     pending = deque(range(0, count, chunk))
-    flag = np.zeros(1, np.uint8)
+    flag = np.zeros(1, np.uint8) if given is None else given
+    watched = waits or given is not None
 
     def drain() -> None:
-        if waits:
+        if watched:
             native.watch(flag.ctypes.data)
         try:
-            while pending:
+            while pending and not flag[0]:
                 try:
                     begin = pending.popleft()
                 except IndexError:  # another thread took the last one
@@ -249,7 +286,7 @@ def share_out(count: int, cells: int, work: Callable[[int, int], None], threads:
             pending.clear()  # the others stop at the end of their range
             raise
         finally:
-            if waits:
+            if watched:
                 native.watch(0)
 
     helpers = min(threads or torch.get_num_threads(), len(pending)) - (not waits)
@@ -260,13 +297,16 @@ def share_out(count: int, cells: int, work: Callable[[int, int], None], threads:
         else:
             drain()
     except BaseException:
-        flag[0] = 1
+        if given is None:  # a caller's flag is the caller's
+            flag[0] = 1
         raise
     finally:
         wait([other for other in others if not other.cancel()])  # they write to memory that must live until then
     for other in others:
         if not other.cancelled():
             other.result()
+    if flag[0]:  # asked to stop between two ranges
+        raise KeyboardInterrupt
 
 
 def zeros_like(x: Tensor) -> Tensor:

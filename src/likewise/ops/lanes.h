@@ -1,5 +1,5 @@
 // Many alignments at once: each lane holds one pair, and one sweep over the columns keeps several rows in registers.
-//A Step defines the computation at a cell:
+// A Step defines the computation at a cell:
 //     Step::Cell                      what a lane keeps of a cell; Step::unreachable(), step.origin(), step.above()
 //     Step::pend(diagonal, left)      what the next cell of a row needs of two of its neighbours, a Step::Pending
 //     step(pending, up, cost, i, j)   the next cell
@@ -16,7 +16,7 @@ namespace likewise {
 namespace LIKEWISE_ISA {
 namespace {
 
-// A square tile: kTile numbers of each of kTile rows, in 16 bytes a row.
+// A square tile: kTile numbers of each of kTile rows, 16 bytes per row.
 template <class T> constexpr int kTile = 16 / int(sizeof(T));
 template <class T> struct Tile {
     typedef T Row __attribute__((vector_size(16)));
@@ -103,19 +103,14 @@ template <class T, int R> struct LaneWindow {
     }
 };
 
-// x as one shared item (scalars) or as W interleaved ones (vectors).
-template <class T, bool kShared> INLINE V<T> x_value(const T* x, int64_t index) {
-    if constexpr (kShared) return splat(x[index]);
-    else return load(x + index * W<T>);
-}
-
 // Costs of R rows and of the columns j..j + N - 1: of a single channel...
-template <class T, int R, bool kShared, bool kEuclidean> struct ChannelCosts {
+template <class T, int R, bool kEuclidean> struct ChannelCosts {
     const T* y;
     V<T> x[R];
 
-    ChannelCosts(const T* from, const T* y) : y(y) {
-        for (int r = 0; r < R; ++r) x[r] = x_value<T, kShared>(from, r);
+    // x is one item that all lanes share, or W interleaved ones.
+    ChannelCosts(const T* from, bool shared, const T* y) : y(y) {
+        for (int r = 0; r < R; ++r) x[r] = shared ? splat(from[r]) : load(from + r * W<T>);
     }
     INLINE V<T> operator()(int r, int64_t j) const {
         const V<T> difference = subtract<T>(load(y + j * W<T>), x[r]);
@@ -126,8 +121,8 @@ template <class T, int R, bool kShared, bool kEuclidean> struct ChannelCosts {
         for (int r = 0; r < N * R; ++r) cost[r / R][r % R] = (*this)(r % R, j + r / R);
     }
 };
-// ...and of several, whose sums are computed together and share the loads of x and y.
-template <class T, int R, bool kShared, bool kEuclidean> struct BlockCosts {
+// ...and squared, of several, whose sums are computed together and share the loads of x and y.
+template <class T, int R, bool kShared> struct BlockCosts {
     const T *x, *y;
     int64_t channels;
 
@@ -139,13 +134,12 @@ template <class T, int R, bool kShared, bool kEuclidean> struct BlockCosts {
             for (int c = 0; c < N; ++c) y_k[c] = load(y + ((j + c) * channels + k) * W<T>);
 #pragma GCC unroll 8
             for (int r = 0; r < R; ++r) {
-                const V<T> x_k = x_value<T, kShared>(x, r * channels + k);
+                const int64_t at = r * channels + k;
+                const V<T> x_k = kShared ? splat(x[at]) : load(x + at * W<T>);
 #pragma GCC unroll 2
                 for (int c = 0; c < N; ++c) cost[c][r] += (y_k[c] - x_k) * (y_k[c] - x_k);
             }
         }
-        if constexpr (kEuclidean)
-            for (int r = 0; r < N * R; ++r) cost[r / R][r % R] = square_root<T>(cost[r / R][r % R]);
     }
 };
 
@@ -167,6 +161,19 @@ template <class T, int R> struct CostsAhead {
     }
     INLINE V<T> operator()(int r, int64_t j) const { return costs[j * R + r]; }
 };
+
+// Of R rows of x and any number of channels. One function for every step and window: fewer instances to compile.
+template <class T, int R>
+__attribute__((noinline)) CostsAhead<T, R> costs_ahead(const T* x, bool shared, const T* y, int64_t channels, bool euclidean,
+                                                       int64_t first, int64_t last, Buffer<V<T>>& scratch) {
+    if (channels == 1 && euclidean) return {ChannelCosts<T, R, true>(x, shared, y), first, last, scratch};
+    if (channels == 1) return {ChannelCosts<T, R, false>(x, shared, y), first, last, scratch};
+    const CostsAhead<T, R> ahead = shared ? CostsAhead<T, R>(BlockCosts<T, R, true>{x, y, channels}, first, last, scratch)
+                                          : CostsAhead<T, R>(BlockCosts<T, R, false>{x, y, channels}, first, last, scratch);
+    if (euclidean)
+        for (int64_t k = 0; k < (last - first + 1) * R; ++k) scratch[k] = square_root<T>(scratch[k]);
+    return ahead;
+}
 
 // Advance `row` (the row above, one cell per column) by R rows, of which the first is `top`, over the columns
 // first..last; between inner_first and inner_last every row is inside its window. `corner` is left of row[first].
@@ -202,6 +209,10 @@ INLINE void sweep_rows(const Step step, const Costs& costs, const Window& window
     const Constant<R - 1> end;
     const Constant<false> whole;
     const Constant<true> masked;
+    if constexpr (Window::kLanesDiffer) {
+        for (int64_t s = first; s < last + R; ++s) turn(s, begin, end, masked);
+        return;
+    }
     // Rows that begin and end together need no mask: there are fewer of them on the first and last turns.
     const bool together = inner_first == first && inner_last == last && last - first >= R - 1;
     int64_t s = first;
@@ -275,54 +286,25 @@ public:
     using Cell = typename Step::Cell;
     explicit LaneBlock(const Problem& problem) : problem_(problem), row_(problem.y_steps + Step::kRows) {}
 
-    // Calls ended(l, row) when row holds the last row of lane l. After each strip of rows, calls
-    // going(rows done, row, first column, last column), and stops if it is false.
-    template <bool kShared, class Ended, class Going = Always>
-    void run(const Step step, const T* x, const int64_t* x_lengths, const T* y, const int64_t* y_lengths, Ended&& ended,
-             Going&& going = Going()) {
-        if (problem_.ground == Ground::euclidean) {
-            if (problem_.channels == 1) rows<kShared, true, true>(step, x, x_lengths, y, y_lengths, ended, going);
-            else rows<kShared, true, false>(step, x, x_lengths, y, y_lengths, ended, going);
-        } else {
-            if (problem_.channels == 1) rows<kShared, false, true>(step, x, x_lengths, y, y_lengths, ended, going);
-            else rows<kShared, false, false>(step, x, x_lengths, y, y_lengths, ended, going);
-        }
-    }
-
-private:
-    const Problem& problem_;
-    Buffer<Cell> row_;
-    Buffer<V<T>> costs_;
-    int64_t before_first_ = 0, before_last_ = -1;  // the columns of the strip above
-
-    template <bool kShared, bool kEuclidean, bool kOneChannel, class Ended, class Going>
-    void rows(const Step step, const T* x, const int64_t* n, const T* y, const int64_t* m, Ended&& ended, Going&& going) {
+    // x is one item that all lanes share, or W interleaved ones. Calls ended(l, row) when row holds the last row of lane
+    // l. After each strip of rows, calls going(rows done, row, first column, last column), and stops if it is false.
+    template <class Ended, class Going = Always>
+    void run(const Step step, const T* x, bool shared, const int64_t* n, const T* y, const int64_t* m, const Ended& ended,
+             const Going& going = Going()) {
         constexpr int kRows = Step::kRows;
-        int64_t longest = 0, widest = 0;
-        bool alike = true;
-        for (int l = 0; l < W<T>; ++l) {
-            longest = max(longest, n[l]);
-            widest = max(widest, m[l]);
-            alike &= n[l] == n[0] && m[l] == m[0];
-        }
-        fill(row_.get(), widest, step.above());
-        before_first_ = 0;
-        before_last_ = -1;
-        const bool apart = problem_.window.kind != WindowKind::none && !alike;
+        int64_t longest = 0;
+        begin(step, n, m, longest);
         int64_t done = 0;
         while (done < longest) {
             stop_if_asked();
             int64_t until = longest;  // strips end where a lane ends
             for (int l = 0; l < W<T>; ++l)
                 if (n[l] > done) until = min(until, n[l]);
-            const T* x_strip = x + done * problem_.channels * (kShared ? 1 : W<T>);
+            const T* from = x + done * problem_.channels * (shared ? 1 : W<T>);
             const auto sweep = [&](auto count) {
                 constexpr int R = decltype(count)::value;
-                const auto through = [&](auto window) {
-                    strip<kShared, kEuclidean, kOneChannel, R>(step, window, x_strip, y, n, m, widest, done);
-                };
-                if (apart) through(LaneWindow<T, R>());
-                else through(SharedWindow<T, R>());
+                if (apart_) strip<R, LaneWindow<T, R>>(step, from, shared, y, n, m, done);
+                else strip<R, SharedWindow<T, R>>(step, from, shared, y, n, m, done);
                 done += R;
             };
             // A single row takes as long as several: its cells wait for each other.
@@ -335,25 +317,50 @@ private:
         }
     }
 
-    template <bool kShared, bool kEuclidean, bool kOneChannel, int R, class Window>
-    __attribute__((noinline)) void strip(const Step step, Window window, const T* x, const T* y, const int64_t* n,
-                                         const int64_t* m, int64_t widest, int64_t top) {
-        int64_t first = 0, last = widest - 1, inner_first = 0, inner_last = widest - 1;
-        set_window(problem_.window, window, n, m, widest, top, first, last, inner_first, inner_last);
+private:
+    const Problem& problem_;
+    Buffer<Cell> row_;
+    Buffer<V<T>> costs_;
+    int64_t widest_ = 0, before_first_ = 0, before_last_ = -1;  // the columns of the strip above
+    bool apart_ = false;  // lanes have windows of their own
+
+    void begin(const Step& step, const int64_t* n, const int64_t* m, int64_t& longest) {
+        bool alike = true;
+        widest_ = 0;
+        for (int l = 0; l < W<T>; ++l) {
+            longest = max(longest, n[l]);
+            widest_ = max(widest_, m[l]);
+            alike &= n[l] == n[0] && m[l] == m[0];
+        }
+        fill(row_.get(), widest_, step.above());
+        before_first_ = 0;
+        before_last_ = -1;
+        apart_ = problem_.window.kind != WindowKind::none && !alike;
+    }
+
+    template <int R, class Columns>
+    __attribute__((noinline)) void strip(const Step step, const T* x, bool shared, const T* y, const int64_t* n,
+                                         const int64_t* m, int64_t top) {
+        Columns window;
+        int64_t first = 0, last = widest_ - 1, inner_first = 0, inner_last = widest_ - 1;
+        set_window(problem_.window, window, n, m, widest_, top, first, last, inner_first, inner_last);
         // Columns that the strip above did not reach are unreachable from there, but for the row above the first.
         if (top > 0)
             for (int64_t j = before_last_ + 1; j <= last; ++j) row_[j] = Step::unreachable();
         Cell corner = top == 0 ? step.origin() : Step::unreachable();
         if (first > before_first_) corner = row_[first - 1];
-        if (window.kLanesDiffer || inner_first > inner_last) inner_first = last + 1, inner_last = last;
+        if (inner_first > inner_last) inner_first = last + 1, inner_last = last;
         const auto sweep = [&](const auto& costs) INLINE_LAMBDA {
             sweep_rows<T, R>(step, costs, window, top, first, last, inner_first, inner_last, corner, row_.get());
         };
-        const auto sweep_ahead = [&](const auto& costs) INLINE_LAMBDA { sweep(CostsAhead<T, R>(costs, first, last, costs_)); };
-        using Single = ChannelCosts<T, R, kShared, kEuclidean>;
-        if constexpr (!kOneChannel) sweep_ahead(BlockCosts<T, R, kShared, kEuclidean>{x, y, problem_.channels});
-        else if constexpr (Step::kCostsAhead) sweep_ahead(Single(x, y));
-        else sweep(Single(x, y));
+        const bool euclidean = problem_.ground == Ground::euclidean;
+        // Costs are computed where they are needed in the common cases, and ahead in all others: fewer instances.
+        const bool ahead = Step::kCostsAhead || Columns::kLanesDiffer || R == 1 || problem_.channels > 1;
+        if constexpr (!Step::kCostsAhead && !Columns::kLanesDiffer && R > 1) {
+            if (!ahead && euclidean) sweep(ChannelCosts<T, R, true>(x, shared, y));
+            else if (!ahead) sweep(ChannelCosts<T, R, false>(x, shared, y));
+        }
+        if (ahead) sweep(costs_ahead<T, R>(x, shared, y, problem_.channels, euclidean, first, last, costs_));
         before_first_ = first;
         before_last_ = last;
     }

@@ -109,8 +109,19 @@ NB_MODULE(_native, module) {
         Release());
     module.def(
         "dtw_values",
-        [](const std::string& isa, const Problem& problem, Address values, int64_t begin, int64_t end) {
-            CALL(isa, dtw_values, problem, at<void>(values), begin, end);
+        [](const std::string& isa, const Problem& problem, Address order, Address values, int64_t begin, int64_t end) {
+            CALL(isa, dtw_values, problem, at<int64_t>(order), at<void>(values), begin, end);
+        },
+        Release());
+    module.def("dtw_group", [](const std::string& isa, bool float64) { return CALL(isa, dtw_group, float64); });
+    module.def(
+        "dtw_shared_values",
+        [](const std::string& isa, const Problem& problem, Address pairs, Address first, int64_t count, Address state,
+           Address rows, int64_t kept, Address values) {
+            int64_t* const own = at<int64_t>(state);
+            CALL(isa, dtw_shared_values, problem,
+                 SharedGroups{at<int64_t>(pairs), at<int64_t>(first), count, own, own + 1, own + 2, at<void>(rows), kept},
+                 at<void>(values));
         },
         Release());
     module.def(
@@ -183,8 +194,8 @@ NB_MODULE(_native, module) {
 
     module.def(
         "soft_dtw_values",
-        [](const std::string& isa, const Problem& problem, Address values, int64_t begin, int64_t end) {
-            CALL(isa, soft_dtw_values, problem, at<void>(values), begin, end);
+        [](const std::string& isa, const Problem& problem, Address order, Address values, int64_t begin, int64_t end) {
+            CALL(isa, soft_dtw_values, problem, at<int64_t>(order), at<void>(values), begin, end);
         },
         Release());
     module.def(

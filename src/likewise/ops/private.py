@@ -22,6 +22,7 @@ torch.ops.aten._softmax_backward_data    ops/additive_attention/reference.py    
 Function.apply past its own search       ops/soft_dtw/gpu: a call without transforms     2.11
   for transforms
 Module._forward_pre_hooks, _BatchNorm    models/frozen_batch_norm.py                     2.11, 2.13
+_BatchNorm, its _check_input_dim         training/batch_norm.py                          2.13
 =======================================  ==============================================  ==================
 
 Triton, unless ``untried``; with another version, Triton launches its kernels itself:

@@ -61,7 +61,7 @@ public:
 private:
     const unsigned before_;
 #else
-    FlushTiny() {}  // so that it counts as used
+    FlushTiny() {}  // avoids a warning about an unused variable
 #endif
 };
 
@@ -74,6 +74,13 @@ template <class T> INLINE V<T> square_root(V<T> value) {
     V<T> result;
     for (int l = 0; l < W<T>; ++l) result[l] = root(value[l]);
     return result;
+}
+
+// Over the lanes.
+template <class T> INLINE T sum_of(V<T> value) {
+    T total = 0;
+    for (int l = 0; l < W<T>; ++l) total += value[l];
+    return total;
 }
 
 // 0, 1, 2, ... in the lanes.
@@ -89,7 +96,7 @@ template <class T> INLINE V<T> keep(V<T> value, int64_t count) {
     return counting<T>() < cut ? value : V<T>{};
 }
 
-// a - b, on the units that multiply: those that add are the ones that compare, and DTW has two minima a cell.
+// a - b, on the units that multiply: those that add are the ones that compare, and DTW takes two minima per cell.
 template <class T> INLINE V<T> subtract(V<T> a, V<T> b) {
 #if defined(__AVX512F__)
     if constexpr (sizeof(T) == 4) return _mm512_fmsub_ps(a, splat(T(1)), b);

@@ -7,9 +7,23 @@ Example:
 """
 
 from likewise.search.explanation import Counterfactual, Explanation
+from likewise.search.files import Files
 from likewise.search.found import Found, Stats
 from likewise.search.hits import Hits
 from likewise.search.index import Index
+from likewise.search.milvus import MilvusStore
 from likewise.search.segments import Segment
+from likewise.search.store import Store
 
-__all__ = ["Counterfactual", "Explanation", "Found", "Hits", "Index", "Segment", "Stats"]
+__all__ = [
+    "Counterfactual",
+    "Explanation",
+    "Files",
+    "Found",
+    "Hits",
+    "Index",
+    "MilvusStore",
+    "Segment",
+    "Stats",
+    "Store",
+]

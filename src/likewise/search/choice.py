@@ -44,8 +44,8 @@ def choose(distance: Distance, items: Items, options: Options) -> Searcher:
         inner = choose(comparing(distance), encoded(distance, items), options)
         return EncodedSearch(lambda x: encoded(distance, x), inner, lengths_of(items))
     if type(distance) is MeanFrames and isinstance(items, Batch):
-        inner = choose(Euclidean(squared=distance.squared), _means(items), options)
-        return EncodedSearch(_means, inner, lengths_of(items))
+        inner = choose(Euclidean(squared=distance.squared), means(items), options)
+        return EncodedSearch(means, inner, lengths_of(items))
     if has_free_ends(distance):
         assert isinstance(items, Batch)
         if isinstance(distance, DTW) and stretches.refusal(distance) is None and _quick(items):
@@ -114,7 +114,7 @@ def encoded(distance: Distance, items: Items) -> Items:
     return found
 
 
-def _means(items: Items) -> Tensor:
+def means(items: Items) -> Tensor:
     """Means over time, (N, C), as ``MeanFrames`` computes them."""
     assert isinstance(items, Batch)
     total = at_least_float32(zero_padding(items.values, items.lengths)).sum(1)

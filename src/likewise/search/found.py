@@ -169,6 +169,22 @@ class Found:
         )
 
 
+def share_found(found: Found, truth: Found) -> float:
+    """The share of the true hits that were found; one as near as the last of them counts as one of them.
+
+    Example:
+        >>> truth = Found.from_rows([[(0.5, 2, 0, 8), (0.7, 1, 0, 8)]], Stats("exhaustive", 6))
+        >>> share_found(Found.from_rows([[(0.5, 2, 0, 8), (0.9, 0, 0, 8)]], Stats("graph", 6)), truth)
+        0.5
+    """
+    right = 0
+    for q, count in enumerate(truth.counts.tolist()):
+        got = found.distances[q, : int(found.counts[q])]
+        same = torch.isin(found.items[q, : len(got)], truth.items[q, :count])
+        right += min(count, int((same | (got <= truth.distances[q, count - 1])).sum())) if count else 0
+    return right / max(1, int(truth.counts.sum()))
+
+
 def keep_apart(
     items: Tensor, starts: Tensor, ends: Tensor, steps: Sequence[int], exclude: float, k: int | None
 ) -> list[int]:

@@ -18,13 +18,17 @@ from likewise.search.page import write_page
 
 if TYPE_CHECKING:
     from likewise.search.index import Index
+    from likewise.search.stored import Shelf
+
+MOST_COMPARED = 4096  # hits in a store that are looked through for one of another class
 
 
 class Hits:
     """The hits of Q queries, nearest first; K is the largest number of hits of any query.
 
     distances: (Q, K) float; inf where a query has fewer hits.
-    items: (Q, K) int64, positions in the index at the time of the search; -1 where there are fewer.
+    items: (Q, K) int64, positions in the index at the time of the search; -1 where there are fewer. In a store items
+        have no positions: these only tell the hits apart.
     starts, ends: (Q, K) int64, the steps of the item that match, [start, end); all of it for whole items.
     ids, labels: (Q, K) arrays of the items' names and labels; "" where there are fewer, NaN for targets. Without labels
         in the index, labels is None.
@@ -42,7 +46,7 @@ class Hits:
         ([[0], [1]], tensor([[1.]]))
     """
 
-    def __init__(self, found: Found, index: "Index", queries: Items) -> None:
+    def __init__(self, found: Found, index: "Index", queries: Items, shelf: "Shelf | None" = None) -> None:
         self.distances = found.distances
         self.items = found.items
         self.starts = found.starts
@@ -50,12 +54,14 @@ class Hits:
         self.counts = found.counts
         self.stats: Stats = found.stats
         self.queries = queries
-        self.ids = _named(found.items, np.array(index.ids, dtype=object), "")
-        labels = index.labels
-        missing = "" if labels is None or labels.dtype.kind != "f" else np.nan
-        self.labels = None if labels is None else _named(found.items, labels.astype(object), missing)
+        held = index if shelf is None else shelf  # what the positions mean: the index may change, and they with it
+        self.ids = _named(found.items, np.array(held.ids, dtype=object), "")
+        self._targets = held.labels is not None and held.labels.dtype.kind == "f"
+        self.labels = None
+        if held.labels is not None:
+            self.labels = _named(found.items, held.labels.astype(object), np.nan if self._targets else "")
         self._index = index
-        self._items = index.items  # the index may change, and positions with it
+        self._items = held.items
 
     def __len__(self) -> int:
         return len(self.counts)
@@ -121,10 +127,12 @@ class Hits:
     def _of_another_class(self, q: int, label: object) -> tuple[str, object, Explanation] | None:
         """The nearest item whose label is another: its id, its label, and why."""
         index = self._index
-        if index.labels is None or index.labels.dtype.kind == "f" or (index.labels == label).all():
+        if self.labels is None or self._targets:
+            return None
+        if index.store is None and index.labels is not None and (index.labels == label).all():
             return None
         query, k = self.queries[self._query(q) :][:1], 4
-        while True:
+        while k <= MOST_COMPARED or index.store is None:
             hits = index.search(query, k=k)
             for i, other in enumerate(hits.labels[0] if hits.labels is not None else ()):
                 if other not in (label, ""):
@@ -135,6 +143,7 @@ class Hits:
             if int(hits.counts[0]) < k:
                 return None
             k *= 4
+        return None
 
     def to_html(
         self, path: str | Path, q: int = 0, *, k: int = 10, title: str | None = None, overwrite: bool = True
@@ -179,7 +188,7 @@ class Hits:
         columns["id"] = self.ids[query.numpy(), rank.numpy()]
         if self.labels is not None:
             columns["label"] = self.labels[query.numpy(), rank.numpy()]
-            if self._index.labels is not None and self._index.labels.dtype.kind == "f":
+            if self._targets:
                 columns["label"] = columns["label"].astype(np.float64)
         columns |= {name: getattr(self, f"{name}s")[query, rank].numpy() for name in ("start", "end")}
         try:

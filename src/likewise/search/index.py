@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from likewise import _check
@@ -14,15 +13,18 @@ from likewise.distances.distance import Distance
 from likewise.distances.dtw import DTW
 from likewise.evaluation.candidates import Candidates
 from likewise.search.choice import choose, exhaustive, has_free_ends
-from likewise.search.collection import Collection, kind_of
+from likewise.search.collection import Collection
 from likewise.search.exhaustive import Exhaustive
-from likewise.search.found import Searcher
+from likewise.search.found import Searcher, share_found
 from likewise.search.hits import Hits
 from likewise.search.items import Items, read_items
 from likewise.search.normalization import normalized, znormalize
 from likewise.search.options import Options, read_settings
+from likewise.search.queries import read_queries, read_skip
 from likewise.search.self_join import Profile, self_join
 from likewise.search.storage import MOST_BYTES, Folder
+from likewise.search.store import Store
+from likewise.search.stored import Stored
 from likewise.search.watch import Watch
 
 DEFAULT_K = 10
@@ -42,12 +44,16 @@ class Index:
     candidates: Candidates(cheap distance, keep): only the items that it keeps for a query are compared by ``distance``.
         This is quicker and may miss some; ``recall`` measures how many.
     approximate: for vectors, let faiss search a graph (HNSW) where there are 50,000 or more. It may miss some, too.
+    store: a vector database, such as a MilvusStore, that keeps the items in place of this process's memory. It proposes
+        candidates by their vectors, which ``distance`` compares. With a distance that compares no vectors, give
+        ``candidates`` that do, such as Candidates(MeanFrames(), keep=200).
 
     With a distance that has free ends, such as DTW(subsequence=True), a hit is a stretch of an item. What a search
     skips and what it computes depends on the distance and its rules; ``hits.stats`` says what was done. An index that
     was saved or loaded belongs to its folder: ``add`` and ``remove`` write there before they return.
 
     Example:
+        >>> import torch
         >>> from likewise import DTW
         >>> index = Index(DTW(band=2), [[0.0, 1.0, 2.0], [2.0, 1.0, 0.0], [0.0, 0.0, 2.0]], labels=["up", "down", "up"])
         >>> hits = index.search([[0.0, 1.0, 1.0]], k=2)
@@ -71,12 +77,14 @@ class Index:
         ids: Any = None,
         candidates: Candidates | None = None,
         approximate: bool = False,
+        store: Store | None = None,
     ) -> None:
         if not isinstance(distance, Distance):
             raise TypeError(f"Index: expected distance to be a Distance or a Metric, got {type(distance).__name__}")
         self.distance = distance
         self._options = Options(length, subsequence, normalize, stretch, candidates, approximate)
-        self._held = Collection(distance, self._options)
+        self.store = store
+        self._held = Collection(distance, self._options) if store is None else Stored(distance, self._options, store)
         self._forget()
         if items is not None:
             self._held.add(self._held.read("Index", items, labels, ids))
@@ -127,6 +135,7 @@ class Index:
         exclude: float = 0.5,
         *,
         skip: Any = None,
+        where: Any = None,
         threads: int | None = None,
     ) -> Hits:
         """The nearest items, or windows, of each query, nearest first; of equally near ones, the first.
@@ -136,9 +145,12 @@ class Index:
         within: the largest distance of a hit. exclude: matches of a query in one series begin at least this share of
             their length apart; 0 allows neighbours.
         skip: (Q,) positions of items that the queries must not find, -1 for none: leave-one-out.
+        where: with a store: only items whose label or other fields satisfy these conditions: a value, a list of values,
+            or slice(low, high) for low <= value < high. where={"label": ["walk", "run"], "year": slice(2019, None)}.
         threads: by default ``torch.get_num_threads()``.
 
         Example:
+            >>> import torch
             >>> from likewise import Euclidean
             >>> index = Index(Euclidean(), torch.tensor([[0.0], [1.0], [5.0]]), ids=["a", "b", "c"])
             >>> index.search(torch.tensor([[0.2], [9.0]]), within=2.0)
@@ -153,7 +165,14 @@ class Index:
         exclude = _check.not_negative(op, "exclude", exclude)
         threads = None if threads is None else _check.whole(op, "threads", threads)
         read = self._queries(op, queries)
-        skipped = _read_skip(op, skip, len(read), len(self))
+        if isinstance(self._held, Stored):
+            if skip is not None:
+                _check.refuse(op, "skip names positions, which items in a store do not have; use where")
+            found, shelf = self._held.search(op, read, k=k, within=within, where=where)
+            return Hits(found, self, read, shelf)
+        if where is not None:
+            _check.refuse(op, "where needs an index with a store; without one, build the index of the items you want")
+        skipped = read_skip(op, skip, len(read), len(self))
         if len(self) == 0 or len(read) == 0:
             found = Exhaustive(self.distance, read[:0]).search(read, k=0, within=None)
         else:
@@ -164,10 +183,12 @@ class Index:
     def recall(self, queries: Any, k: int = DEFAULT_K, *, skip: Any = None) -> float:
         """The share of the k nearest items, by exhaustive search, that ``search`` finds; 1 if the index is exact.
 
-        An item as near as the k-th nearest counts as one of them.
+        An item as near as the k-th nearest counts as one of them. With a store, every item is read.
 
         Example:
-            >>> from likewise import Candidates, DTW, Euclidean
+            >>> import torch
+            >>> from likewise import DTW, Euclidean
+            >>> from likewise.evaluation import Candidates
             >>> x = torch.randn(50, 8, 1, generator=torch.Generator().manual_seed(0)).cumsum(1)
             >>> Index(DTW(), x, candidates=Candidates(Euclidean(), keep=25)).recall(x[:5], k=3)
             1.0
@@ -177,19 +198,16 @@ class Index:
             _check.refuse(op, "windows are always searched exactly; recall is for whole items")
         k = _check.whole(op, "k", k)
         read = self._queries(op, queries)
-        skipped = _read_skip(op, skip, len(read), len(self))
         if not len(self) or not len(read):
             _check.refuse(op, "expected at least one query and one item")
+        if isinstance(self._held, Stored):
+            return self._held.recall(op, read, k)
+        skipped = read_skip(op, skip, len(read), len(self))
         ready = self._compared(read)
         everything = exhaustive(self.distance, self._compared(self.items))
         truth = everything.search(ready, k=k, within=None, exclude=0.0, skip=skipped)
         found = self._searcher.search(ready, k=k, within=None, exclude=0.0, skip=skipped)
-        right = 0
-        for q, count in enumerate(truth.counts.tolist()):
-            got = found.distances[q, : int(found.counts[q])]
-            same = torch.isin(found.items[q, : len(got)], truth.items[q, :count])
-            right += min(count, int((same | (got <= truth.distances[q, count - 1])).sum())) if count else 0
-        return right / max(1, int(truth.counts.sum()))
+        return share_found(found, truth)
 
     def watch(self, query: Any, *, within: float, exclude: float = 0.5) -> Watch:
         """Look for a query in samples as they come, in bounded memory, under the distance of this index.
@@ -217,6 +235,7 @@ class Index:
         neighbours. Under DTW, or Euclidean for one series and k=1.
 
         Example:
+            >>> import torch
             >>> from likewise import DTW
             >>> wave = torch.sin(torch.arange(60) * 0.9)[None, :, None]
             >>> profile = Index(DTW(band=1), wave, length=8).self_join()
@@ -239,22 +258,40 @@ class Index:
 
     # Changing.
 
-    def add(self, items: Any, *, labels: Any = None, ids: Any = None) -> Self:
+    def add(self, items: Any, *, labels: Any = None, ids: Any = None, fields: Any = None) -> Self:
         """Add items, with their labels if the others have some. Returns the index.
 
-        If the process dies on the way, the folder of the index still holds the old one.
+        If the process dies on the way, the folder of the index still holds the old one. With a store, repeat the call:
+        what is there already is not added twice. fields: with a store, further values for ``where``, by name: a list
+        for each, {"year": [2019, ...]}.
 
         Example:
             >>> from likewise import DTW
             >>> len(Index(DTW(), [[1.0, 2.0]]).add([[3.0], [4.0, 5.0]]))
             3
         """
-        self._held.add(self._held.read("Index.add", items, labels, ids))
+        part = self._held.read("Index.add", items, labels, ids)
+        if isinstance(self._held, Stored):
+            self._held.add(part, fields)
+        elif fields is not None:
+            _check.refuse("Index.add", "fields need an index with a store")
+        else:
+            self._held.add(part)
         self._forget()
+        return self
+
+    def upsert(self, items: Any, *, labels: Any = None, ids: Any = None, fields: Any = None) -> Self:
+        """Add items, in place of those with the same ids; for an index with a store. Returns the index."""
+        op = "Index.upsert"
+        if not isinstance(self._held, Stored):
+            _check.refuse(op, "needs an index with a store; without one, remove the old items and add the new ones")
+        self._held.add(self._held.read(op, items, labels, ids), fields, replace=True)
         return self
 
     def remove(self, ids: Any) -> Self:
         """Remove items by their ids. Positions of later items move down. Returns the index.
+
+        An id that there is not raises an error, but not with a store: there a call that failed can be repeated.
 
         Example:
             >>> from likewise import DTW
@@ -304,10 +341,14 @@ class Index:
         manifest = source.read_manifest()
         distance, options = read_settings(source, manifest, classes)
         index = cls(distance, **vars(options))
-        index._held.load(source, manifest, verify=verify, limit=limit)
+        held = index._held
+        assert isinstance(held, Collection)
+        held.load(source, manifest, verify=verify, limit=limit)
         return index
 
     def __repr__(self) -> str:
+        if isinstance(self._held, Stored):
+            return f"Index({self.distance!r}, {self._held!r})"
         if not len(self):
             return f"Index({self.distance!r}, empty)"
         part, count = self._held.table, len(self)
@@ -340,45 +381,6 @@ class Index:
         self._search: Searcher | None = None
 
     def _queries(self, op: str, queries: Any) -> Items:
-        read = read_items(op, "queries", queries, self.distance)
-        if not len(self):
-            return read
-        part, count = self._held.table, len(read)
-        values = read.values if isinstance(read, Batch) else read
-        if isinstance(read, Batch) != (part.offsets is not None):
-            _check.refuse(op, f"expected queries like the items, {kind_of(part)}")
-        if isinstance(read, Batch) and read.channels != part.values.shape[1] and count:
-            _check.refuse(op, f"queries have {read.channels} channels, the items have {part.values.shape[1]}")
-        if not isinstance(read, Batch) and values.shape[1:] != part.values.shape[1:]:
-            shapes = tuple(values.shape[1:]), tuple(part.values.shape[1:])
-            _check.refuse(op, f"queries have shape {shapes[0]} each, the items have {shapes[1]}")
-        if self._options.windows and count:
-            assert isinstance(read, Batch)
-            self._check_windows(op, read)
-        return read.to(part.values.device, part.values.dtype)
-
-    def _check_windows(self, op: str, queries: Batch) -> None:
-        """Queries of the length that windows have, none longer than every item."""
-        lengths, length = queries.lengths, self._options.length
-        if length is not None and (wrong := lengths != length).any():
-            place = int(wrong.nonzero()[0])
-            hint = "subsequence=True instead of length searches windows of any query's length"
-            _check.refuse(op, f"query {place} has {int(lengths[place])} steps, windows have {length}; {hint}")
-        items = self.items
-        assert isinstance(items, Batch)
-        longest, least = int(items.lengths.max()), (self._options.stretch or (1.0,))[0]
-        if int(lengths.max()) * least > longest:
-            place = int(lengths.argmax())
-            _check.refuse(op, f"query {place} has {int(lengths[place])} steps, but the longest item has {longest}")
-
-
-def _read_skip(op: str, skip: Any, queries: int, items: int) -> Tensor | None:
-    if skip is None:
-        return None
-    found = torch.as_tensor(skip)
-    if found.shape != (queries,) or found.is_floating_point() or found.dtype == torch.bool:
-        _check.refuse(op, f"expected skip of shape ({queries},), whole numbers, got {found.dtype} {tuple(found.shape)}")
-    found = found.to("cpu", torch.int64)
-    if queries and not (int(found.min()) >= -1 and int(found.max()) < items):
-        _check.refuse(op, f"skip holds a position that is not among the {items} items")
-    return found
+        if isinstance(self._held, Stored):
+            return read_items(op, "queries", queries, self.distance)
+        return read_queries(op, queries, self.distance, self._held, self._options)

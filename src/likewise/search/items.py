@@ -55,6 +55,12 @@ class Part:
         values[torch.arange(longest) < lengths[:, None]] = self.values
         return Batch(values, lengths)
 
+    def item(self, place: int) -> Tensor:
+        """One item: (T, C), a vector or an image."""
+        if self.offsets is None:
+            return self.values[place]
+        return self.values[int(self.offsets[place]) : int(self.offsets[place + 1])]
+
     def at(self, places: np.ndarray) -> "Part":
         """The items at these positions, in this order."""
         index = torch.from_numpy(places)

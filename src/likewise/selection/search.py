@@ -4,10 +4,10 @@ import hashlib
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -16,9 +16,10 @@ from likewise.data.batch import Batch
 from likewise.data.dataset import Dataset
 from likewise.data.split import HeldOutClasses
 from likewise.evaluation.evaluate import evaluate
-from likewise.models.metric import Metric, take
+from likewise.models.metric import Metric
 from likewise.models.storage import read_json, write_json
 from likewise.selection.candidates import Candidate, candidates_for
+from likewise.selection.course import Course
 from likewise.selection.result import Result, Selection
 from likewise.training.fit import fit
 from likewise.training.options import Checkpoints
@@ -26,7 +27,6 @@ from likewise.training.options import Checkpoints
 STATE, BEST = "search.json", "best"
 LEAST_HELD, SHARE, MOST_SHARE = 50, 0.2, 0.4  # validation items of small sets, and the share of others
 CHUNKS = 8  # scores in a candidate's whole course
-TRIED = 8  # items of the trial that predicts how long an epoch takes
 Report = Callable[[Sequence[Result], str], object]
 
 
@@ -55,6 +55,7 @@ def select(
     resume: bool = False,
     device: str = "cpu",
     report: Report = lambda results, text: None,
+    side_by_side: "SideBySide | None" = None,
 ) -> Selection:
     """Try several metrics on labelled data, and return the one with the highest mean average precision.
 
@@ -70,6 +71,7 @@ def select(
     groups: (N,), the subject of each item: no subject is in both parts, and intervals are those of subjects.
     minutes: the time for all rounds, over all calls that resume one another. device: "cpu" or "cuda".
     report: a function of the results so far, best first, and a line of text.
+    side_by_side: trains the candidates of a round at the same time; ``likewise.scale.select`` gives one.
 
     Ctrl-C ends the search; the result is the best so far, and is not ``complete``. SIGTERM ends the process after a
     checkpoint.
@@ -94,7 +96,7 @@ def select(
     if not names or len(set(names)) != len(names):
         _check.refuse(op, "expected at least one candidate, and no two of the same name")
     parts = divide(data, val, groups, seed)
-    search = _Search(parts, chosen, Path(folder), seed, device, report)
+    search = _Search(parts, chosen, Path(folder), seed, device, report, side_by_side)
     search.open(resume, {"data": _fingerprint(data), "seed": seed, "val": repr(val), "candidates": names})
     begun = time.monotonic() - search.spent
     complete = True
@@ -140,13 +142,62 @@ def divide(data: Dataset, val: float | HeldOutClasses | None, groups: object, se
     return Parts(train, held, train, None if groups is None else tuple(map(str, held.groups)))
 
 
+@dataclass(frozen=True)
+class Turn:
+    """The training of one candidate in one round: up to a share of its course, or for some seconds."""
+
+    result: Result
+    round: int
+    goal: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """What another process needs to train a candidate; checkpoints and weights go to the folder."""
+
+    parts: Parts
+    candidates: Sequence[Candidate]
+    folder: Path
+    seed: int
+    device: str
+
+    def take(self, turn: Turn) -> Result:
+        """Train a candidate for its turn, from its last checkpoint."""
+        name = turn.result.name
+        search = _Search(self.parts, self.candidates, self.folder, self.seed, self.device, lambda results, text: None)
+        search.results[name], search.round = turn.result, turn.round
+        search.train(search.candidates[name], turn.goal, turn.seconds)
+        return search.results[name]
+
+
+class SideBySide(Protocol):
+    """Lets ``trainer.take(turn)`` run for several turns at once, and gives the results as they are done."""
+
+    @property
+    def workers(self) -> int:
+        """The number of turns at once."""
+        ...
+
+    def __call__(self, trainer: Trainer, turns: Sequence[Turn]) -> Iterator[Result]:
+        """The results of all turns, in any order."""
+        ...
+
+
 class _Search:
     """The state of a search, which search.json holds between calls."""
 
     def __init__(
-        self, parts: Parts, candidates: Sequence[Candidate], folder: Path, seed: int, device: str, report: Report
+        self,
+        parts: Parts,
+        candidates: Sequence[Candidate],
+        folder: Path,
+        seed: int,
+        device: str,
+        report: Report,
+        side_by_side: SideBySide | None = None,
     ) -> None:
-        self.parts = parts
+        self.parts, self.side_by_side = parts, side_by_side
         self.candidates = {candidate.name: candidate for candidate in candidates}
         self.folder, self.seed, self.device, self.report = folder, seed, device, report
         self.results: dict[str, Result] = {}
@@ -197,14 +248,28 @@ class _Search:
         while self.alive and self.round < rounds:
             goal = 2.0 ** (self.round + 1 - rounds)  # share of a candidate's whole course
             waiting = [name for name in self.alive if self._result(name).rounds <= self.round]
-            for place, name in enumerate(waiting):
-                left = (deadline - time.monotonic()) / (rounds - self.round) / (len(waiting) - place)
-                self.train(self.candidates[name], goal, left)
+            for name in self.train_all(waiting, goal, deadline, rounds - self.round):
                 self._say(f"round {self.round + 1} of {rounds}: {name}", begun)
             kept = sorted(self._tried(), key=lambda name: -self.results[name].map)
             self.alive = kept[: max(1, math.ceil(len(kept) / 2))] if self.round + 1 < rounds else kept
             self.round += 1
             self.write()
+
+    def train_all(self, waiting: Sequence[str], goal: float, deadline: float, rounds: int) -> Iterator[str]:
+        """Train candidates in turn or side by side; gives the name of each that is done. ``rounds`` are left."""
+        if self.side_by_side is None:
+            for place, name in enumerate(waiting):
+                left = (deadline - time.monotonic()) / rounds / (len(waiting) - place)
+                self.train(self.candidates[name], goal, left)
+                yield name
+            return
+        share = min(1.0, self.side_by_side.workers / max(1, len(waiting)))
+        left = (deadline - time.monotonic()) / rounds * share
+        turns = [Turn(self._result(name), self.round, goal, left) for name in waiting]
+        trainer = Trainer(self.parts, tuple(self.candidates.values()), self.folder, self.seed, self.device)
+        for result in self.side_by_side(trainer, turns):
+            self.results[result.name] = result
+            yield result.name
 
     def score_untrained(self, candidate: Candidate) -> None:
         """Score a candidate that learns nothing."""
@@ -221,7 +286,7 @@ class _Search:
         metric = self._made(candidate, result)
         if metric is None:
             return
-        course = _Course(metric, len(self.parts.train))
+        course = Course(metric, len(self.parts.train))
         target = max(1, round(goal * course.epochs))
         pace = result.pace if result.epochs else course.predict(self.parts.train, self.device)
         if not result.epochs and pace > seconds:
@@ -240,7 +305,7 @@ class _Search:
             self.results[candidate.name] = result = replace(result, pace=pace)
         self.results[candidate.name] = replace(result, rounds=self.round + 1)
 
-    def _fit(self, candidate: Candidate, metric: Metric, epochs: int, course: "_Course") -> None:
+    def _fit(self, candidate: Candidate, metric: Metric, epochs: int, course: Course) -> None:
         """Train up to some epochs, from the last checkpoint."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "fit: a step of")  # the time is bounded here
@@ -299,35 +364,6 @@ class _Search:
         self.spent = time.monotonic() - begun
         self.write()
         self.report(self.ranked(), text)
-
-
-class _Course:
-    """How long a metric is usually trained."""
-
-    def __init__(self, metric: Metric, items: int) -> None:
-        defaults = metric.training_defaults
-        self.metric, self.batch_size = metric, min(defaults.batch_size, items)
-        self.per_epoch = max(1, items // self.batch_size)
-        self.epochs = max(1, round(defaults.steps / self.per_epoch))
-        steps = self.epochs * self.per_epoch
-        usual = defaults.average is not None and steps > 10
-        self.average = min(defaults.average, 1 - 10 / steps) if usual else 0.0  # type: ignore[type-var]
-
-    def predict(self, data: Dataset, device: str) -> float:
-        """The seconds of an epoch, from a trial with a few of the longest items, forward and backward."""
-        if not isinstance(data.items, Batch) or device != "cpu":
-            return 0.0
-        few = take(data.items, data.items.lengths.argsort(descending=True, stable=True)[:TRIED])
-        if self.metric.unprepared:
-            self.metric.prepare(few)
-        parameters = [parameter for parameter in self.metric.parameters() if parameter.requires_grad]
-        times = []
-        for count in (2, len(few)):
-            start = time.monotonic()
-            torch.autograd.grad(self.metric.matrix(take(few, slice(0, count))).sum(), parameters, allow_unused=True)
-            times.append(time.monotonic() - start)
-        pairs = self.batch_size**2 / len(few) ** 2
-        return times[-1] * pairs * self.per_epoch if times[-1] > times[0] else 0.0
 
 
 def _fingerprint(data: Dataset) -> str:

@@ -11,6 +11,7 @@ Example:
 
 from likewise.distances.training_defaults import TrainingDefaults
 from likewise.training.adversary import AdaptiveAdversary, ClassAdversary, SoftAdversary
+from likewise.training.cross_batch_memory import CrossBatchMemory
 from likewise.training.few_shot import EpisodeLoss, EpisodeValidation
 from likewise.training.fit import fit
 from likewise.training.history import History, Score
@@ -27,6 +28,7 @@ __all__ = [
     "AlignedPairs",
     "Checkpoints",
     "ClassAdversary",
+    "CrossBatchMemory",
     "EpisodeLoss",
     "EpisodeValidation",
     "History",

@@ -5,9 +5,10 @@ generator state is saved: every step has its own seed, from the run's seed and t
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,6 +44,7 @@ class Checkpoint:
     optimizer: the state of each parameter, by its position, as in PyTorch's optimisers.
     sampler, precision: plain data; the sampler's may hold tensors by name, too.
     settings: must be the same when the run is resumed.
+    functions: what steps and terms keep beside parameters, by name.
     """
 
     progress: Progress
@@ -53,12 +55,14 @@ class Checkpoint:
     sampler: object = None
     precision: object = None
     settings: dict[str, int] = field(default_factory=dict)
+    functions: dict[str, Tensor] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
         """Write the file atomically."""
         tensors = {f"model.{name}": tensor for name, tensor in self.model.items()}
         tensors |= {f"best.{name}": tensor for name, tensor in (self.best or {}).items()}
         tensors |= {f"average.{name}": tensor for name, tensor in (self.average or {}).items()}
+        tensors |= {f"functions.{name}": tensor for name, tensor in self.functions.items()}
         numbers: dict[str, float | None] = {}
         for position, state in self.optimizer.items():
             for name, value in state.items():
@@ -114,7 +118,7 @@ class Checkpoint:
         expected = {f"model.{name}": tensor for name, tensor in model.items()}
         kept = [part for part in ("best", "average") if note[part] is True]
         expected |= {f"{part}.{name}": tensor for part in kept for name, tensor in model.items()}
-        free = ("optimizer.", "sampler.")  # checked where they are used
+        free = ("optimizer.", "sampler.", "functions.")  # checked where they are used
         expected |= {name: part for name, part in read_shapes(path).items() if name.startswith(free)}
         tensors = read_tensors(path, expected, limit=MOST_BYTES)
         for name in expected:
@@ -128,7 +132,10 @@ class Checkpoint:
                 if name.startswith("sampler."):
                     sampler[name.removeprefix("sampler.")] = tensors[name]
         best, average = weights.get("best"), weights.get("average")
-        return cls(progress, weights["model"], best, average, optimizer, sampler, precision, dict(settings))
+        functions = {
+            name.removeprefix("functions."): tensors[name] for name in expected if name.startswith("functions.")
+        }
+        return cls(progress, weights["model"], best, average, optimizer, sampler, precision, dict(settings), functions)
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Tensor | float | None]]:
@@ -151,6 +158,23 @@ def put_optimizer_state(
                     where, f"{name} of parameter {position} has shape {tuple(value.shape)}, not {tuple(shape)}"
                 )
     optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
+
+
+def functions_state(functions: Iterable[Any]) -> dict[str, Tensor]:
+    """What steps and terms keep beside parameters, such as a CrossBatchMemory, by their places."""
+    found = {}
+    for place, function in enumerate(functions):
+        if hasattr(function, "load_state"):
+            found |= {f"{place}.{name}": tensor for name, tensor in function.state().items()}
+    return found
+
+
+def put_functions_state(functions: Iterable[Any], state: Mapping[str, Tensor], device: torch.device) -> None:
+    """Give steps and terms what ``functions_state`` returned; nothing, when a run begins."""
+    for place, function in enumerate(functions):
+        if hasattr(function, "load_state"):
+            own = {name.partition(".")[2]: tensor for name, tensor in state.items() if name.startswith(f"{place}.")}
+            function.load_state(own, device)
 
 
 def _progress(where: str, plain: object) -> Progress:

@@ -117,8 +117,8 @@ def fit(
     verbose: show a progress bar on a terminal, or a line for each validation elsewhere.
     fabric: arguments of lightning.Fabric: precision="bf16-mixed", accelerator="gpu", devices=4, strategy, num_nodes,
         loggers, plugins, callbacks. With several devices each batch is divided among them, and its whole matrix is
-        gathered: the result is that of one device with the same batches. (Layers that mix the items of a batch, such as
-        batch normalisation, see only their device's part.)
+        gathered: the result is that of one device with the same batches, batch normalisation included. Each process
+        reads only its own part of a map-style dataset.
 
     Example:
         >>> import likewise as lw

@@ -19,8 +19,17 @@ from likewise.losses.vector_loss import VectorLoss
 from likewise.models.config import describe
 from likewise.models.metric import Metric, put_tensors, tensors_of
 from likewise.training.averaging import MovingAverage
+from likewise.training.batch_norm import together
 from likewise.training.batches import Batches, Chosen, seed_of
-from likewise.training.checkpoint import CHECKPOINT, Checkpoint, Progress, optimizer_state, put_optimizer_state
+from likewise.training.checkpoint import (
+    CHECKPOINT,
+    Checkpoint,
+    Progress,
+    functions_state,
+    optimizer_state,
+    put_functions_state,
+    put_optimizer_state,
+)
 from likewise.training.history import History, Score
 from likewise.training.options import Checkpoints, OptimizerFactory, Schedule
 from likewise.training.ranks import Ranks
@@ -106,6 +115,7 @@ class Loop:
         self.clock = time.perf_counter() - self.done.seconds
         if self.folder is not None and self.fabric.is_global_zero:
             remove_leftovers(self.folder / CHECKPOINT)
+        put_functions_state((*plan.terms, plan.step), {} if resumed is None else resumed.functions, self.fabric.device)
         if resumed is None:
             self.write_checkpoint()
         else:
@@ -148,7 +158,8 @@ class Loop:
         """The batches that are left of this epoch."""
         if self.done.ended:  # stopped after the last step, but before the end of the epoch
             return iter(())
-        return self.plan.source.batches(self.plan.batches, seed_of(self.plan.seed, self.done.epoch), self.done.step)
+        plan, done = self.plan, self.done
+        return plan.source.batches(plan.batches, seed_of(plan.seed, done.epoch), done.step, self.ranks)
 
     def make_step(self, chosen: Chosen, batch: Any) -> Step:
         """The Step for a batch. Every step has its own seed, so a resumed run needs no generator state."""
@@ -171,7 +182,7 @@ class Loop:
     def value_of(self, step: Step, chosen: Chosen) -> Tensor:
         """The loss of a step and its terms."""
         plan, done = self.plan, self.done
-        with self._place(chosen), self.fabric.autocast():
+        with self._place(chosen), self.fabric.autocast(), together(self.trained, self.ranks):
             with plan.loss.sharing() if isinstance(plan.loss, VectorLoss) else nullcontext():
                 parts = [function(step) for function in (*plan.terms, plan.step) if function is not None]
             loss = self._checked(sum(parts[1:], parts[0]))
@@ -278,6 +289,7 @@ class Loop:
             self.plan.batches.state(self.done.step),
             self.fabric.strategy.precision.state_dict(),
             self.plan.settings,
+            functions_state((*self.plan.terms, self.plan.step)),
         ).write(self.folder / CHECKPOINT)
 
     def finish(self) -> None:
@@ -356,6 +368,7 @@ def make_fabric(plan: Plan) -> Fabric:
     options: dict[str, Any] = {"devices": 1} | plan.fabric
     devices = options["devices"]
     several = len(devices) > 1 if isinstance(devices, list) else devices not in (1, "1")
+    several = several or options.get("num_nodes", 1) != 1
     if several and "strategy" not in options:
         options["strategy"] = Together()
     if "loggers" not in options and plan.checkpoints is not None and importlib.util.find_spec("tensorboard"):

@@ -14,8 +14,10 @@ from likewise._labels import is_map_style, labelled, number_labels, read_labels
 from likewise.data.batch import Batch
 from likewise.data.loading import Loader, collate
 from likewise.models.metric import as_items, take
-from likewise.training.batches import Chosen
+from likewise.training.batches import Chosen, seed_of
 from likewise.training.pairs import AlignedPairs
+from likewise.training.ranks import ALONE, Ranks
+from likewise.training.step import Shard
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,13 @@ class Source:
             return self.take(slice(0, 2))
         return self.items if self.chosen is None else self.take(slice(None))
 
-    def batches(self, order: Iterable[Chosen], seed: int, first: int = 0) -> Iterator[tuple[Chosen, Any]]:
+    def batches(
+        self, order: Iterable[Chosen], seed: int, first: int = 0, ranks: Ranks = ALONE
+    ) -> Iterator[tuple[Chosen, Any]]:
         """The items of each batch of an order, with its indices.
 
         seed: together with the batch's number, counted from ``first``, seeds random datasets.
+        ranks: of several processes, each reads only its own rows of items that are not in memory, a Shard.
         """
         if self.in_memory:
             return ((chosen, self.take(chosen.index)) for chosen in order)
@@ -103,10 +108,13 @@ class Source:
             for chosen in order:
                 waiting.append(chosen)
                 index = chosen.index if self.chosen is None else self.chosen[chosen.index]
-                yield index.tolist()
+                yield index[ranks.rows(len(index))].tolist()
 
-        fetched = Loader(self.items, self.workers, seed=seed).batches(places(), first)
-        return ((waiting.popleft(), batch) for batch in fetched)
+        own = seed if ranks.size == 1 else seed_of(seed, ranks.rank)  # shards of random datasets are not alike
+        fetched = Loader(self.items, self.workers, seed=own).batches(places(), first)
+        if ranks.size == 1:
+            return ((waiting.popleft(), batch) for batch in fetched)
+        return ((chosen := waiting.popleft(), Shard(batch, len(chosen.index))) for batch in fetched)
 
     def pieces(self, size: int) -> Iterator[Any]:
         """All items in order, ``size`` at a time."""

@@ -40,10 +40,22 @@ Loss = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
+class Shard:
+    """The items of a batch that this process has read, its rows, and the number of items of the whole batch."""
+
+    own: Batch | Tensor
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+
+@dataclass(frozen=True)
 class Step:
     """One step of training. With several processes, everything here refers to the whole batch.
 
-    metric: the Metric that is trained. batch, labels: the items, and the numbers (B,) of their classes.
+    metric: the Metric that is trained. labels: (B,), the numbers of the items' classes.
+    items: the items, ``batch``; or a Shard, if each process has read only its own.
     loss: the loss given to ``fit``, or None. index: (B,), the positions of the items in the training set.
     augment: the augmentation, or None. generator: seeded for this step, the same in all processes.
     epoch: counted from 0. total: the number of steps before this one, over all epochs.
@@ -66,7 +78,7 @@ class Step:
     """
 
     metric: Metric
-    batch: Any
+    items: Any
     labels: Tensor
     loss: Loss | None = None
     index: Tensor | None = None
@@ -78,9 +90,19 @@ class Step:
     ranks: Ranks = ALONE
 
     @property
+    def count(self) -> int:
+        """The number of items in the batch."""
+        return len(self.items)
+
+    @cached_property
+    def batch(self) -> Any:
+        """The items. If each process has read only its own, they are gathered when this is first used."""
+        return self.ranks.gather_encoded(self.items.own, self.count) if isinstance(self.items, Shard) else self.items
+
+    @property
     def rows(self) -> slice:
         """The rows of the batch that this process encodes and compares; all of them if there is only one."""
-        count = len(self.batch)
+        count = self.count
         if count < self.ranks.size:
             raise ValueError(f"a batch of {count} items cannot be divided among {self.ranks.size} processes")
         return self.ranks.rows(count)
@@ -88,7 +110,7 @@ class Step:
     @cached_property
     def features(self) -> Encoded:
         """The encoded items, with gradients, in float32 or better."""
-        return self.ranks.gather_encoded(self._own[0], len(self.batch))
+        return self.ranks.gather_encoded(self._own[0], self.count)
 
     @cached_property
     def augmented(self) -> Augmented | None:
@@ -105,7 +127,7 @@ class Step:
     def augmented_features(self) -> Encoded | None:
         """The augmented items, encoded; None without an augmentation."""
         own = self._own_augmented
-        return None if own is None else self.ranks.gather_encoded(own, len(self.batch))
+        return None if own is None else self.ranks.gather_encoded(own, self.count)
 
     @cached_property
     def D(self) -> Tensor:  # noqa: N802, the matrix has this name everywhere
@@ -121,7 +143,12 @@ class Step:
             diagonal = torch.zeros_like(D, dtype=torch.bool)
             diagonal[:, self.rows] = torch.eye(len(D), dtype=torch.bool, device=D.device)
             D = torch.where(diagonal, both[:, None], D)
-        D = self.ranks.gather(D, len(self.batch))
+        D = self.ranks.gather(D, self.count)
+        return D.float() if D.dtype in HALVES else D
+
+    def distances_to(self, others: Encoded) -> Tensor:
+        """Distances (B, M) from the items of the batch to other encoded items, in float32 or better."""
+        D = self.ranks.gather(self.metric.distance.matrix(self._own[0], others), self.count)
         return D.float() if D.dtype in HALVES else D
 
     def layer(self, name: str, pool: Callable[[FeatureMap], Tensor] = FeatureMap.mean) -> Tensor:
@@ -133,12 +160,12 @@ class Step:
         if pool is not FeatureMap.mean and not maps[name].shape:
             what = getattr(pool, "__name__", "this pooling")
             _check.refuse("Step", f"layer {name!r} returns vectors, of which {what} is the same; name a layer of maps")
-        return self.ranks.gather(pool(maps[name]), len(self.batch))
+        return self.ranks.gather(pool(maps[name]), self.count)
 
     @cached_property
     def _own(self) -> tuple[Encoded, Mapping[str, FeatureMap]]:
         """The encoded rows of this process, and the outputs of the layers."""
-        items = take(self.batch, self.rows)
+        items = self.items.own if isinstance(self.items, Shard) else take(self.items, self.rows)
         if not self.layers:
             return _precise(self.metric.encode(items)), {}
         inside = self.metric if self.metric.encoder is None else self.metric.encoder

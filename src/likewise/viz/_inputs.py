@@ -14,7 +14,7 @@ Series = object
 
 
 class Aligned(Protocol):
-    """The attributes of an alignment that the plots use, such as those of ``likewise.Alignment``.
+    """The attributes of an alignment that the plots use, such as those of ``likewise.distances.Alignment``.
 
     x_lengths and y_lengths, (B,), are used too if present; otherwise the plan's shape gives the lengths.
     """

@@ -11,7 +11,7 @@ from likewise.viz._inputs import to_numpy
 
 
 class Warped(Protocol):
-    """The attributes of a warp, such as those of ``likewise.Warp``. All are tensors or arrays."""
+    """The attributes of a warp, such as those of ``likewise.distances.Warp``. All are tensors or arrays."""
 
     times: Any  # (B, M)
     values: Any  # (B, M)

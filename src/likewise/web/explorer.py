@@ -15,7 +15,7 @@ from likewise.search import Index
 from likewise.web import bodies
 from likewise.web.answers import finite
 from likewise.web.collection import Collection, short_name
-from likewise.web.limits import DEFAULT_LIMITS, Limits
+from likewise.web.limits import Limits
 from likewise.web.panels import Panels
 from likewise.web.refusals import Refusal
 from likewise.web.server import Server
@@ -23,6 +23,7 @@ from likewise.web.service import Service, answer_json, create_service
 from likewise.web.work import Job
 
 PAGE = Path(__file__).parent / "page"
+PAGE_LIMITS = Limits(seconds=300.0)  # a person waits, and sees that it takes a while: UMAP compiles itself first
 
 
 class Ref(bodies.Strict):
@@ -58,8 +59,10 @@ class ItemsBody(bodies.Strict):
     size: Annotated[int, Field(ge=8, le=256)] = 56
 
 
-def create_explorer(collection: Collection, limits: Limits = DEFAULT_LIMITS) -> FastAPI:
+def create_explorer(collection: Collection, limits: Limits = PAGE_LIMITS, seed: int = 0) -> FastAPI:
     """The service with the page, and the endpoints under /api that the page asks.
+
+    seed: of the samples of large collections, and of UMAP.
 
     Example:
         >>> app = create_explorer(Collection([[0.0, 1.0]], {"dtw": DTW()}))
@@ -68,7 +71,7 @@ def create_explorer(collection: Collection, limits: Limits = DEFAULT_LIMITS) -> 
     """
     app = create_service(collection, limits)
     service: Service = app.state.service
-    panels = Panels(collection, limits)
+    panels = Panels(collection, limits, seed)
     app.state.panels = panels
 
     def post(path: str, model: Any, compute: Any) -> None:
@@ -146,8 +149,8 @@ class Explorer(Server):
         Explorer(http://127.0.0.1:..., 1 items)
     """
 
-    def __init__(self, collection: Collection, *, limits: Limits = DEFAULT_LIMITS, **options: Any) -> None:
-        app = create_explorer(collection, limits)
+    def __init__(self, collection: Collection, *, limits: Limits = PAGE_LIMITS, seed: int = 0, **options: Any) -> None:
+        app = create_explorer(collection, limits, seed)
         super().__init__(app, public=("/healthz", *page_files()), limits=limits, **options)
         app.state.panels.warm()
         self.collection = collection

@@ -1,5 +1,7 @@
 """Maps: a place in the plane for every item, near where its neighbours are."""
 
+import warnings
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from likewise.web.collection import Collection
 from likewise.web.work import Job
 
 SHOWN = 20_000  # points of a map; of more items a sample is shown
+FEWEST = 15  # items of which UMAP makes no map
 LANDMARKS = 64
 CELLS = 1 << 33  # cells of alignment tables that a map may cost: about a second of DTW
 PIECE = 512  # items placed between two checks of a job
@@ -26,7 +29,7 @@ class Map:
 def draw_map(collection: Collection, name: str, job: Job, *, method: str | None = None, seed: int = 0) -> Map:
     """A map of a collection under one of its metrics.
 
-    A metric that gives vectors is drawn by their principal components, or by UMAP if asked for and installed. Any other
+    A metric that gives vectors is drawn by their principal components, or by UMAP if asked for. Any other
     metric is drawn from its distances: landmarks are placed by classical scaling, and the others by their distances to
     these.
 
@@ -38,7 +41,7 @@ def draw_map(collection: Collection, name: str, job: Job, *, method: str | None 
     metric = collection.metrics[name]
     vectors = _vectors(collection, metric, items, job)
     if vectors is not None:
-        if method == "umap":
+        if method == "umap" and len(items) > FEWEST:
             return Map(items, _scaled(_umap(vectors, seed)), "UMAP", None)
         places, share = _principal(vectors)
         return Map(items, _scaled(places), "PCA", share)
@@ -76,11 +79,13 @@ def _principal(vectors: Tensor) -> tuple[np.ndarray, float]:
 
 
 def _umap(vectors: Tensor, seed: int) -> np.ndarray:
-    try:
-        from umap import UMAP  # type: ignore[import-not-found]
-    except ImportError as error:
-        raise ValueError("UMAP is not installed: pip install umap-learn") from error
-    return UMAP(random_state=seed, n_jobs=1).fit_transform(vectors.numpy())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of TensorFlow, and of points without neighbours
+        try:
+            from umap import UMAP  # type: ignore[import-not-found]
+        except ImportError as error:
+            raise ValueError('UMAP is not installed: pip install "likewise[umap]"') from error
+        return np.asarray(UMAP(random_state=seed, n_jobs=1).fit_transform(vectors.numpy()))
 
 
 def _landmarks(

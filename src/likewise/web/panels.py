@@ -37,10 +37,10 @@ MOST_PAIRS = 4000  # of a path that is drawn
 class Panels:
     """Look, Ask, Understand and Judge over a Collection. Maps and verdicts are kept once they are made."""
 
-    def __init__(self, collection: Collection, limits: Limits) -> None:
+    def __init__(self, collection: Collection, limits: Limits, seed: int = 0) -> None:
         if collection.items is None:
             raise ValueError("the explorer needs items; give it data")
-        self.collection, self.limits = collection, limits
+        self.collection, self.limits, self.seed = collection, limits, seed
         self.uploads = Uploads(limits, collection.like)
         self._kept: dict[Any, Any] = {}
         self._locks: dict[Any, Lock] = {}
@@ -94,7 +94,11 @@ class Panels:
         name, _ = self.collection.metric(name)
         if method not in (None, "pca", "mds", "umap"):
             raise Refusal(422, "method: expected pca, mds or umap")
-        found = self._once(("map", name, method), job, lambda: draw_map(self.collection, name, job, method=method))
+        found = self._once(
+            ("map", name, method),
+            job,
+            lambda: draw_map(self.collection, name, job, method=method, seed=self.seed),
+        )
         held = self.collection
         picked = found.items
         return {
@@ -238,7 +242,7 @@ class Panels:
     def judge(self, job: Job, name: str | None) -> dict[str, Any]:
         """Judge: scores, confusions and the items behind them."""
         name, _ = self.collection.metric(name)
-        found = self._once(("judge", name), job, lambda: judge(self.collection, name, job))
+        found = self._once(("judge", name), job, lambda: judge(self.collection, name, job, seed=self.seed))
         held = self.collection
         return {
             "metric": name,

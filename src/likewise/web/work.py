@@ -1,15 +1,16 @@
 """Work: requests computed in a few threads, with a queue, a time limit, and an end when the client leaves."""
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+import numpy as np
 from starlette.requests import ClientDisconnect, Request
 
+from likewise.ops.cpu import stoppable
 from likewise.web.limits import Limits
 from likewise.web.refusals import Refusal
 
@@ -25,20 +26,28 @@ class Job:
 
     def __init__(self, seconds: float = float("inf")) -> None:
         self.end = time.monotonic() + seconds
-        self._stop = threading.Event()
+        self._stop = np.zeros(1, np.uint8)  # kernels look at it
 
     def cancel(self) -> None:
-        """Nobody waits for the result: stop at the next check."""
-        self._stop.set()
+        """Nobody waits for the result: stop at the next check, or within a kernel."""
+        self._stop[0] = 1
 
     @property
     def cancelled(self) -> bool:
         """Whether nobody waits for the result."""
-        return self._stop.is_set()
+        return bool(self._stop[0])
+
+    def run(self, function: "Callable[[Job], Result]") -> "Result":
+        """The function's result, computed by kernels that stop when the job is cancelled."""
+        try:
+            with stoppable(self._stop):
+                return function(self)
+        except KeyboardInterrupt:
+            raise Refusal(499, "the client has left") from None
 
     def check(self) -> None:
         """Raise if the client has left or the time is over."""
-        if self._stop.is_set():
+        if self.cancelled:
             raise Refusal(499, "the client has left")
         if time.monotonic() > self.end:
             raise Refusal(503, "the computation took too long; ask for less", {"Retry-After": "1"})
@@ -64,7 +73,7 @@ class Work:
         job = Job(self.limits.seconds)
         self.taken += 1
         loop = asyncio.get_running_loop()
-        future = self.pool.submit(function, job)
+        future = self.pool.submit(job.run, function)
         # A job that was given up still takes a thread until it notices.
         future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._free) if not loop.is_closed() else None)
         result = asyncio.wrap_future(future)

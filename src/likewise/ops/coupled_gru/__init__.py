@@ -17,7 +17,6 @@ networks (IJCNN 2020), equations 8 to 13. The paper has neither unequal lengths 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -25,8 +24,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from likewise import _check
-from likewise.ops import cpu
+from likewise.ops.coupled_gru import cpu as kernels
 from likewise.ops.coupled_gru import reference
+from likewise.ops.coupled_gru.cpu import shape_of
 from likewise.ops.dispatch import operator
 from likewise.ops.ground import at_least_float32, zero_padding
 
@@ -162,186 +162,25 @@ def _check_pairs(
 
 # The operators. ``weights`` is what ``_flat`` gives, and ``hidden`` the states of each layer.
 
-PARTS = 8  # partial sums of gradients: their number and the order of additions are fixed
-PART_BYTES = 1 << 28  # room for them; with large sequences, there are fewer
-
-
-@dataclass(frozen=True)
-class _Problem:
-    """The problem for the C++ kernels, with the tensors that its addresses point into."""
-
-    native: object
-    tensors: tuple[Tensor | None, ...]
-    blocks: int
-    work: int  # of one block, in the cells that ``share_out`` counts
-
-    @classmethod
-    def of(
-        cls,
-        gx: Tensor,
-        gy: Tensor | None,
-        rows: Tensor | None,
-        columns: Tensor | None,
-        x_lengths: Tensor,
-        y_lengths: Tensor | None,
-        weights: Tensor,
-        hidden: Sequence[int],
-    ) -> "_Problem":
-        """Check the numbers, and describe them."""
-        gx, weights = gx.detach().contiguous(), weights.detach().contiguous()
-        n = m = _lengths("x_lengths", x_lengths, gx)
-        if gy is not None and y_lengths is not None:
-            gy, m = gy.detach().contiguous(), _lengths("y_lengths", y_lengths, gy)
-        else:
-            gy = gx
-        rows, columns = _index("rows", rows, gx), _index("columns", columns, gy)
-        pairs = len(gx) if rows is None else len(rows)
-        order, sizes = _order(n, m, rows, columns, pairs), torch.tensor(hidden)
-        native = cpu.native.CoupledProblem(
-            gx=gx.data_ptr(),
-            gy=gy.data_ptr(),
-            rows=0 if rows is None else rows.data_ptr(),
-            columns=0 if columns is None else columns.data_ptr(),
-            x_lengths=n.data_ptr(),
-            y_lengths=m.data_ptr(),
-            order=order.data_ptr(),
-            weights=weights.data_ptr(),
-            hidden=sizes.data_ptr(),
-            layers=len(hidden),
-            pairs=pairs,
-            x_steps=gx.shape[1],
-            y_steps=gy.shape[1],
-            float64=gx.dtype == torch.float64,
-        )
-        lanes = cpu.native.coupled_gru_lanes(cpu.INSTRUCTION_SET, gx.dtype == torch.float64)
-        # A state of a block takes 14 H multiplications by vectors a step, and some for its gates.
-        work = max(gx.shape[1], gy.shape[1]) * sum(14 * width * (width + 10) for width in hidden)
-        tensors = gx, gy, rows, columns, n, m, order, weights, sizes
-        return cls(native, tensors, -(-pairs // lanes), work)
-
-
-def _lengths(name: str, lengths: Tensor, g: Tensor) -> Tensor:
-    lengths = lengths.cpu().contiguous()
-    _check.lengths_range("coupled_gru", name, lengths, g.shape[1])
-    return lengths
-
-
-def _index(name: str, index: Tensor | None, g: Tensor) -> Tensor | None:
-    if index is None:
-        return None
-    index = index.cpu().to(torch.int64).contiguous()
-    if len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(g):
-        _check.refuse("coupled_gru", f"expected {name} between 0 and {len(g) - 1}")
-    return index
-
-
-def _order(n: Tensor, m: Tensor, rows: Tensor | None, columns: Tensor | None, pairs: int) -> Tensor:
-    """The order of pairs in which similar lengths are neighbours, so that lanes end together."""
-    if pairs == 0 or (n.min() == n.max() and m.min() == m.max()):
-        return torch.arange(pairs)
-    if rows is not None and columns is not None:
-        n, m = n[rows], m[columns]
-    return torch.argsort(torch.maximum(n, m), stable=True)
-
-
-def _run_cpu(every: bool, gx: Tensor, *rest: Any) -> Tensor:
-    out = gx.new_empty(_shape(every, gx, *rest))
-    if out.numel():
-        problem = _Problem.of(gx, *rest)
-        cpu.share_out(
-            problem.blocks,
-            problem.work,
-            lambda begin, end: cpu.native.coupled_gru_states(
-                cpu.INSTRUCTION_SET, problem.native, out.data_ptr(), every, begin, end
-            ),
-        )
-    return out
-
-
-def _last_cpu(gx: Tensor, *rest: Any) -> Tensor:
-    return _run_cpu(False, gx, *rest)
-
-
-def _states_cpu(gx: Tensor, *rest: Any) -> Tensor:
-    return _run_cpu(True, gx, *rest)
-
-
-def _trained_cpu(gx: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    return _run_cpu(False, gx, *rest), gx.new_empty(0)
-
 
 def kept_numbers(gx: Tensor, *rest: Any) -> int:
     """How many numbers a forward pass keeps for its gradient: the states of all layers on a GPU, nothing on a CPU."""
-    pairs, _, steps, _ = _shape(True, gx, *rest)
+    pairs, _, steps, _ = shape_of(True, gx, *rest)
     *_, hidden = rest
     count = 2 * pairs * steps * sum(hidden)
     return count if gx.is_cuda and gx.dtype == torch.float32 and count <= KEPT else 0
 
 
-def _grad_cpu(
-    grad: Tensor,
-    kept: Tensor | None,
-    gx: Tensor,
-    gy: Tensor | None,
-    rows: Tensor | None,
-    columns: Tensor | None,
-    x_lengths: Tensor,
-    y_lengths: Tensor | None,
-    weights: Tensor,
-    hidden: Sequence[int],
-) -> tuple[Tensor, Tensor, Tensor]:
-    if not grad.numel():
-        return _zeros(gx), gx.new_zeros(0) if gy is None else _zeros(gy), _zeros(weights)
-    problem = _Problem.of(gx, gy, rows, columns, x_lengths, y_lengths, weights, hidden)
-    grad, every = grad.detach().contiguous(), grad.ndim == 4
-    room = (gx.numel() + (0 if gy is None else gy.numel())) * gx.element_size()
-    parts = max(1, min(PARTS, problem.blocks, max(2, PART_BYTES // room)))
-    # Pairs that share sequences add to the same gradients; without rows, every pair has its own sequences.
-    shared = parts if rows is not None or gy is None else 1
-    to_x = _zeros(gx, shared)
-    to_y = to_x if gy is None else _zeros(gy, shared)
-    to_weights = _zeros(weights, parts)
-
-    def run_parts(begin: int, end: int) -> None:
-        for part in range(begin, end):
-            cpu.native.coupled_gru_gradients(
-                cpu.INSTRUCTION_SET,
-                problem.native,
-                grad.data_ptr(),
-                every,
-                to_x[part % shared].data_ptr(),
-                to_y[part % shared].data_ptr(),
-                to_weights[part].data_ptr(),
-                problem.blocks * part // parts,
-                problem.blocks * (part + 1) // parts,
-            )
-
-    cpu.share_out(parts, 4 * problem.work * problem.blocks // parts, run_parts)
-    return to_x.sum(0), gx.new_zeros(0) if gy is None else to_y.sum(0), to_weights.sum(0)
-
-
-def _zeros(x: Tensor, *parts: int) -> Tensor:
-    return cpu.zeros_like(x.detach().expand(*parts, *x.shape))
-
-
-def _shape(every: bool, gx: Tensor, gy: Tensor | None, rows: Tensor | None, *rest: Any) -> tuple[int, ...]:
-    pairs = gx.shape[0] if rows is None else rows.shape[0]
-    *_, (*_, width) = rest  # of the last layer
-    if not every:
-        return pairs, 2, width
-    return pairs, 2, gx.shape[1] if gy is None else max(gx.shape[1], gy.shape[1]), width
-
-
 def _last_fake(gx: Tensor, *rest: Any) -> Tensor:
-    return gx.new_empty(_shape(False, gx, *rest))
+    return gx.new_empty(shape_of(False, gx, *rest))
 
 
 def _states_fake(gx: Tensor, *rest: Any) -> Tensor:
-    return gx.new_empty(_shape(True, gx, *rest))
+    return gx.new_empty(shape_of(True, gx, *rest))
 
 
 def _trained_fake(gx: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    return gx.new_empty(_shape(False, gx, *rest)), gx.new_empty(kept_numbers(gx, *rest))
+    return gx.new_empty(shape_of(False, gx, *rest)), gx.new_empty(kept_numbers(gx, *rest))
 
 
 def _grad_fake(
@@ -376,13 +215,13 @@ _ARGUMENTS = (
 )
 _grad = operator(
     f"coupled_gru_grad(Tensor grad, Tensor? kept, {_ARGUMENTS}) -> (Tensor, Tensor, Tensor)",
-    cpu=_grad_cpu,
+    cpu=kernels.gradient,
     triton="coupled_gru.gradients",
     fake=_grad_fake,
 )
 _last = operator(
     f"coupled_gru_last({_ARGUMENTS}) -> Tensor",
-    cpu=_last_cpu,
+    cpu=kernels.last,
     triton="coupled_gru.last",
     fake=_last_fake,
     save=_save,
@@ -390,7 +229,7 @@ _last = operator(
 )
 _trained = operator(
     f"coupled_gru_trained({_ARGUMENTS}) -> (Tensor, Tensor)",
-    cpu=_trained_cpu,
+    cpu=kernels.trained,
     triton="coupled_gru.trained",
     fake=_trained_fake,
     save=_save,
@@ -398,7 +237,7 @@ _trained = operator(
 )
 _states = operator(
     f"coupled_gru_states({_ARGUMENTS}) -> Tensor",
-    cpu=_states_cpu,
+    cpu=kernels.states,
     triton="coupled_gru.states",
     fake=_states_fake,
     save=_save,

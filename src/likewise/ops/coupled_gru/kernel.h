@@ -1,4 +1,4 @@
-// The coupled GRU on the CPU. Each function works on a range of blocks of pairs, one pair a lane, on the calling thread.
+// The coupled GRU on the CPU. Each function works on a range of blocks of pairs, one pair per lane, on the calling thread.
 #pragma once
 #include <cstdint>
 

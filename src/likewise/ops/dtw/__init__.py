@@ -6,20 +6,19 @@ cost is the path: 1 on its cells, 0 elsewhere.
 
 Memory: values take O(T) for each pair at work, never O(T^2). On the CPU, paths and derivatives keep some rows of
 at most 16 million cells at once, and longer pairs are traced piece by piece, in O(T) as well; on a GPU they keep one
-byte a cell.
+byte per cell.
 
 Reference: Sakoe & Chiba (1978). Ties prefer the diagonal, then the row above, as in aeon and tslearn.
 """
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from likewise import _check
-from likewise.ops import cpu
 from likewise.ops.dispatch import operator
+from likewise.ops.dtw import cpu as kernels
 from likewise.ops.ground import GroundCost, at_least_float32, evaluate, frames, is_fused, resolve, scaled
 from likewise.ops.rules import Rules
 
@@ -225,105 +224,6 @@ def dtw_cost_path(
 # The operators. Without y, x is a given cost.
 
 
-def _value_cpu(x: Tensor, y: Tensor | None, x_lengths: Lengths, y_lengths: Lengths, root: bool, *rules: Any) -> Tensor:
-    problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root)
-    values = x.new_empty(problem.pairs)
-    if problem.fills_lanes:
-        problem.run_blocks(cpu.native.dtw_blocks, torch.arange(problem.pairs), values.data_ptr())
-    else:
-        problem.run(cpu.native.dtw_values, values.data_ptr())
-    return cpu.finite_values("dtw", values)
-
-
-def _matrix_cpu(
-    x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, symmetric: bool, root: bool, *rules: Any
-) -> Tensor:
-    problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root, all_pairs=True)
-    rows, columns = len(x), len(y)
-    values = x.new_empty(rows, columns)
-    if columns < problem.lanes // 2:
-        problem.run_blocks(cpu.native.dtw_blocks, torch.arange(problem.pairs), values.data_ptr())
-    else:
-        problem.run_tiles(cpu.native.dtw_tile, values, symmetric)
-    return cpu.finite_values("dtw", values)
-
-
-def _path_cpu(
-    x: Tensor, y: Tensor | None, x_lengths: Lengths, y_lengths: Lengths, root: bool, *rules: Any
-) -> tuple[Tensor, Tensor]:
-    problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root)
-    paths = torch.full((problem.pairs, max(0, x.shape[1] + problem.longest_y - 1), 2), -1)
-    steps = torch.empty(problem.pairs, dtype=torch.int64)
-    problem.run(cpu.native.dtw_paths, paths.data_ptr(), steps.data_ptr())
-    return paths, _found(steps, x.dtype)
-
-
-def _steps_cpu(x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, root: bool, *rules: Any) -> Tensor:
-    problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root, all_pairs=True)
-    steps = torch.empty(len(x), len(y), dtype=torch.int64)
-    problem.run(cpu.native.dtw_paths, 0, steps.data_ptr())
-    return _found(steps, x.dtype)
-
-
-def _matched_cpu(
-    x: Tensor,
-    y: Tensor,
-    x_lengths: Lengths,
-    y_lengths: Lengths,
-    rows: Tensor,
-    weights: Tensor,
-    root: bool,
-    *rules: Any,
-) -> tuple[Tensor, Tensor, Tensor]:
-    problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root, all_pairs=True)
-    values = x.new_empty(len(y))
-    order, weights = problem.by_length(rows * len(y) + torch.arange(len(y))), weights.contiguous()
-    # Several pairs meet in one item of x: each part of them is summed apart. The number of parts is fixed, so that the
-    # sums do not depend on the number of threads.
-    blocks = -(-len(y) // problem.lanes)
-    parts = max(1, min(8, blocks))
-    sums, counts = np.zeros((parts, *x.shape)), np.zeros((parts, *x.shape[:2]))
-
-    def run_parts(begin: int, end: int) -> None:
-        for part in range(begin, end):
-            cpu.native.dtw_matched(
-                cpu.INSTRUCTION_SET,
-                problem.native,
-                order.data_ptr(),
-                len(order),
-                weights.data_ptr(),
-                sums[part].ctypes.data,
-                counts[part].ctypes.data,
-                values.data_ptr(),
-                blocks * part // parts,
-                blocks * (part + 1) // parts,
-            )
-
-    cpu.share_out(parts, problem.cells * max(1, len(y) // parts), run_parts)
-    return cpu.finite_values("dtw", values), torch.from_numpy(sums.sum(0)), torch.from_numpy(counts.sum(0))
-
-
-def _found(steps: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return steps if every pair has a path."""
-    if np.count_nonzero(steps.numpy()) < steps.numel():  # faster than steps.all(), which matters for short paths
-        pair = (steps == 0).nonzero()[0].tolist()
-        _check.refuse("dtw", f"pair {pair} has no path: its costs overflow {dtype}")
-    return steps
-
-
-def _grad_cpu(
-    weights: Tensor, x: Tensor, y: Tensor | None, x_lengths: Lengths, y_lengths: Lengths, root: bool, *rules: Any
-) -> tuple[Tensor, Tensor]:
-    all_pairs = weights.ndim == 2
-    problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root, all_pairs=all_pairs)
-    weights = weights.contiguous()
-    return problem.gradients(
-        lambda x_grad, y_grad, begin, end: cpu.native.dtw_gradients(
-            cpu.INSTRUCTION_SET, problem.native, weights.data_ptr(), x_grad, y_grad, begin, end
-        )
-    )
-
-
 def _path_fake(x: Tensor, y: Tensor | None, *_: Any) -> tuple[Tensor, Tensor]:
     y_steps = x.shape[2] if y is None else y.shape[1]
     paths = x.new_empty(x.shape[0], x.shape[1] + y_steps - 1, 2, dtype=torch.int64)
@@ -366,7 +266,7 @@ _PAIRS = f"Tensor x, Tensor? y, Tensor? x_lengths, Tensor? y_lengths, {_RULES}"
 
 _dtw = operator(
     f"dtw({_PAIRS}) -> Tensor",
-    cpu=_value_cpu,
+    cpu=kernels.value,
     triton="dtw.value",
     fake=lambda x, *_: x.new_empty(x.shape[0]),
     save=_save,
@@ -374,23 +274,23 @@ _dtw = operator(
 )
 _dtw_matrix = operator(
     f"dtw_matrix(Tensor x, Tensor y, Tensor? x_lengths, Tensor? y_lengths, bool symmetric, {_RULES}) -> Tensor",
-    cpu=_matrix_cpu,
+    cpu=kernels.matrix,
     triton="dtw.matrix",
     fake=lambda x, y, *_: x.new_empty(x.shape[0], y.shape[0]),
     save=_save,
     backward=_matrix_backward,
 )
-_dtw_path = operator(f"dtw_path({_PAIRS}) -> (Tensor, Tensor)", cpu=_path_cpu, triton="dtw.path", fake=_path_fake)
+_dtw_path = operator(f"dtw_path({_PAIRS}) -> (Tensor, Tensor)", cpu=kernels.path, triton="dtw.path", fake=_path_fake)
 _dtw_steps = operator(
     f"dtw_steps(Tensor x, Tensor y, Tensor? x_lengths, Tensor? y_lengths, {_RULES}) -> Tensor",
-    cpu=_steps_cpu,
+    cpu=kernels.steps,
     triton="dtw.steps",
     fake=lambda x, y, *_: x.new_empty(x.shape[0], y.shape[0], dtype=torch.int64),
 )
 _dtw_matched = operator(
     f"dtw_matched(Tensor x, Tensor y, Tensor? x_lengths, Tensor? y_lengths, Tensor rows, Tensor weights, {_RULES}) "
     "-> (Tensor, Tensor, Tensor)",
-    cpu=_matched_cpu,
+    cpu=kernels.matched,
     triton="dtw.matched",
     fake=lambda x, y, *_: (
         x.new_empty(len(y)),
@@ -401,7 +301,7 @@ _dtw_matched = operator(
 # Sum of weights * d value, weights (B,) for pairs or (N, M) for all pairs.
 _dtw_grad = operator(
     f"dtw_grad(Tensor weights, {_PAIRS}) -> (Tensor, Tensor)",
-    cpu=_grad_cpu,
+    cpu=kernels.gradient,
     triton="dtw.gradient",
     fake=_grad_fake,
     backward=_no_second_derivative,

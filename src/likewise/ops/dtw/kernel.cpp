@@ -50,7 +50,7 @@ void blocks(const Problem& problem, const int64_t* order, int64_t count, T* valu
     for (int64_t b = begin; b < end; ++b) {
         lanes.select(problem, order, count, b);
         const HardStep<T> step{problem.open_begin};
-        block.template run<false>(step, lanes.x.get(), lanes.n, lanes.y.get(), lanes.m, [&](int l, const auto* row) {
+        block.run(step, lanes.x.get(), false, lanes.n, lanes.y.get(), lanes.m, [&](int l, const auto* row) {
             if (l < lanes.used) values[lanes.pairs[l]] = HardStep<T>::value(problem, lanes.n[l], lanes.m[l], l, row);
         });
     }
@@ -73,7 +73,7 @@ void tile(const Problem& problem, const int64_t* row_order, const int64_t* colum
         const int64_t item = row_order[r];
         for (int l = 0; l < W<T>; ++l) n[l] = problem.x_lengths[item];
         const T* x = static_cast<const T*>(problem.x) + item * problem.x_steps * channels;
-        lanes.template run<true>(HardStep<T>{problem.open_begin}, x, n, y.get(), m, [&](int l, const auto* row) {
+        lanes.run(HardStep<T>{problem.open_begin}, x, true, n, y.get(), m, [&](int l, const auto* row) {
             result[l] = HardStep<T>::value(problem, n[l], m[l], l, row);
         });
         for (int64_t l = 0; l < used; ++l) {
@@ -144,13 +144,35 @@ int64_t abandoning(const Problem& problem, const T* x, int64_t steps, const T* y
             for (int l = 0; l < half; ++l) any[l] |= any[l + half];
         return any[0] != 0;
     };
-    block.template run<true>(HardStep<T>{false}, x, n, y, m, ended, going);
+    block.run(HardStep<T>{false}, x, true, n, y, m, ended, going);
     return cells;
 }
 
-template <class T> void values_of(const Problem& problem, T* values, int64_t begin, int64_t end) {
+template <class T> void values_of(const Problem& problem, const int64_t* order, T* values, int64_t begin, int64_t end) {
     Aligner<T> aligner(problem);
-    for (int64_t pair = begin; pair < end; ++pair) values[pair] = aligner.value(pair);
+    for (int64_t k = begin; k < end; ++k) values[order[k]] = aligner.value(order[k]);
+}
+
+// One of several threads that share the groups of all pairs. Each takes the next group. The row above it is
+// the last row of the group taken before, by a thread that is still running or has finished it.
+template <class T> void shared_values(const Problem& problem, const SharedGroups& groups, T* values) {
+    Aligner<T> aligner(problem);
+    const auto row = [&](int64_t task) {
+        return static_cast<T*>(groups.rows) + task % groups.kept * Aligner<T>::row_size(problem.y_steps) + kGroup<T>;
+    };
+    try {
+        for (int64_t p = 0, task; (task = __atomic_fetch_add(groups.next, 1, __ATOMIC_RELAXED)) < groups.first[groups.count];) {
+            while (groups.first[p + 1] <= task) ++p;
+            const int64_t pair = groups.pairs[p], k = task - groups.first[p];
+            int64_t* here = groups.done + task;
+            const Behind<T> ready{k > 0 ? here - 1 : nullptr, here, groups.failed};
+            if (aligner.group(pair, k, row(task + groups.kept - 1), row(task), ready)) values[pair] = aligner.value_in(row(task));
+            __atomic_store_n(here, Behind<T>::kAll, __ATOMIC_RELEASE);
+        }
+    } catch (...) {
+        __atomic_store_n(groups.failed, 1, __ATOMIC_RELAXED);
+        throw;
+    }
 }
 
 template <class T> void paths_of(const Problem& problem, int64_t* paths, int64_t* steps, int64_t begin, int64_t end) {
@@ -193,9 +215,16 @@ int64_t dtw_abandoning(const Problem& problem, const void* x, int64_t steps, con
                       static_cast<const float*>(suffix), up, static_cast<float*>(values));
 }
 
-void dtw_values(const Problem& problem, void* values, int64_t begin, int64_t end) {
-    if (problem.float64) values_of(problem, static_cast<double*>(values), begin, end);
-    else values_of(problem, static_cast<float*>(values), begin, end);
+void dtw_values(const Problem& problem, const int64_t* order, void* values, int64_t begin, int64_t end) {
+    if (problem.float64) values_of(problem, order, static_cast<double*>(values), begin, end);
+    else values_of(problem, order, static_cast<float*>(values), begin, end);
+}
+
+int64_t dtw_group(bool float64) { return float64 ? kGroup<double> : kGroup<float>; }
+
+void dtw_shared_values(const Problem& problem, const SharedGroups& groups, void* values) {
+    if (problem.float64) shared_values(problem, groups, static_cast<double*>(values));
+    else shared_values(problem, groups, static_cast<float*>(values));
 }
 
 void dtw_paths(const Problem& problem, int64_t* paths, int64_t* steps, int64_t begin, int64_t end) {

@@ -2,6 +2,19 @@
 #pragma once
 #include "../problem.h"
 
+namespace likewise {
+
+// The groups of rows of some pairs, for threads that share them: pair p has the groups first[p], ..., first[p + 1] - 1.
+struct SharedGroups {
+    const int64_t *pairs, *first;
+    int64_t count;                 // of pairs
+    int64_t *next, *failed, *done;  // the next group to take, whether a thread gave up, and how far each group is
+    void* rows;                    // the last rows of as many groups as threads, and one more: (kept, row size)
+    int64_t kept;
+};
+
+}  // namespace likewise
+
 #define LIKEWISE_DTW_KERNELS                                                                                      \
     /* Pairs that one vector holds. */                                                                            \
     int64_t dtw_lanes(bool float64);                                                                              \
@@ -10,13 +23,16 @@
     /* Values (rows, columns) of x's items row_order[first..last-1] against the block-th lanes of column_order. */ \
     void dtw_tile(const Problem&, const int64_t* row_order, const int64_t* column_order, bool symmetric,          \
                   void* values, int64_t block, int64_t first, int64_t last);                                      \
-    /* Values of one x (steps, channels) against lanes of y (widest, channels, lanes), of m[l] steps. Infinite where all  \
-       lanes were abandoned: where the least cell of a row and suffix (steps + 1, lanes), what the rows from there on cost  \
-       at least, may be null, exceed the limit. Returns the number of rows that were computed. */                        \
+    /* Values of one x (steps, channels) against lanes of y (widest, channels, lanes), of m[l] steps. The computation stops,  \
+       with infinite values, once every lane's least cell of a row plus its suffix exceeds the limit. suffix (steps + 1,     \
+       lanes), or null: a lower bound of what the remaining rows cost. Returns the number of rows that were computed. */     \
     int64_t dtw_abandoning(const Problem&, const void* x, int64_t steps, const void* y, const int64_t* m,         \
                            const void* suffix, double limit, void* values);                                       \
-    /* Values of pairs begin..end-1, one at a time: for few, long pairs and for given costs. */                   \
-    void dtw_values(const Problem&, void* values, int64_t begin, int64_t end);                                    \
+    /* Values of pairs order[begin..end-1], one at a time: for few pairs, many channels and given costs. */       \
+    void dtw_values(const Problem&, const int64_t* order, void* values, int64_t begin, int64_t end);              \
+    /* Rows of a group, which such a pair is cut into; and the same values, by several threads that share groups. */ \
+    int64_t dtw_group(bool float64);                                                                              \
+    void dtw_shared_values(const Problem&, const SharedGroups&, void* values);                                    \
     /* Optimal paths (pairs, x_steps + y_steps - 1, 2), may be null, and their numbers of steps (pairs,). */      \
     void dtw_paths(const Problem&, int64_t* paths, int64_t* steps, int64_t begin, int64_t end);                   \
     /* Adds weights[p] * d value[p]: to x_grad and y_grad, or to x_grad as the gradient of given costs. */        \

@@ -114,7 +114,7 @@ void matched(const Problem& problem, const int64_t* order, int64_t count, const 
         step.open_begin = problem.open_begin;
         step.cells = cells.get();
         step.width = lanes.widest;
-        block.template run<false>(step, lanes.x.get(), lanes.n, lanes.y.get(), lanes.m, [](int, const auto*) {});
+        block.run(step, lanes.x.get(), false, lanes.n, lanes.y.get(), lanes.m, [](int, const auto*) {});
         for (int l = 0; l < lanes.used; ++l) {
             const int64_t i = lanes.n[l] - 1;
             int64_t j = lanes.m[l] - 1, first, last;

@@ -36,17 +36,6 @@ template <class T, int R, bool kSquared> struct OneChannel {
     }
 };
 
-// Costs of any number of channels, computed ahead for the columns first..last of R rows.
-template <class T, int R>
-__attribute__((noinline)) CostsAhead<T, R> costs_ahead(const LaneData<T>& lanes, int64_t top, int64_t channels,
-                                                       bool euclidean, int64_t first, int64_t last, Buffer<V<T>>& scratch) {
-    const T* x = lanes.x + top * channels * (lanes.shared ? 1 : W<T>);
-    if (lanes.shared && euclidean) return {BlockCosts<T, R, true, true>{x, lanes.y, channels}, first, last, scratch};
-    if (lanes.shared) return {BlockCosts<T, R, true, false>{x, lanes.y, channels}, first, last, scratch};
-    if (euclidean) return {BlockCosts<T, R, false, true>{x, lanes.y, channels}, first, last, scratch};
-    return {BlockCosts<T, R, false, false>{x, lanes.y, channels}, first, last, scratch};
-}
-
 // The moves of a strip: of each cell, 0 diagonal, 1 from above, 2 from the left, a byte a lane.
 template <class T> struct Moved {
     typedef int8_t Bytes __attribute__((vector_size(W<T>)));
@@ -88,7 +77,7 @@ public:
             alike &= lanes.n[l] == lanes.n[0] && lanes.m[l] == lanes.m[0];
             same_longest &= max(lanes.n[l], lanes.m[l]) == max(lanes.n[0], lanes.m[0]);
         }
-        apart_ = traced_ || (problem().window.kind != WindowKind::none && !alike) || (given_.weights && !same_longest);
+        apart_ = (problem().window.kind != WindowKind::none && !alike) || (given_.weights && !same_longest);
         build_table();
         state.row.reserve(room());
         state.first = 0, state.last = -1;
@@ -111,8 +100,9 @@ public:
     // The same, and keeps the moves, from those of row `from` on.
     void record(const Moves& moves, State& state, int64_t from, int64_t to, int8_t* moved) {
         const Moved<T> recorder{moved - from * widest_ * W<T>, widest_};
-        for (; from + kStrip <= to; from += kStrip) strip<kStrip, true>(moves, state, from, &recorder);
-        for (; from < to; ++from) strip<1, true>(moves, state, from, &recorder);
+        for (; from + kStrip <= to; from += kStrip)
+            apart_ ? strip<kStrip, true>(moves, state, from, &recorder) : strip<kStrip, false>(moves, state, from, &recorder);
+        for (; from < to; ++from) strip<1, true>(moves, state, from, &recorder);  // one instance less to compile
     }
 
     // The value of lane l, and the column where it is read, given its last row.
@@ -140,7 +130,7 @@ public:
 
 private:
     const ElasticProblem& given_;
-    const bool traced_;  // every strip has windows and tables of its own for each lane
+    const bool traced_;  // moves are recorded
     LaneData<T> lanes_{};
     int64_t longest_ = 0, widest_ = 0, table_rows_ = -1, table_columns_ = -1;
     bool apart_ = false;
@@ -162,15 +152,15 @@ private:
             const int64_t at = 2 * distance - longest + given_.longest;
             return static_cast<const T*>(given_.weights)[max(int64_t(0), min(at, 2 * given_.longest))];
         };
-        if (apart_) {
+        if (apart_ || traced_) {
             V<T>* to = lane_table_.reserve(size);
             for (int64_t k = 0; k < size; ++k)
                 for (int l = 0; l < W<T>; ++l) {
                     const int64_t offset = k - (widest_ - 1);
                     to[k][l] = entry(offset < 0 ? -offset : offset, max(lanes_.n[l], lanes_.m[l]));
                 }
-            return;
         }
+        if (apart_) return;
         if (longest_ == table_rows_ && widest_ == table_columns_) return;
         table_rows_ = longest_, table_columns_ = widest_;
         T* to = table_.reserve(size);
@@ -186,7 +176,7 @@ private:
         Columns window;
         int64_t first = 0, last = widest_ - 1, inner_first = 0, inner_last = widest_ - 1;
         set_window(problem().window, window, lanes_.n, lanes_.m, widest_, top, first, last, inner_first, inner_last);
-        if (kApart || inner_first > inner_last) inner_first = last + 1, inner_last = last;
+        if (inner_first > inner_last) inner_first = last + 1, inner_last = last;
         // Columns that the strip above did not reach are unreachable from there, but for the row above the first.
         if (top > 0)
             for (int64_t j = state.last + 1; j <= last; ++j) state.row[j] = unreachable();
@@ -202,7 +192,7 @@ private:
         const bool euclidean = problem().ground == Ground::euclidean;
         // Costs are computed where they are needed in the common case, and ahead in all others: fewer instances.
         if constexpr (R == kStrip && !kApart) {
-            if (problem().channels == 1 && euclidean != Moves::kSquared) {
+            if (!recorder && problem().channels == 1 && euclidean != Moves::kSquared) {
                 OneChannel<T, R, Moves::kSquared> costs;
                 costs.y = lanes_.y;
                 for (int r = 0; r < R; ++r) costs.x[r] = lanes_.of_x(lanes_.x, top + r);
@@ -210,8 +200,10 @@ private:
                 return done(state, rows);
             }
         }
-        const auto costs = costs_ahead<T, R>(lanes_, top, problem().channels, euclidean, first, last, costs_);
-        if constexpr (kApart) {
+        const int64_t channels = problem().channels;
+        const T* x = lanes_.x + top * channels * (lanes_.shared ? 1 : W<T>);
+        const auto costs = costs_ahead<T, R>(x, lanes_.shared, lanes_.y, channels, euclidean, first, last, costs_);
+        if constexpr (kApart || R == kStrip) {
             if (recorder) {
                 sweep<R>(moves, costs, window, rows, state.row.get(), recorder, Constant<true>());
                 return done(state, rows);
@@ -270,9 +262,12 @@ private:
         const Constant<R - 1> end;
         const Constant<false> whole;
         const Constant<true> masked;
+        if constexpr (kApart) {
+            for (int64_t s = rows.first; s < rows.last + R; ++s) turn(s, begin, end, masked);
+            return;
+        }
         // Rows that begin and end together need no mask: there are fewer of them on the first and last turns.
-        const bool together = !kApart && rows.inner_first == rows.first && rows.inner_last == rows.last &&
-                              rows.last - rows.first >= R - 1;
+        const bool together = rows.inner_first == rows.first && rows.inner_last == rows.last && rows.last - rows.first >= R - 1;
         int64_t s = rows.first;
         if (together) each<R - 1>([&](auto r) INLINE_LAMBDA { turn(s++, begin, r, whole); });
         else for (; s < min(rows.inner_first + R - 1, rows.last + R); ++s) turn(s, begin, end, masked);

@@ -66,7 +66,7 @@ public:
         low_ = pair.lower;
         high_ = pair.upper;
         double best = kInfinite;
-        // A grid that is coarser than y must be refined at any rate: the polish would take long to cross its segments.
+        // A grid that is coarser than y must always be refined: the polish would take long to cross its segments.
         const double coarse = 2 * (nodes - 1) * pair.span / (pair.n - 1);
         double share = 1;  // of the first grid's width
         wide_ = low_;

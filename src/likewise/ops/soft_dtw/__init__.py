@@ -17,18 +17,16 @@ import torch
 from torch import Tensor
 
 from likewise import _check
-from likewise.ops import cpu
 from likewise.ops.dispatch import HAS_TRITON, are_plain, operator, triton_function
 from likewise.ops.ground import GroundCost, at_least_float32, evaluate, frames, is_fused, resolve, scaled, zero_padding
 from likewise.ops.ground import euclidean as euclidean_cost
 from likewise.ops.ground import sqeuclidean as squared_cost
 from likewise.ops.rules import Rules
+from likewise.ops.soft_dtw import cpu as kernels
 
 __all__ = ["soft_dtw", "soft_dtw_cost", "soft_dtw_matrix", "soft_dtw_plan"]
 
 Lengths = Tensor | None
-
-SHARES_AT_ONCE = 1 << 25  # bytes per thread: beyond, one pair at a time is faster than one per lane
 
 
 def soft_dtw(
@@ -176,109 +174,6 @@ def _differentiable(*tensors: Tensor) -> bool:
 # The operators. Without y, x is a given cost.
 
 
-def _problem(
-    x: Tensor, y: Tensor | None, x_lengths: Lengths, y_lengths: Lengths, gamma: float, root: bool, *rules: Any,
-    all_pairs: bool = False,
-) -> cpu.Problem:  # fmt: skip
-    return cpu.problem(
-        "soft_dtw",
-        x,
-        y,
-        x_lengths,
-        y_lengths,
-        Rules.from_plain(*rules),
-        gamma=gamma,
-        root=root,
-        all_pairs=all_pairs,
-    )
-
-
-def _value_cpu(x: Tensor, *arguments: Any) -> Tensor:
-    problem = _problem(x, *arguments)
-    values = x.new_empty(problem.pairs)
-    if problem.fills_lanes:
-        problem.run_blocks(cpu.native.soft_dtw_value_blocks, torch.arange(problem.pairs), values.data_ptr())
-    else:
-        problem.run(cpu.native.soft_dtw_values, values.data_ptr())
-    return cpu.finite_values("soft_dtw", values)
-
-
-def _with_grad_cpu(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    problem = _problem(x, *arguments)
-    values, ones = x.new_empty(problem.pairs), x.new_ones(problem.pairs)
-    x_grad, y_grad = _gradients(problem, ones, values.data_ptr())
-    return cpu.finite_values("soft_dtw", values), x_grad, y_grad
-
-
-def _gradients(problem: cpu.Problem, weights: Tensor, values: int = 0) -> tuple[Tensor, Tensor]:
-    weights = weights.contiguous()
-    shares = 2 * problem.lanes * problem.cells * weights.element_size()  # bytes that a block of lanes keeps
-    if not problem.fills_lanes or shares > SHARES_AT_ONCE:
-        return problem.gradients(
-            lambda x_grad, y_grad, begin, end: cpu.native.soft_dtw_gradients(
-                cpu.INSTRUCTION_SET,
-                problem.native,
-                problem.y is None,
-                weights.data_ptr(),
-                values,
-                x_grad,
-                y_grad,
-                begin,
-                end,
-            )
-        )
-    order = None if problem.all_pairs else problem.by_length(torch.arange(problem.pairs))
-
-    def run(x_grad: int, y_grad: int, begin: int, end: int) -> None:
-        pairs = problem.by_length(torch.arange(begin, end)) if order is None else order[begin:end]
-        cpu.native.soft_dtw_gradient_blocks(
-            cpu.INSTRUCTION_SET,
-            problem.native,
-            pairs.data_ptr(),
-            len(pairs),
-            weights.data_ptr(),
-            values,
-            x_grad,
-            y_grad,
-            0,
-            -(-len(pairs) // problem.lanes),
-        )
-
-    return problem.gradients(run, group=problem.lanes)
-
-
-def _matrix_cpu(x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, symmetric: bool, *rules: Any) -> Tensor:
-    problem = _problem(x, y, x_lengths, y_lengths, *rules, all_pairs=True)
-    rows, columns = len(x), len(y)
-    values = x.new_empty(rows, columns)
-    height = max(1, (1 << 20) // max(1, columns))  # rows whose pairs are put in order at once
-    for first in range(0, rows, height):
-        i = torch.arange(first, min(first + height, rows))[:, None]
-        j = torch.arange(columns)
-        pairs = i * columns + j
-        pairs = pairs[i <= j] if symmetric else pairs.flatten()
-        problem.run_blocks(cpu.native.soft_dtw_value_blocks, pairs, values.data_ptr())
-    return cpu.finite_values("soft_dtw", values.triu() + values.triu(1).T if symmetric else values)
-
-
-def _matrix_grad_cpu(weights: Tensor, x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
-    return _gradients(_problem(x, *arguments, all_pairs=True), weights)
-
-
-def _plan_cpu(cost: Tensor, x_lengths: Lengths, y_lengths: Lengths, gamma: float, *rules: Any) -> tuple[Tensor, Tensor]:
-    values, plan, _ = _with_grad_cpu(cost, None, x_lengths, y_lengths, gamma, False, *rules)
-    return values, plan
-
-
-def _hessian_cpu(
-    cost: Tensor, tangent: Tensor, x_lengths: Lengths, y_lengths: Lengths, gamma: float, *rules: Any
-) -> Tensor:
-    problem = _problem(cost, None, x_lengths, y_lengths, gamma, False, *rules)
-    tangent, product = tangent.contiguous(), torch.zeros_like(problem.x)
-    problem.run(cpu.native.soft_dtw_hessian, tangent.data_ptr(), product.data_ptr())
-    return product
-
-
 def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     x, y, x_lengths, y_lengths, *ctx.rules = inputs
     ctx.save_for_backward(x, y, x_lengths, y_lengths)
@@ -381,7 +276,7 @@ _PAIRS = f"Tensor x, Tensor? y, {_LENGTHS}, float gamma, bool root, {_RULES}"
 
 _soft_dtw = operator(
     f"soft_dtw({_PAIRS}) -> Tensor",
-    cpu=_value_cpu,
+    cpu=kernels.value,
     triton="soft_dtw.value",
     fake=lambda x, *_: x.new_empty(x.shape[0]),
     save=_save_inputs,
@@ -389,7 +284,7 @@ _soft_dtw = operator(
 )
 _soft_dtw_with_grad = operator(
     f"soft_dtw_with_grad({_PAIRS}) -> (Tensor, Tensor, Tensor)",
-    cpu=_with_grad_cpu,
+    cpu=kernels.with_gradient,
     triton="soft_dtw.value_with_grad",
     fake=lambda x, y, *_: (x.new_empty(x.shape[0]), x.new_empty(x.shape), y.new_empty(y.shape)),
     save=_save_with_grad,
@@ -397,7 +292,7 @@ _soft_dtw_with_grad = operator(
 )
 _soft_dtw_matrix = operator(
     f"soft_dtw_matrix(Tensor x, Tensor y, {_LENGTHS}, bool symmetric, float gamma, bool root, {_RULES}) -> Tensor",
-    cpu=_matrix_cpu,
+    cpu=kernels.matrix,
     triton="soft_dtw.matrix",
     fake=lambda x, y, *_: x.new_empty(x.shape[0], y.shape[0]),
     save=_save_inputs,
@@ -405,14 +300,14 @@ _soft_dtw_matrix = operator(
 )
 _soft_dtw_matrix_grad = operator(
     f"soft_dtw_matrix_grad(Tensor weights, {_PAIRS}) -> (Tensor, Tensor)",
-    cpu=_matrix_grad_cpu,
+    cpu=kernels.matrix_gradient,
     triton="soft_dtw.matrix_gradient",
     fake=lambda weights, x, y, *_: (x.new_empty(x.shape), y.new_empty(y.shape)),
     backward=_no_derivative("second derivative of all pairs at once; use paired soft_dtw"),
 )
 _soft_dtw_plan = operator(
     f"soft_dtw_plan(Tensor cost, {_LENGTHS}, float gamma, {_RULES}) -> (Tensor, Tensor)",
-    cpu=_plan_cpu,
+    cpu=kernels.plan,
     triton="soft_dtw.plan",
     fake=lambda cost, *_: (cost.new_empty(cost.shape[0]), cost.new_empty(cost.shape)),
     save=_save_plan,
@@ -420,7 +315,7 @@ _soft_dtw_plan = operator(
 )
 _soft_dtw_hessian = operator(
     f"soft_dtw_hessian(Tensor cost, Tensor tangent, {_LENGTHS}, float gamma, {_RULES}) -> Tensor",
-    cpu=_hessian_cpu,
+    cpu=kernels.hessian,
     triton="soft_dtw.hessian",
     fake=lambda cost, *_: cost.new_empty(cost.shape),
     backward=_no_derivative("third derivative"),

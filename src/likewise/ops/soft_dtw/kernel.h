@@ -3,7 +3,8 @@
 #include "../problem.h"
 
 #define LIKEWISE_SOFT_DTW_KERNELS                                                                                 \
-    void soft_dtw_values(const Problem&, void* values, int64_t begin, int64_t end);                               \
+    /* Values of pairs order[begin..end-1], one at a time. */                                                     \
+    void soft_dtw_values(const Problem&, const int64_t* order, void* values, int64_t begin, int64_t end);         \
     /* Block b holds the pairs order[b * lanes], ...; lanes as dtw_lanes says. */                                 \
     void soft_dtw_value_blocks(const Problem&, const int64_t* order, int64_t count, void* values, int64_t begin,  \
                                int64_t end);                                                                      \

@@ -55,7 +55,7 @@ public:
     void values(const int64_t* order, int64_t count, int64_t block, T* values) {
         lanes_.select(problem_, order, count, block);
         const SoftStep<T, NoLaneShares<T>> step{scale_, problem_.open_begin, {}};
-        values_.template run<false>(step, lanes_.x.get(), lanes_.n, lanes_.y.get(), lanes_.m, [&](int l, const Scaled<T>* row) {
+        values_.run(step, lanes_.x.get(), false, lanes_.n, lanes_.y.get(), lanes_.m, [&](int l, const Scaled<T>* row) {
             if (l < lanes_.used) values[lanes_.pairs[l]] = finish(l, row, nullptr);
         });
     }
@@ -67,7 +67,7 @@ public:
         fill(seeds_.reserve(lanes_.widest * W<T>), lanes_.widest * W<T>, T(0));
         const LaneShares<T> shares{shares_.reserve(lanes_.longest * lanes_.widest * 2 * W<T>), lanes_.widest};
         const SoftStep<T, LaneShares<T>> step{scale_, problem_.open_begin, shares};
-        recorded_.template run<false>(step, lanes_.x.get(), lanes_.n, lanes_.y.get(), lanes_.m, [&](int l, const Scaled<T>* row) {
+        recorded_.run(step, lanes_.x.get(), false, lanes_.n, lanes_.y.get(), lanes_.m, [&](int l, const Scaled<T>* row) {
             if (l >= lanes_.used) return;
             weight_ = weights[lanes_.pairs[l]];
             const T value = finish(l, row, seeds_.get() + l);

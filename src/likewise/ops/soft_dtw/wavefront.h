@@ -2,6 +2,7 @@
 // antidiagonals before, so consecutive i fill the lanes. Windows are contiguous on every antidiagonal, and a tall
 // alignment can be cut into strips of rows that hand one row of values to the next.
 #pragma once
+#include "../costs.h"
 #include "../problem.h"
 #include "../simd.h"
 #include "../stop.h"
@@ -72,15 +73,17 @@ template <class T> int64_t antidiagonal_size(int64_t rows) {
 
 // The two sequences of a pair, channel by channel, y backwards: both then run forwards along an antidiagonal.
 // Zeros around them let whole vectors reach beyond the ends.
-constexpr int64_t kPadVectors = 5;
+constexpr int64_t kPadVectors = 6;
 template <class T> struct Packed {
     Buffer<T> x_buffer, y_buffer;
     T *x = nullptr, *y = nullptr;
     int64_t n = 0, m = 0, channels = 0, x_stride = 0, y_stride = 0;
     int64_t x_item = -1, y_item = -1;
     static constexpr int64_t kPad = kPadVectors * W<T>;
-    static int64_t x_size(int64_t n) { return n + kPad; }
-    static int64_t y_size(int64_t m) { return m + 2 * kPad; }
+    // From channel to channel: never near a multiple of a page, since all channels would share a few sets of the cache.
+    static int64_t spread(int64_t size) { return size + (size % 256 < 16 ? 16 : 0); }
+    static int64_t x_size(int64_t n) { return spread(n + kPad); }
+    static int64_t y_size(int64_t m) { return spread(m + 2 * kPad); }
 
     void pack(const Problem& problem, int64_t x_index, int64_t y_index) {
         channels = problem.channels;
@@ -143,6 +146,13 @@ template <class T> struct GivenGround {
     INLINE V<T> operator()(int64_t i, int64_t d) const { return load(skewed + origin[d] + i); }
 };
 
+// Costs computed ahead, a row of `stride` for every antidiagonal.
+template <class T> struct StripGround {
+    const T* costs;  // of antidiagonal 0
+    int64_t stride;
+    INLINE V<T> operator()(int64_t i, int64_t d) const { return load(costs + d * stride + i); }
+};
+
 // Lay a strip of a row-major matrix out by antidiagonal, and back.
 template <class T> void skew(const Diagonals& diagonals, const T* matrix, int64_t stride, T* skewed) {
     for (int64_t d = diagonals.begin; d < diagonals.end; ++d) {
@@ -156,13 +166,41 @@ template <class T> INLINE void unskew(V<T> values, int64_t i, int64_t d, int64_t
     for (int64_t l = 0; l < count; ++l) matrix[(i + l) * stride + d - i - l] = values[l];
 }
 
-// The costs of one pair after another, whichever way they are given.
+// Costs of the strip of rows that begins at `top`, in blocks. On antidiagonal d, the rows from i on meet the columns from
+// d - i backwards.
+constexpr int kBlockVectors = 6;
+template <class T> constexpr int64_t kBlockRows = kBlockVectors * W<T>;
+template <class T>
+StripGround<T> blocked_strip(const Packed<T>& pair, const Diagonals& diagonals, int64_t top, bool euclidean, Buffer<T>& scratch) {
+    const int64_t blocks = (diagonals.rows + kBlockRows<T> - 1) / kBlockRows<T>, stride = blocks * kBlockRows<T>;
+    // A block writes whole vectors, also where some of their cells are outside.
+    const int64_t before = diagonals.begin - kBlockRows<T>, count = diagonals.end - before + kBlockRows<T>;
+    T* to = scratch.reserve(count * stride) - before * stride;
+    const auto y = [&](int64_t s) INLINE_LAMBDA { return pair.y + pair.m - 1 - s; };
+    for (int64_t row = 0; row < diagonals.rows; row += kBlockRows<T>) {
+        const auto keep = [&](int v, int64_t s, V<T> cost) INLINE_LAMBDA {
+            const int64_t i = row + v * W<T>;
+            store(to + (s + i) * stride + i, cost);
+        };
+        const int64_t begin = max(int64_t(0), diagonals.begin - row - (kBlockVectors - 1) * W<T>);
+        const int64_t end = min(pair.m + W<T> - 1, diagonals.end - row);
+        const Vectors<T> x{pair.x + top + row, W<T>, pair.x_stride};
+        blocked_costs<kBlockVectors>(x, y, pair.y_stride, pair.channels, euclidean, begin, end, keep);
+    }
+    return {to, stride};
+}
+
+// The costs of one pair at a time, computed from frames or given.
 template <class T> class PairCosts {
 public:
     explicit PairCosts(const Problem& problem) : problem(problem) {}
     const Problem& problem;
     Packed<T> packed;
     int64_t n = 0, m = 0;
+
+    // Costs of several channels are computed ahead, in blocks.
+    bool ahead() const { return problem.ground != Ground::given && problem.channels >= 4; }
+    const StripGround<T>& computed() const { return computed_; }
 
     void select(int64_t pair) {
         const int64_t row = row_of(problem, pair), column = column_of(problem, pair);
@@ -175,7 +213,10 @@ public:
     }
     // Call body(ground) for the strip that `diagonals` describes and that begins at row `top`.
     template <class F> void strip(const Diagonals& diagonals, int64_t top, F&& body) {
-        if (problem.ground == Ground::squared) {
+        if (ahead()) {
+            computed_ = blocked_strip(packed, diagonals, top, problem.ground == Ground::euclidean, skewed_);
+            body(computed_);
+        } else if (problem.ground == Ground::squared) {
             body(SquaredGround<T>(packed, top));
         } else if (problem.ground == Ground::euclidean) {
             body(EuclideanGround<T>{SquaredGround<T>(packed, top)});
@@ -189,6 +230,7 @@ public:
 private:
     const T* matrix_ = nullptr;
     Buffer<T> skewed_;
+    StripGround<T> computed_{nullptr, 0};
 };
 
 // The row above an alignment: value(-1, j) is above[j + 1]. Unreachable but for the corner, or wholly free.

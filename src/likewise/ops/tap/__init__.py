@@ -24,7 +24,7 @@ __all__ = ["attend", "correction", "frame_distances", "tap", "tap_matrix"]
 Scores = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 Convolutions = tuple[Sequence[Tensor], Sequence[Tensor]]  # weights (out, in, K, K), and biases (out,)
 
-# Sequences on a side of a tile of pairs, at most: neighbours in length, so that little is padding.
+# The most sequences on each side of a tile of pairs. Neighbours have similar lengths, so there is little padding.
 TILE = {"cpu": 32, "cuda": 64}
 CELLS_AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 25}  # cells of a tile; a cell takes some hundred bytes
 # Beyond this many cells, intermediate results are recomputed in the backward pass: they take 500 or 200 bytes per cell.

@@ -29,7 +29,7 @@ from likewise.ops.tap.network import Network, power_of_two
 from likewise.ops.tap.tiles import Tile
 
 # To be tuned on the machine at hand; powers of two.
-SCRATCH_BYTES = 1 << 30  # for all that is kept of the pairs at work
+SCRATCH_BYTES = 1 << 30  # for the intermediate results of the pairs at work
 DISTANCE_BLOCK, DISTANCE_WARPS = 256, 4  # cells of a program
 FIRST_BLOCK, FIRST_WARPS = 128, 4
 MIDDLE_BLOCK, MIDDLE_WARPS = 128, 4
@@ -47,7 +47,7 @@ LOWEST = tl.constexpr(-1e30)
 @triton.jit(do_not_specialize=["channels", "x_frames", "y_frames"])
 def distances_kernel(x, y, x_lengths, y_lengths, given, tile, distances, inputs, channels, x_frames, y_frames,
                      HALO: tl.constexpr, GIVEN: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    """x (items, channels, x_frames) and y alike, or their distances (rows, x_steps, columns, y_steps)."""
+    """x (items, channels, x_frames) and y in the same layout, or their distances (rows, x_steps, columns, y_steps)."""
     first_x = tl.load(tile)
     first_y = tl.load(tile + 1)
     pairs = tl.load(tile + 2).to(tl.int32)

@@ -17,12 +17,6 @@ template <class T> INLINE V<T> exp2_of(V<T> z) {
     return found.mantissa * power_of_two<T>(found.exponent);
 }
 
-template <class T> INLINE T sum_of(V<T> value) {
-    T total = 0;
-    for (int l = 0; l < W<T>; ++l) total += value[l];
-    return total;
-}
-
 struct TransportPair {
     int64_t n = 0, m = 0, stride = 0;  // rows are padded to whole vectors of floats
     double total = 1;                  // of the masses, which are scaled to sum to 1

@@ -292,7 +292,7 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, unsound, 
         rim = ((path < old_low + near) & (old_low > floor)) | ((path > old_high - near) & (old_high < ceiling))
         rim = rim & real & (old_high - old_low > 1e-11 * span)
         stays = better & (level > 0.0) & (tl.max(rim.to(tl.int32), 0) > 0)
-        # A grid that is coarser than y must be refined at any rate.
+        # A grid that is coarser than y must always be refined.
         coarse = 2.0 * (node_count(n, nodes, 0) - 1).to(tl.float64) * span / tl.maximum(n - 1, 1).to(tl.float64)
         enough = (level >= refinements.to(tl.float64)) & (share * tl.max(whole, 0) <= coarse)
         ends = ((stays == 0) & enough) | ((value < infinite) == 0)

@@ -1,0 +1,100 @@
+"""``likewise pairs``."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import likewise as lw
+from likewise.cli import arguments
+from likewise.cli.arguments import DistanceName
+from likewise.cli.files import read_both
+from likewise.cli.printing import is_terminal, print_facts
+from likewise.scale.engine import import_ray
+from likewise.scale.tiles import MANIFEST, Layout
+
+
+def pairs(
+    a: arguments.FileA,
+    b: Annotated[
+        Path | None, typer.Argument(metavar="B", help="More of them; without, A against itself.", show_default=False)
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the matrix, such as D.zarr.")] = Path(
+        "D.zarr"
+    ),
+    distance: arguments.Named = DistanceName.DTW,
+    metric: arguments.MetricFolder = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="Compute on Ray: auto, local, or the address of a cluster.", show_default=False),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the matrix that is in the folder.")] = False,
+    tile: Annotated[int | None, typer.Option(help="Side of a tile; measured by default.", show_default=False)] = None,
+    half: Annotated[bool, typer.Option("--half", help="Store float16 instead of float32.")] = False,
+    cores: Annotated[int | None, typer.Option(help="CPU cores of a worker on Ray.", show_default=False)] = None,
+    device: arguments.Device = arguments.DeviceName.CPU,
+    band: arguments.Band = None,
+    gamma: arguments.Gamma = None,
+    reg: arguments.Reg = None,
+    ground: arguments.GroundCost = None,
+    normalize: arguments.Normalize = None,
+    split_a: arguments.SplitA = None,
+    split_b: arguments.SplitB = None,
+    columns: arguments.Columns = None,
+    force: arguments.Force = False,
+    as_json: arguments.Json = False,
+) -> None:
+    """All distances between A and B, tile by tile, in a folder: for matrices larger than memory.
+
+    An interrupted computation continues with --resume; --force begins anew. --ray auto joins the cluster of this
+    machine, --ray local starts one, --ray 10.0.0.1:6379 joins that one.
+    """
+    given = {"band": band, "gamma": gamma, "reg": reg, "ground": ground, "normalize": normalize}
+    if metric is not None:
+        if any(value is not None for value in given.values()):
+            raise typer.BadParameter("--metric has no options of a distance")
+        chosen: lw.Distance = lw.Metric.load(metric)
+    else:
+        chosen, _ = arguments.build(distance, **given)
+    if (out / MANIFEST).exists() and not resume:
+        if not force:
+            raise ValueError(f"{out}: holds a matrix already; --resume continues it, --force replaces it")
+        Layout.read(out)  # only a matrix of ours is replaced
+        shutil.rmtree(out)
+    x, y = read_both(a, b, split_a, split_b, columns)
+    if ray is not None:
+        module = import_ray("pairs")
+        where = {} if ray == "local" else {"address": ray}
+        try:
+            module.init(**where, include_dashboard=False if ray == "local" else None, log_to_driver=False)
+        except ConnectionError as error:
+            raise ValueError(f"--ray {ray}: there is no such cluster; --ray local starts one here") from error
+    D = lw.scale.matrix(
+        chosen,
+        x,
+        y,
+        out=out,
+        tile=tile,
+        dtype="float16" if half else "float32",
+        engine=None if ray is None else "ray",
+        devices=arguments.device_of(device),
+        cores=cores,
+        progress=is_terminal(),
+    )
+    assert D.report is not None
+    facts = {
+        "matrix": str(out),
+        "distance": chosen.name,
+        "shape": list(D.shape),
+        "tile": list(D.layout.tile),
+        "tiles": D.report.jobs,
+        "computed": D.report.computed,
+        "lost workers": D.report.losses,
+        "seconds": round(D.report.seconds, 3),
+    }
+    if as_json:
+        typer.echo(json.dumps(facts, allow_nan=False))
+    else:
+        print_facts(facts)
