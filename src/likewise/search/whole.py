@@ -16,10 +16,10 @@ from likewise.search.found import Found, Stats
 class WholeSearch:
     """The nearest whole items under DTW, exactly: equal to comparing each query with every item.
 
-    distance: a DTW for which ``refusal`` returns None. Envelopes are built once, here. Memory: three times the items,
-    in float32. ``search`` leaves out what a lower bound settles, in stages that ``stats`` counts: Keogh's bound of the
-    items with the query's envelope, ends included, then of the query with the items' envelopes. Unequal lengths: the
-    first of them, and abandoning.
+    distance: a DTW for which ``refusal`` returns None. Envelopes are built once, here. Memory: 3.4 times the items, in
+    float32. ``search`` leaves out what a lower bound settles, in stages that ``stats`` counts: the bounds of means over 8
+    steps, Keogh's bound of the query with the items' envelopes, and that of the items with the query's envelope. Where
+    bounds do not pay, it compares every pair. Unequal lengths: the last bound only, and abandoning.
 
     Example:
         >>> searcher = WholeSearch(DTW(band=1), Batch.from_list([[0.0, 1.0], [5.0, 5.0], [0.0, 2.0]]))

@@ -4,12 +4,13 @@
 window of a given length, which is never laid out. Both return ``Outcome``: the k nearest, or all within a distance, in
 the order of (value, item, start, length), as if every value had been computed by the kernel of ``dtw_matrix``.
 
-The stages, and what each costs a candidate: the query's and the data's ends and Keogh's bound of the data with the
-query's envelope, some 20 operations for 16 samples; Keogh's bound of the query with the data's envelope, the same;
-then DTW in lanes in the order of the bounds, abandoned when the least cell of a row and the bound of what follows
-exceed the k-th best so far, which all threads share. Rounding never settles a candidate: see Limit in bounds.h.
+The stages of windows: the ends, Keogh's bound of the data with the query's envelope, and that of the query with the
+data's envelope, some 20 operations each for 16 samples. Of whole items: the bound of means over 8 steps with the mean of
+the query's envelope there, an eighth of that work, then both of Keogh's bounds. Last, DTW in lanes in the order of the
+bounds, abandoned when the least cell of a row and the bound of what follows exceed the k-th best so far, which all
+threads share. Rounding never settles a candidate: see Limit in bounds.h.
 
-Reference: Keogh & Ratanamahatana (2005); Rakthanmanon et al. (2012), the UCR suite; Herrmann & Webb (2021).
+Reference: Zhu & Shasha (2003), the bound of means; Keogh & Ratanamahatana (2005); Rakthanmanon et al. (2012), the UCR suite; Herrmann & Webb (2021).
 """
 
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ __all__ = [
     "without_envelopes",
 ]
 
-STAGES: tuple[str, ...] = ("ends", "query envelope", "data envelope")
+STAGES = ("query envelope", "data envelope")  # the first stage is "segments" of whole items, "ends" of windows
 WINDOWS_AT_ONCE = 1 << 14  # of one call: their samples, envelopes and moments fit a core's cache
 CANDIDATES_AT_ONCE = 1 << 24  # windows of all queries between two comparisons: at most 16 bytes each
 SEED_STRIDE = 8  # one block of windows in so many is looked at first, for a threshold
@@ -132,9 +133,9 @@ def whole(queries: Tensor, lengths: Tensor | None, items: Prepared, wanted: Want
     order = torch.argsort(items.lengths, stable=True)
     count, found = len(queries), len(items.values)
     # Few queries: their items are split, too, so that every thread has work. Many: some together read the items once.
-    parts = max(1, min(16 // max(1, count), found // 512))
+    parts = max(1, min(8 // max(1, count), found // 256))
     bounds = [found * part // parts for part in range(parts + 1)]
-    together = max(1, min(16, count // 8))
+    together = max(1, min(16, count // 4))
     blocks = -(-count // together)
     problem = search.problem()
 
@@ -196,7 +197,7 @@ class _Search:
             within = float(np.float32(within))
         self.matches = cpu.native.Matches(len(queries), wanted.k or 0, within, wanted.radius)
         self.candidates = cpu.native.Candidates(len(queries))
-        self.counts = torch.zeros(len(STAGES) + 3, dtype=torch.int64)
+        self.counts = torch.zeros(len(STAGES) + 4, dtype=torch.int64)
         self.kept: list[Tensor] = []
 
     def problem(self) -> object:
@@ -241,6 +242,12 @@ class _Search:
             upper=items.upper.data_ptr(),
             lower=items.lower.data_ptr(),
             padded=items.plane.shape[2],
+            means=items.means[0].data_ptr(),
+            means_upper=items.means[1].data_ptr(),
+            means_lower=items.means[2].data_ptr(),
+            coarse=items.means[0].shape[2],
+            segment=items.segment,
+            means_error=(largest + items.largest) * 2.0**-20 * channels**0.5 if items.segment > 1 else 0.0,
             window=items.length or 0,
             **parts,
             normalize=self.normalized,
@@ -313,7 +320,8 @@ class _Search:
         if width and bool((values.isinf() & (items >= 0)).any()):
             _check.refuse("dtw", f"the value of a pair is not finite: the costs overflow {self.queries.dtype}")
         numbers = self.counts.tolist()
-        killed: dict[str, int] = dict(zip(STAGES, numbers, strict=False))
+        first = "segments" if self.items.length is None else "ends"
+        killed: dict[str, int] = dict(zip((first, *STAGES), numbers, strict=False))
         return Outcome(counts, values.to(self.queries.dtype), items, starts, ends, killed, candidates, numbers[-1])
 
 

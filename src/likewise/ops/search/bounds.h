@@ -23,9 +23,11 @@ INLINE uint32_t at_most(Float a, float limit) {
 #endif
 }
 INLINE float sum(Float a) {
-    float total = 0;
-    for (int l = 0; l < kLanes; ++l) total += a[l];
-    return total;
+    typedef float Quarter __attribute__((vector_size(16)));
+    Quarter parts[kLanes / 4];
+    std::memcpy(parts, &a, sizeof(a));
+    for (int i = 1; i < kLanes / 4; ++i) parts[0] += parts[i];
+    return (parts[0][0] + parts[0][1]) + (parts[0][2] + parts[0][3]);
 }
 
 // How far x is outside of [lower, upper].
@@ -62,28 +64,40 @@ template <bool kGreatest> void slide(const float* x, int64_t n, int64_t left, in
     for (; j < count; ++j) to[j] = better(at[j], at[j + shift]);
 }
 
-// Keogh's bound of x against an envelope, both (channels, padded); padded is a multiple of the lanes.
-INLINE float keogh(const float* x, const float* upper, const float* lower, int64_t channels, int64_t padded, Ground ground) {
-    Float total = Float{}, other = Float{};
-    const auto far = [&](int64_t i) INLINE_LAMBDA { return outside(load(x + i), load(upper + i), load(lower + i)); };
-    if (ground == Ground::squared) {
-        const int64_t size = channels * padded;
-        int64_t i = 0;
-        for (; i + 2 * kLanes <= size; i += 2 * kLanes) {
-            const Float a = far(i), b = far(i + kLanes);
-            total += a * a, other += b * b;
-        }
-        for (; i < size; i += kLanes) total += far(i) * far(i);
-    } else if (channels == 1) {
-        for (int64_t i = 0; i < padded; i += kLanes) total += far(i);
-    } else {
-        for (int64_t i = 0; i < padded; i += kLanes) {
-            Float squares = Float{};
-            for (int64_t c = 0; c < channels; ++c) squares += far(c * padded + i) * far(c * padded + i);
-            total += square_root<float>(squares);
-        }
+constexpr int64_t kBlock = 16;    // steps whose costs are added up together; every padded length is a multiple of it
+constexpr int64_t kSegment = 8;   // steps that share one mean
+
+// Means of every kSegment elements of x, `count` of them, and zeros behind.
+INLINE void average(const float* x, int64_t count, int64_t padded, float* to) {
+    for (int64_t j = 0; j < count; ++j, x += kSegment) {
+        float total = 0;
+        for (int64_t i = 0; i < kSegment; ++i) total += x[i];
+        to[j] = total / float(kSegment);
     }
-    return sum(total + other);
+    fill(to + count, padded - count, 0.0f);
+}
+
+// What the steps i..i + lanes - 1 of x cost against an envelope, both (channels, padded).
+INLINE Float step_costs(const float* x, const float* upper, const float* lower, int64_t channels, int64_t padded, int64_t i, Ground ground) {
+    Float squares = Float{}, far = Float{};
+    for (int64_t c = 0; c < channels; ++c, i += padded) {
+        far = outside(load(x + i), load(upper + i), load(lower + i));
+        squares += far * far;
+    }
+    return ground == Ground::squared ? squares : channels == 1 ? far : square_root<float>(squares);
+}
+
+// Keogh's bound of x against an envelope, and what each block of steps adds to it. Stops once it exceeds `most`. A function
+// of its own, so that its pointers stay in registers.
+__attribute__((noinline)) float keogh(const float* x, const float* upper, const float* lower, int64_t channels, int64_t padded,
+                                      Ground ground, float most, float* blocks) {
+    float total = 0;
+    for (int64_t i = 0; i < padded && total <= most; i += kBlock) {
+        Float costs = Float{};
+        for (int64_t s = i; s < i + kBlock; s += kLanes) costs += step_costs(x, upper, lower, channels, padded, s, ground);
+        total += blocks[i / kBlock] = sum(costs);
+    }
+    return total;
 }
 
 // The greatest bound that a candidate at the threshold can have, as both are computed. Values and bounds are sums of

@@ -9,18 +9,22 @@ namespace LIKEWISE_ISA {
 
 void search_envelopes(const float* x, const int64_t* lengths, const int64_t* left, const int64_t* right, const int64_t* counts,
                       int64_t stride, int64_t to_stride, float* upper, float* lower, int64_t begin, int64_t end) {
-    constexpr int64_t kBlock = 8192;  // of a long series, so that all turns find it in the cache
+    constexpr int64_t kPiece = 8192;  // of a long series, so that all turns find it in the cache
     Buffer<float> scratch;
     for (int64_t i = begin; i < end; ++i)
-        for (int64_t j = 0; j < counts[i]; j += kBlock) {
+        for (int64_t j = 0; j < counts[i]; j += kPiece) {
             // x[from - left..] is all that the block sees.
-            const int64_t from = max(int64_t(0), j - left[i]), count = min(kBlock, counts[i] - j), before = j - from;
+            const int64_t from = max(int64_t(0), j - left[i]), count = min(kPiece, counts[i] - j), before = j - from;
             const int64_t n = min(lengths[i], j + count + right[i]) - from;
             // Element j of the block is element j + before of x[from..]: its window reaches `left` back, which is `before`
             // or is cut at the beginning.
             slide<true>(x + i * stride + from, n, left[i] - before, right[i] + before, count, scratch, upper + i * to_stride + j);
             slide<false>(x + i * stride + from, n, left[i] - before, right[i] + before, count, scratch, lower + i * to_stride + j);
         }
+}
+
+void search_means(const float* x, int64_t stride, int64_t to_stride, float* means, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) average(x + i * stride, min(stride / kSegment, to_stride), to_stride, means + i * to_stride);
 }
 
 namespace {

@@ -5,8 +5,9 @@
 
 namespace likewise {
 
-// Numbers of candidates by what settled them, and of cells, added up by all threads.
-enum Count : int { kEnds, kQueryEnvelope, kDataEnvelope, kAbandoned, kCompared, kCells, kCounts };
+// Numbers of candidates by what settled them, and of cells, added up by all threads. kFirst: the ends of windows, or the
+// segments of whole items.
+enum Count : int { kFirst, kQueryEnvelope, kDataEnvelope, kAbandoned, kCompared, kCells, kCounts };
 
 struct SearchProblem {
     // x: the queries; y: the items. All that is compared has finite values.
@@ -15,6 +16,11 @@ struct SearchProblem {
     // the last step of an envelope are the item's own. Behind the end: zeros, and an envelope that holds everything.
     const float *plane = nullptr, *upper = nullptr, *lower = nullptr;
     int64_t padded = 0;
+    // Whole items: means of these over `segment` steps, (items, channels, coarse), and how far those of items and queries
+    // are off, taken together. With 1 step a segment, they are the plane and its envelopes.
+    const float *means = nullptr, *means_upper = nullptr, *means_lower = nullptr;
+    int64_t coarse = 0, segment = 1;
+    double means_error = 0;
     // Windows: their length, the queries' points in the order in which they are looked at (queries, window * channels):
     // step and channel, the query's envelope there, and the query there; and the envelope in its own order,
     // (queries, channels, window).
@@ -39,6 +45,8 @@ struct SearchProblem {
     void search_envelopes(const float* x, const int64_t* lengths, const int64_t* left, const int64_t* right,         \
                           const int64_t* counts, int64_t stride, int64_t to_stride, float* upper, float* lower,      \
                           int64_t begin, int64_t end);                                                               \
+    /* Means over every 8 steps of the series (series, stride), as many as fit (series, to_stride). */               \
+    void search_means(const float* x, int64_t stride, int64_t to_stride, float* means, int64_t begin, int64_t end);  \
     /* Windows (count, length, channels), normalised as the search does it. */                                       \
     void search_normalize(const void* from, bool float64, int64_t length, int64_t channels, void* to, int64_t begin, \
                           int64_t end);                                                                              \

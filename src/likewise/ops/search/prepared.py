@@ -13,6 +13,8 @@ from likewise import _check
 from likewise.ops import cpu
 from likewise.ops.rules import FRACTION, NONE, Window
 
+SEGMENT = 8  # steps that share a mean; kSegment in bounds.h
+LONG = 64  # steps from which on means are looked at first
 LARGEST = 1e15  # beyond this, squares of float32 copies may overflow: there are no bounds
 
 
@@ -20,7 +22,9 @@ LARGEST = 1e15  # beyond this, squares of float32 copies may overflow: there are
 class Prepared:
     """Items (N, T, C) with their lengths (N,), float32 copies and envelopes, each (N, C, padded).
 
-    length: of the windows; None for whole items. error: how far the float32 copies are off.
+    length: of the windows; None for whole items. error: how far the float32 copies are off. largest: the largest absolute
+    value. means: of the copies and the envelopes of whole items, over ``segment`` steps, each (N, C, coarse); the same
+    tensors if that is one step.
     """
 
     values: Tensor
@@ -31,6 +35,9 @@ class Prepared:
     upper: Tensor
     lower: Tensor
     error: float
+    largest: float
+    means: tuple[Tensor, Tensor, Tensor]
+    segment: int
 
 
 def prepare(values: Tensor, lengths: Tensor | None, window: Window, length: int | None = None) -> Prepared:
@@ -45,7 +52,8 @@ def prepare(values: Tensor, lengths: Tensor | None, window: Window, length: int 
     lengths = cpu.checked_lengths("search", "lengths", lengths, count, steps)
     cpu.check_finite("search", "items", values, lengths)
     padded = -(-(steps + (0 if length is None else 64)) // 16) * 16
-    plane, error = _plane(values, lengths, padded)
+    largest = largest_value(values, lengths)
+    plane, error = _plane(values, lengths, padded, largest)
     each = lengths if length is None else torch.full_like(lengths, length)
     radius = _radii(window, each)
     upper, lower = (torch.empty_like(plane) for _ in range(2))
@@ -56,7 +64,11 @@ def prepare(values: Tensor, lengths: Tensor | None, window: Window, length: int 
         for envelope in (upper.numpy(), lower.numpy()):
             envelope[:, :, 0] = own[:, :, 0]
             envelope[items, :, ends] = own[items, :, ends]
-    return Prepared(values, lengths, window, length, plane, upper, lower, error)
+    segment = SEGMENT if length is None and steps >= LONG and _is_full(lengths, steps) else 1
+    means = (plane, upper, lower)
+    if segment > 1:
+        means = (_means(plane, steps), _means(upper, steps), _means(lower, steps))
+    return Prepared(values, lengths, window, length, plane, upper, lower, error, largest, means, segment)
 
 
 def without_envelopes(items: Prepared, length: int) -> Prepared:
@@ -72,10 +84,23 @@ def readable(op: str, name: str, x: Tensor) -> Tensor:
     return x.detach().contiguous()
 
 
-def _plane(values: Tensor, lengths: Tensor, padded: int) -> tuple[Tensor, float]:
+def _means(plane: Tensor, steps: int) -> Tensor:
+    """Means (N, C, coarse) over every 8 steps of (N, C, padded), of those that are whole; zeros behind."""
+    count, channels, padded = plane.shape
+    means = torch.from_numpy(np.empty((count, channels, -(-(steps // SEGMENT) // 16) * 16), np.float32))
+    cpu.share_out(
+        count * channels,
+        padded,
+        lambda begin, end: cpu.native.search_means(
+            cpu.INSTRUCTION_SET, plane.data_ptr(), padded, means.shape[2], means.data_ptr(), begin, end
+        ),
+    )
+    return means
+
+
+def _plane(values: Tensor, lengths: Tensor, padded: int, largest: float) -> tuple[Tensor, float]:
     """Float32 copies (N, C, padded), zero behind the end, and how far they are off: infinite if there are no bounds."""
     count, steps, channels = values.shape
-    largest = largest_value(values, lengths)
     error = 0.0 if values.dtype == torch.float32 else largest * 2.0**-24
     full = _is_full(lengths, steps)
     if channels == 1 and full and padded == steps and values.dtype == torch.float32 and largest <= LARGEST:

@@ -1,4 +1,6 @@
-// Whole items: Keogh's bounds of a block of queries with all items, then DTW in order of the bounds.
+// Whole items. Means of segments against the query's envelope settle most; of what they leave, Keogh's two bounds settle
+// some more; DTW compares the rest in order of the bounds. The nearest by Euclidean distance of the means come before all
+// others, for a threshold.
 #pragma once
 #include "../dtw/kernel.h"
 #include "../lanes.h"
@@ -11,6 +13,7 @@ namespace {
 struct Entry {
     float bound;
     int32_t place;  // in the order of the items
+    int32_t slot;   // of what its bounds know of the rows that follow
 };
 
 INLINE void exchange(Entry& a, Entry& b) {
@@ -51,8 +54,10 @@ inline void select(Entry* entries, int64_t count, int64_t least) {
 template <class T> class WholeSearch {
 public:
     WholeSearch(const SearchProblem& problem, const int64_t* order, int64_t first, int64_t last)
-        : problem_(problem), pairs_(problem.pairs), order_(order + first), count_(last - first), size_(pairs_.channels * problem.padded) {
-        entries_.reserve(count_);
+        : problem_(problem), pairs_(problem.pairs), order_(order + first), count_(last - first), size_(pairs_.channels * problem.padded),
+          coarse_(pairs_.channels * problem.coarse), blocks_(problem.padded / kBlock) {
+        alike_ = pairs_.y_lengths[order_[0]] == pairs_.y_lengths[order_[count_ - 1]];
+        most_held_ = max(int64_t(128), min(min(int64_t(4096), count_), (int64_t(1) << 17) / (blocks_ + 1)));
     }
     ~WholeSearch() {
         for (int c = 0; c < kCounts; ++c) __atomic_fetch_add(problem_.counts + c, counts_[c], __ATOMIC_RELAXED);
@@ -61,79 +66,119 @@ public:
     void run(int64_t begin, int64_t end) {
         for (first_query_ = begin; first_query_ < end; first_query_ += kQueries) {
             queries_ = min(int64_t(kQueries), end - first_query_);
-            bounds_.reserve(kQueries * count_);
-            planes_.reserve(kQueries * size_), upper_.reserve(kQueries * size_), lower_.reserve(kQueries * size_);
-            // Where bounds settle little of what the first queries are compared with, the others do without.
-            const int64_t some = queries_ > 1 ? max(int64_t(1), queries_ / 8) : 0;
-            bool pays = some == 0;
-            bound(0, some);
-            for (int64_t b = 0; b < some; ++b) pays |= !is_dense(b);
-            if (pays) bound(some, queries_);
-            for (int64_t b = some; b < queries_ && !pays; ++b) {
-                fill(bounds_.get() + b * count_, count_, 0.0f);
-                leave_out(b);
+            reserve();
+            bool pay = false;
+            for (int64_t b = 0; b < queries_; ++b) pay |= pays(b);
+            for (int64_t b = 0; b < queries_; ++b) {
+                dense_[b] = pay ? kNone : 0, held_[b] = 0;
+                seeded_[b] = problem_.matches->wanted() == 0 || threshold(b) < double(kInfinity<float>);
             }
-            if (!pays) {
-                for (int64_t b = 0; b < queries_; ++b) dense_[b] = true;
-                compare_in_order();
-                continue;
+            if (pay && sample()) {
+                rough(0, queries_, 1);
+                for (int64_t b = 0; b < queries_; ++b)
+                    if (!seeded_[b]) seed(b, 1);
+                refine();
             }
-            bound_by_data();
-            bool dense = false;
-            for (int64_t b = 0; b < queries_; ++b) dense |= dense_[b] = is_dense(b);
-            if (dense) compare_in_order();
-            for (int64_t b = 0; b < queries_; ++b)
-                if (!dense_[b]) compare_by_bound(b);
+            compare_in_order();
         }
     }
 
 private:
     static constexpr int kQueries = 16;
+    static constexpr int64_t kNone = int64_t(1) << 62, kSample = 128;
     const SearchProblem& problem_;
     const Problem& pairs_;
     const int64_t* order_;
-    int64_t count_, size_, first_query_ = 0, queries_ = 0, counts_[kCounts] = {};
-    bool alike_ = false;  // one length only
-    bool dense_[kQueries] = {};
-    Buffer<float> bounds_, planes_, upper_, lower_, scratch_;  // bounds (queries, count); NaN: settled
-    Buffer<Entry> entries_;
+    int64_t count_, size_, coarse_, blocks_, most_held_, first_query_ = 0, queries_ = 0, counts_[kCounts] = {};
+    bool alike_;  // one length only
+    bool seeded_[kQueries];
+    int64_t dense_[kQueries], held_[kQueries];  // from which place on bounds do not pay; entries that wait for DTW
+    // Bounds, and squared distances of means, (queries, count): NaN, settled. Planes and envelopes of the queries; their means.
+    Buffer<float> bounds_, distances_, planes_, upper_, lower_, mean_, mean_upper_, mean_lower_, rest_, scratch_, plane_;
+    Buffer<Entry> entries_, seeds_;
     Buffer<T> y_, suffix_;
 
     const T* query(int64_t b) const { return static_cast<const T*>(pairs_.x) + (first_query_ + b) * pairs_.x_steps * pairs_.channels; }
     int64_t steps(int64_t b) const { return pairs_.x_lengths[first_query_ + b]; }
-    bool bounded() const { return problem_.error < double(kInfinity<float>); }
-    Limit limit(int64_t b) const { return Limit(problem_, steps(b), pairs_.y_steps, problem_.error); }
+    // Whether there are bounds, and DTW takes longer than they do.
+    bool pays(int64_t b) const {
+        const int64_t n = steps(b), m = pairs_.y_steps;
+        return problem_.error < double(kInfinity<float>) && n * min(m, 2 * radius_of(pairs_.window, n, m) + 1) * pairs_.channels >= 64;
+    }
+    Limit limit(int64_t b, double more = 0) const { return Limit(problem_, steps(b), pairs_.y_steps, problem_.error + more); }
     double threshold(int64_t b) const { return problem_.matches->threshold(first_query_ + b); }
+    float most(int64_t b) const { return limit(b)(threshold(b)); }
+    float roughly_most(int64_t b) const { return limit(b, problem_.means_error)(threshold(b)); }
     // Items that stay in the cache while all queries of the block are compared with them.
-    int64_t together() const { return max(int64_t(1), (int64_t(1) << 15) / size_); }
+    static int64_t together(int64_t size) { return max(int64_t(1), (int64_t(1) << 15) / size); }
 
-    // Bounds of the envelopes of some queries with every item, and their thresholds.
-    void bound(int64_t first, int64_t last) {
-        const int64_t channels = pairs_.channels, padded = problem_.padded;
-        alike_ = count_ > 0 && pairs_.y_lengths[order_[0]] == pairs_.y_lengths[order_[count_ - 1]];
-        if (!bounded()) fill(bounds_.get() + first * count_, (last - first) * count_, 0.0f);
-        Buffer<float> plane(pairs_.x_steps);
-        for (int64_t from = bounded() ? 0 : count_, to; from < count_; from = to) {
+    void reserve() {
+        bounds_.reserve(kQueries * count_), distances_.reserve(kQueries * count_), seeds_.reserve(count_);
+        for (auto* buffer : {&planes_, &upper_, &lower_}) buffer->reserve(kQueries * size_);
+        for (auto* buffer : {&mean_, &mean_upper_, &mean_lower_}) buffer->reserve(kQueries * coarse_);
+        entries_.reserve(kQueries * most_held_), rest_.reserve(kQueries * most_held_ * (blocks_ + 1));
+        fill(bounds_.get(), queries_ * count_, 0.0f);
+        for (int64_t b = 0; b < queries_; ++b) {
+            const int64_t skip = problem_.skip ? problem_.skip[first_query_ + b] : -1;
+            for (int64_t i = 0; skip >= 0 && i < count_; ++i)
+                if (order_[i] == skip) bounds_[b * count_ + i] = __builtin_nanf("");
+        }
+    }
+
+    // Whether bounds can pay. If they leave nearly all of a few items to both the first and the last query, although the
+    // nearest of those items gives the threshold, they do not. That threshold is high: the answer is no only where it is clear.
+    bool sample() {
+        const int64_t apart = max(int64_t(1), count_ / kSample);
+        if (count_ < 2 * W<T> || problem_.matches->wanted() == 0) return true;
+        for (int64_t b = 0; b < queries_; b += max(int64_t(1), queries_ - 1)) {
+            rough(b, b + 1, apart);
+            if (!seeded_[b]) seed(b, apart);
+            seeded_[b] |= apart == 1;
+            const float *bounds = bounds_.get() + b * count_, limit = roughly_most(b);
+            int64_t left = 0, seen = 0;
+            for (int64_t k = 0; k < count_; k += apart) {
+                seen += bounds[k] == bounds[k];
+                left += bounds[k] <= limit;
+            }
+            if (left * 16 <= seen * 15) return true;
+        }
+        for (int64_t b = 0; b < queries_; ++b) dense_[b] = 0;
+        return false;
+    }
+
+    // Bounds and distances of the means of every item, or of one in `apart`, with some queries.
+    void rough(int64_t first, int64_t last, int64_t apart) {
+        for (int64_t from = 0, to; from < count_; from = to) {
             const int64_t m = pairs_.y_lengths[order_[from]];
             for (to = from; to < count_ && pairs_.y_lengths[order_[to]] == m; ++to) {}
-            for (int64_t b = first; b < last; ++b) enclose(b, m, plane.get());
-            for (int64_t i = from; i < to; i += together())
+            for (int64_t b = first; b < last; ++b) enclose(b, m);
+            const int64_t some = together(coarse_) * apart;
+            for (int64_t i = (from + apart - 1) / apart * apart; i < to; i += some)
                 for (int64_t b = first; b < last; ++b)
-                    for (int64_t k = i; k < min(i + together(), to); ++k)
-                        bounds_[b * count_ + k] = keogh(problem_.plane + order_[k] * size_, upper_.get() + b * size_,
-                                                        lower_.get() + b * size_, channels, padded, pairs_.ground);
+                    for (int64_t k = i; k < min(i + some, to); k += apart) {
+                        float* bound = bounds_.get() + b * count_ + k;
+                        const float least = rough(b, problem_.means + order_[k] * coarse_, distances_[b * count_ + k]);
+                        *bound = *bound == *bound ? least : *bound;
+                    }
         }
-        for (int64_t b = first; b < last; ++b) leave_out(b), seed(b);
     }
-    void leave_out(int64_t b) {
-        const int64_t skip = problem_.skip ? problem_.skip[first_query_ + b] : -1;
-        for (int64_t i = 0; skip >= 0 && i < count_; ++i)
-            if (order_[i] == skip) bounds_[b * count_ + i] = __builtin_nanf("");
+    // The bound of the means x of an item with the query's envelope, and their squared distance from its own means.
+    __attribute__((noinline)) float rough(int64_t b, const float* x, float& distance) const {
+        const int64_t channels = pairs_.channels, coarse = problem_.coarse;
+        const float *own = mean_.get() + b * coarse_, *upper = mean_upper_.get() + b * coarse_, *lower = mean_lower_.get() + b * coarse_;
+        Float total = Float{}, squares = Float{};
+        for (int64_t i = 0; i < coarse; i += kLanes) {
+            total += step_costs(x, upper, lower, channels, coarse, i, pairs_.ground);
+            for (int64_t j = i; j < coarse_; j += coarse) squares += (load(x + j) - load(own + j)) * (load(x + j) - load(own + j));
+        }
+        distance = sum(squares);
+        return float(problem_.segment) * sum(total);
     }
     // The envelope of a query for items of m steps; its ends are its own, since a path joins first with first, last with last.
-    void enclose(int64_t b, int64_t m, float* plane) {
-        const int64_t channels = pairs_.channels, padded = problem_.padded, n = steps(b);
+    void enclose(int64_t b, int64_t m) {
+        const int64_t channels = pairs_.channels, padded = problem_.padded, coarse = problem_.coarse, n = steps(b);
         const int64_t left = reach_of(pairs_.window, n, m), right = reach_of(pairs_.window, m, n);
+        float* plane = plane_.reserve(n);
         for (int64_t c = 0; c < channels; ++c) {
             const int64_t at = b * size_ + c * padded;
             for (int64_t i = 0; i < n; ++i) plane[i] = float(query(b)[i * channels + c]);
@@ -148,98 +193,176 @@ private:
             fill(lower_.get() + at + m, padded - m, -kInfinity<float>);
             for (int64_t i = 0; i < min(n, padded); ++i) planes_[at + i] = plane[i];
             for (int64_t i = n; i < padded; ++i) planes_[at + i] = 0;
+            const int64_t to = b * coarse_ + c * coarse, segments = m / kSegment;
+            const auto mean = [&](const Buffer<float>& from, float behind, Buffer<float>& means) {
+                if (problem_.segment == 1) {
+                    std::memcpy(means.get() + to, from.get() + at, size_t(padded) * sizeof(float));
+                    return;
+                }
+                average(from.get() + at, segments, coarse, means.get() + to);
+                fill(means.get() + to + segments, coarse - segments, behind);
+            };
+            mean(planes_, 0, mean_), mean(upper_, kInfinity<float>, mean_upper_), mean(lower_, -kInfinity<float>, mean_lower_);
         }
     }
 
-    // Without a threshold, the candidates of the least bounds give one.
-    void seed(int64_t b) {
+    // DTW of the nearest by their means, of every item or of one in `apart`, gives a threshold.
+    void seed(int64_t b, int64_t apart) {
         const int64_t wanted = problem_.matches->wanted();
-        float* bounds = bounds_.get() + b * count_;
-        if (wanted == 0 || threshold(b) < double(kInfinity<float>)) return;
+        float *bounds = bounds_.get() + b * count_, *distances = distances_.get() + b * count_;
         int64_t alive = 0;
-        for (int64_t i = 0; i < count_; ++i) {
-            entries_[alive] = {bounds[i], int32_t(i)};
+        for (int64_t i = 0; i < count_; i += apart) {
+            seeds_[alive] = {distances[i], int32_t(i), -1};
             alive += bounds[i] == bounds[i];
         }
         const int64_t seeds = min(alive, (wanted + W<T> - 1) / W<T> * W<T>);
-        select(entries_.get(), alive, seeds);
-        sort(entries_.get(), seeds);
-        compare(b, entries_.get(), seeds);
-        for (int64_t i = 0; i < seeds; ++i) bounds[entries_[i].place] = __builtin_nanf("");
-    }
-    // Bounds of the items' envelopes with the queries, of what is left. They pay if they settle a tenth of it.
-    void bound_by_data() {
-        if (!bounded()) return;
-        int64_t seen[kQueries] = {}, settled[kQueries] = {};
-        float most[kQueries];
-        for (int64_t b = 0; b < queries_; ++b) most[b] = limit(b)(threshold(b));
-        for (int64_t i = 0; i < count_; i += together())
-            for (int64_t b = 0; b < queries_; ++b) {
-                float* bounds = bounds_.get() + b * count_;
-                if (most[b] == kInfinity<float> || (seen[b] > 128 && settled[b] * 10 < seen[b])) continue;
-                for (int64_t k = i; k < min(i + together(), count_); ++k) {
-                    if (!(bounds[k] <= most[b])) continue;
-                    const int64_t item = order_[k];
-                    if (pairs_.y_lengths[item] != steps(b)) continue;
-                    const float other = keogh(planes_.get() + b * size_, problem_.upper + item * size_, problem_.lower + item * size_,
-                                              pairs_.channels, problem_.padded, pairs_.ground);
-                    bounds[k] = max(bounds[k], other);
-                    ++seen[b], settled[b] += !(other <= most[b]);
-                }
-            }
-        for (int64_t b = 0; b < queries_; ++b) counts_[kDataEnvelope] += settled[b], counts_[kQueryEnvelope] -= settled[b];
+        select(seeds_.get(), alive, seeds);
+        for (int64_t i = 0; i < seeds; ++i) seeds_[i].bound = 0;
+        compare(b, seeds_.get(), seeds);
+        for (int64_t i = 0; i < seeds; ++i) bounds[seeds_[i].place] = __builtin_nanf("");
     }
 
-    // Whether so many candidates are left that they are better compared block by block, as they lie.
-    bool is_dense(int64_t b) const {
-        const float most = limit(b)(threshold(b)), *bounds = bounds_.get() + b * count_;
-        int64_t left = 0;
-        for (int64_t i = 0; i < count_; ++i) left += bounds[i] <= most;
-        return left > 3 * count_ / 5;
+    // Keogh's bounds of what the means leave, and DTW of what those leave, some at a time.
+    void refine() {
+        const int64_t some = min(int64_t(64), together(size_));
+        for (int64_t i = 0; i < count_; i += some)
+            for (int64_t b = 0; b < queries_; ++b)
+                if (dense_[b] == kNone) refine(b, i, min(i + some, count_));
+        for (int64_t b = 0; b < queries_; ++b) compare_held(b);
     }
+    void refine(int64_t b, int64_t first, int64_t last) {
+        const float *bounds = bounds_.get() + b * count_, roughly = roughly_most(b);
+        float limit = most(b);
+        for (int64_t k = first; k < last; ++k) {
+            if (!(bounds[k] <= roughly)) {
+                counts_[kFirst] += bounds[k] > roughly;
+                continue;
+            }
+            if (problem_.segment > 1 && !roughly_inside(b, k, roughly)) continue;
+            hold(b, k, limit);
+            if (held_[b] < most_held_) continue;
+            // Where most are left, they are better compared as they lie.
+            if (held_[b] > 3 * (k + 1) / 5) dense_[b] = last;
+            compare_held(b);
+            limit = most(b);
+        }
+        if (last >= 64 && held_[b] > 3 * last / 5) dense_[b] = last;
+    }
+    // The bound of the query's means with the means of an item's envelope.
+    INLINE bool roughly_inside(int64_t b, int64_t k, float roughly) {
+        if (pairs_.y_lengths[order_[k]] != steps(b)) return true;
+        const int64_t item = order_[k] * coarse_;
+        const float least = keogh(mean_.get() + b * coarse_, problem_.means_upper + item, problem_.means_lower + item, pairs_.channels,
+                                  problem_.coarse, pairs_.ground, roughly / float(problem_.segment), scratch_.reserve(blocks_));
+        const bool inside = least <= roughly / float(problem_.segment);
+        counts_[kFirst] += !inside;
+        return inside;
+    }
+    // The bounds of one item; if they leave it, it waits for DTW, with what they know of the rows that follow.
+    INLINE void hold(int64_t b, int64_t k, float limit) {
+        const int64_t item = order_[k] * size_, own = b * size_, slot = b * most_held_ + held_[b];
+        float *rest = rest_.get() + slot * (blocks_ + 1), bound = bounds_[b * count_ + k];
+        const bool both = pairs_.y_lengths[order_[k]] == steps(b);
+        fill(rest, blocks_ + 1, 0.0f);
+        if (both) {
+            const float other = keogh(planes_.get() + own, problem_.upper + item, problem_.lower + item, pairs_.channels,
+                                      problem_.padded, pairs_.ground, limit, rest);
+            bound = max(bound, other);
+            if (!(other <= limit)) {
+                ++counts_[kDataEnvelope];
+                return;
+            }
+        }
+        if (alike_) {
+            float* columns = scratch_.reserve(blocks_ + problem_.coarse);
+            if (problem_.segment > 1) {
+                column_means(b, problem_.means + order_[k] * coarse_, columns);
+            } else {
+                const float other = keogh(problem_.plane + item, upper_.get() + own, lower_.get() + own, pairs_.channels,
+                                          problem_.padded, pairs_.ground, limit, columns);
+                bound = max(bound, other);
+                if (!(other <= limit)) {
+                    ++counts_[kQueryEnvelope];
+                    return;
+                }
+            }
+            // Rows from block i on cost at least what their own blocks say, or those of the columns that only they reach.
+            const int64_t n = steps(b), m = pairs_.y_lengths[order_[k]];
+            const int64_t ahead = (reach_of(pairs_.window, n, m) + kBlock - 1) / kBlock;
+            float rows = 0, far = 0;
+            int64_t j = blocks_;
+            for (int64_t i = blocks_ - 1; i >= 0; --i) {
+                for (; j > i + ahead; --j) far += columns[j - 1];
+                rows += rest[i];
+                rest[i] = max(rows, far);
+            }
+        }
+        entries_[slot] = {bound, int32_t(k), int32_t(slot)};
+        ++held_[b];
+    }
+    // What the means of an item say of its blocks of columns. Keogh's bound itself is hardly greater, and reads eight times
+    // as much.
+    void column_means(int64_t b, const float* x, float* columns) const {
+        const int64_t coarse = problem_.coarse, each = kBlock / kSegment;
+        float* costs = columns + blocks_;
+        for (int64_t i = 0; i < coarse; i += kLanes)
+            store(costs + i, step_costs(x, mean_upper_.get() + b * coarse_, mean_lower_.get() + b * coarse_, pairs_.channels, coarse, i, pairs_.ground));
+        for (int64_t j = 0; j < blocks_; ++j) {
+            columns[j] = 0;
+            for (int64_t i = j * each; i < min((j + 1) * each, coarse); ++i) columns[j] += float(kSegment) * costs[i];
+        }
+    }
+    void compare_held(int64_t b) {
+        Entry* entries = entries_.get() + b * most_held_;
+        sort(entries, held_[b]);
+        compare(b, entries, held_[b]);
+        held_[b] = 0;
+    }
+
+    // What bounds do not pay for, block by block, as it lies.
     void compare_in_order() {
         for (int64_t i = 0; i < count_; i += W<T>) {
             const int64_t used = min(int64_t(W<T>), count_ - i);
             bool ready = false;
             int64_t items[W<T>], m[W<T>];
             for (int64_t b = 0; b < queries_; ++b) {
-                if (!dense_[b]) continue;
-                const float *bounds = bounds_.get() + b * count_ + i, most = limit(b)(threshold(b));
+                if (dense_[b] >= i + used) continue;
+                const float *bounds = bounds_.get() + b * count_ + i, limit = roughly_most(b);
+                const auto is_wanted = [&](int64_t l) { return i + l >= dense_[b] && bounds[l] <= limit; };
                 int64_t left = 0;
                 for (int64_t l = 0; l < used; ++l) {
-                    left += bounds[l] <= most;
-                    counts_[kQueryEnvelope] += bounds[l] > most;
+                    left += is_wanted(l);
+                    counts_[kFirst] += i + l >= dense_[b] && bounds[l] > limit;
                 }
                 if (left == 0) continue;
                 if (!ready) lay_out(items, m, [&](int64_t l) { return order_[i + min(l, used - 1)]; });
                 ready = true;
-                run_lanes(b, items, m, used, most, false, [&](int64_t l) { return bounds[l] <= most; });
+                run_lanes(b, items, m, used, most(b), nullptr, is_wanted);
             }
         }
     }
-    void compare_by_bound(int64_t b) {
-        const float *bounds = bounds_.get() + b * count_, most = limit(b)(threshold(b));
-        int64_t left = 0, settled = 0;
-        for (int64_t i = 0; i < count_; ++i) {
-            settled += bounds[i] > most;
-            if (bounds[i] <= most) entries_[left++] = {bounds[i], int32_t(i)};
-        }
-        counts_[kQueryEnvelope] += settled;
-        sort(entries_.get(), left);
-        compare(b, entries_.get(), left);
-    }
-
     void compare(int64_t b, const Entry* entries, int64_t count) {
         for (int64_t i = 0; i < count; i += W<T>) {
-            const float most = limit(b)(threshold(b));
-            if (!(entries[i].bound <= most)) {
+            const float limit = roughly_most(b);
+            if (!(entries[i].bound <= limit)) {
                 counts_[kQueryEnvelope] += count - i;
                 return;
             }
             const int64_t used = min(int64_t(W<T>), count - i);
             int64_t items[W<T>], m[W<T>];
             lay_out(items, m, [&](int64_t l) { return order_[entries[i + min(l, used - 1)].place]; });
-            run_lanes(b, items, m, used, most, true, [](int64_t) { return true; });
+            const bool foresee = alike_ && entries[i].slot >= 0 && limit < kInfinity<float>;
+            if (foresee) foresee_rows(steps(b), [&](int64_t l) { return entries[i + min(l, used - 1)].slot; });
+            run_lanes(b, items, m, used, limit, foresee ? suffix_.get() : nullptr, [](int64_t) { return true; });
+        }
+    }
+    // What rows from the i-th on cost at least, (n + 1, lanes).
+    template <class F> void foresee_rows(int64_t n, F&& slot) {
+        T* to = suffix_.reserve((n + 1) * W<T>);
+        for (int64_t block = 0, i = 0; i <= n; ++block) {
+            V<T> rest = V<T>{};
+            for (int l = 0; l < W<T> && block < blocks_; ++l) rest[l] = T(rest_[slot(l) * (blocks_ + 1) + block]);
+            for (; i <= min(n, block * kBlock); ++i) store(to + i * W<T>, rest);
         }
     }
     template <class F> void lay_out(int64_t* items, int64_t* m, F&& item) {
@@ -250,15 +373,11 @@ private:
     }
     // DTW of a query with the items that are laid out; those that are wanted may become matches.
     template <class F>
-    void run_lanes(int64_t b, const int64_t* items, const int64_t* m, int64_t used, float most, bool foresee, F&& is_wanted) {
+    void run_lanes(int64_t b, const int64_t* items, const int64_t* m, int64_t used, float most, const T* suffix, F&& is_wanted) {
         const int64_t n = steps(b);
         const double before = threshold(b);
-        const bool rest = foresee && alike_ && bounded() && most < kInfinity<float>;
-        if (rest)
-            suffixes(problem_, y_.get(), n, m[0], upper_.get() + b * size_, lower_.get() + b * size_, problem_.padded,
-                     suffix_.reserve((n + 1) * W<T>));
         T values[W<T>];
-        const int64_t rows = dtw_abandoning(pairs_, query(b), n, y_.get(), m, rest ? suffix_.get() : nullptr, most, values);
+        const int64_t rows = dtw_abandoning(pairs_, query(b), n, y_.get(), m, suffix, most, values);
         Match found[W<T>];
         int64_t matches = 0;
         for (int64_t l = 0; l < used; ++l) {

@@ -176,7 +176,7 @@ private:
                 b += kRoots ? square_root<float>(squares_b) : squares_b;
             }
             if (!(at_most(a, most_) | at_most(b, most_))) {
-                counts_[k == 2 * channels && !kOfData ? kEnds : kOfData ? kDataEnvelope : kQueryEnvelope] += inside(w);
+                counts_[k == 2 * channels && !kOfData ? kFirst : kOfData ? kDataEnvelope : kQueryEnvelope] += inside(w);
                 return false;
             }
         }
