@@ -37,6 +37,8 @@ VARIANTS = {
 
 
 def _with_defaults(kind):
+    if kind is distances.SoftElastic:
+        return kind(distances.ADTW())
     parameters = inspect.signature(kind).parameters
     torch.manual_seed(0)
     channels = (2,) if "channels" in parameters else ()

@@ -81,6 +81,7 @@ def test_matrices_equal_the_reference(seed, instruction_set, ran):
 def test_threads_that_share_pairs_agree_with_one(channels, rules, instruction_set, ran, monkeypatch):
     x = random_walks(4, 700, channels, dtype=torch.float64)
     lengths = torch.tensor([700, 97, 96, 333])
+    monkeypatch.setattr(kernels, "LONG_WORK", 0)
     monkeypatch.setattr(kernels, "SHARED_WORK", 0)
     monkeypatch.setattr(kernels, "_prefers_pairs", lambda *_: True)
     found = []
