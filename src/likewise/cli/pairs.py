@@ -58,12 +58,13 @@ def pairs(
         chosen: lw.Distance = lw.Metric.load(metric)
     else:
         chosen, _ = arguments.build(distance, **given)
-    if (out / MANIFEST).exists() and not resume:
-        if not force:
-            raise ValueError(f"{out}: holds a matrix already; --resume continues it, --force replaces it")
+    replaces = (out / MANIFEST).exists() and not resume
+    if replaces and not force:
+        raise ValueError(f"{out}: holds a matrix already; --resume continues it, --force replaces it")
+    x, y = read_both(a, b, split_a, split_b, columns)
+    if replaces:
         Layout.read(out)  # only a matrix of ours is replaced
         shutil.rmtree(out)
-    x, y = read_both(a, b, split_a, split_b, columns)
     if ray is not None:
         module = import_ray("pairs")
         where = {} if ray == "local" else {"address": ray}

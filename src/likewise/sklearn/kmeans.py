@@ -81,6 +81,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, CenterClusterer):
             length=self.length,
             seed=self.seed,
             verbose=self.verbose,
+            progress=self.verbose,
         )
         self.cluster_centers_ = found.centers
         self.labels_: np.ndarray = found.labels
