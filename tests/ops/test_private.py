@@ -15,6 +15,7 @@ from likewise.ops import private
 SOURCE = Path(likewise.__file__).parent
 ELSEWHERE = {  # named in the table of ops/private.py
     "models/frozen_batch_norm.py": {"_BatchNorm", "_forward_pre_hooks"},
+    "training/batch_norm.py": {"_BatchNorm", "_check_input_dim"},
 }
 # Not PyTorch's or Triton's: fields of a named tuple, and the layers of efficientnet-lite-pytorch.
 OTHERS = {"_fields", "_replace", "_asdict", "_conv_stem", "_bn0", "_blocks", "_conv_head", "_bn1"}
