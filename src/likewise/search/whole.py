@@ -17,9 +17,9 @@ class WholeSearch:
     """The nearest whole items under DTW, exactly: equal to comparing each query with every item.
 
     distance: a DTW for which ``refusal`` returns None. Envelopes are built once, here. Memory: 3.4 times the items, in
-    float32. ``search`` leaves out what a lower bound settles, in stages that ``stats`` counts: the bounds of means over 8
-    steps, Keogh's bound of the query with the items' envelopes, and that of the items with the query's envelope. Where
-    bounds do not pay, it compares every pair. Unequal lengths: the last bound only, and abandoning.
+    float32. ``search`` leaves out what a lower bound settles, in stages that ``stats`` counts: the bounds of means over
+    8 steps, Keogh's bound of the query with the items' envelopes, and that of the items with the query's envelope.
+    Where bounds do not pay, it compares every pair. Unequal lengths: the last bound only, and abandoning.
 
     Example:
         >>> searcher = WholeSearch(DTW(band=1), Batch.from_list([[0.0, 1.0], [5.0, 5.0], [0.0, 2.0]]))

@@ -12,8 +12,8 @@ from likewise.ops.rules import Rules
 
 Lengths = Tensor | None
 
-# Of a pair, cells times channels. All pairs of shorter ones are computed in lanes, however few they are: the last bit of
-# a value then depends neither on how many pairs there are nor on whether a search found it.
+# Of a pair, cells times channels. All pairs of shorter ones are computed in lanes, however few they are. The last bit
+# of a value then depends neither on how many pairs there are nor on whether a search found it.
 LONG_WORK = 1 << 20
 SHARED_WORK = 1 << 23  # threads share no shorter pairs
 

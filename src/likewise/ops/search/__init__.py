@@ -5,12 +5,13 @@ window of a given length, which is never laid out. Both return ``Outcome``: the 
 the order of (value, item, start, length), as if every value had been computed by the kernel of ``dtw_matrix``.
 
 The stages of windows: the ends, Keogh's bound of the data with the query's envelope, and that of the query with the
-data's envelope, some 20 operations each for 16 samples. Of whole items: the bound of means over 8 steps with the mean of
-the query's envelope there, an eighth of that work, then both of Keogh's bounds. Last, DTW in lanes in the order of the
+data's envelope, some 20 operations each for 16 samples. Of whole items: the bound of means over 8 steps with the mean
+of the query's envelope there, an eighth of that work, then Keogh's bounds. Last, DTW in lanes in the order of the
 bounds, abandoned when the least cell of a row and the bound of what follows exceed the k-th best so far, which all
 threads share. Rounding never settles a candidate: see Limit in bounds.h.
 
-Reference: Zhu & Shasha (2003), the bound of means; Keogh & Ratanamahatana (2005); Rakthanmanon et al. (2012), the UCR suite; Herrmann & Webb (2021).
+Reference: Zhu & Shasha (2003), the bound of means; Keogh & Ratanamahatana (2005); Rakthanmanon et al. (2012), the UCR
+suite; Herrmann & Webb (2021).
 """
 
 from dataclasses import dataclass

@@ -22,9 +22,9 @@ LARGEST = 1e15  # beyond this, squares of float32 copies may overflow: there are
 class Prepared:
     """Items (N, T, C) with their lengths (N,), float32 copies and envelopes, each (N, C, padded).
 
-    length: of the windows; None for whole items. error: how far the float32 copies are off. largest: the largest absolute
-    value. means: of the copies and the envelopes of whole items, over ``segment`` steps, each (N, C, coarse); the same
-    tensors if that is one step.
+    length: of the windows; None for whole items. error: of the float32 copies, the largest. largest: absolute value.
+    means: of the copies and the envelopes of whole items, over ``segment`` steps, each (N, C, coarse); the same tensors
+    if that is one step.
     """
 
     values: Tensor
