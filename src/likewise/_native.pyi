@@ -289,6 +289,12 @@ class SearchProblem:
         upper: int,
         lower: int,
         padded: int,
+        means: int,
+        means_upper: int,
+        means_lower: int,
+        coarse: int,
+        segment: int,
+        means_error: float,
         window: int,
         steps: int,
         channels: int,
@@ -308,6 +314,7 @@ class SearchProblem:
         counts: int,
     ) -> None: ...
 
+def search_means(isa: str, x: int, stride: int, to_stride: int, means: int, begin: int, end: int) -> None: ...
 def search_envelopes(
     isa: str,
     x: int,
