@@ -1,5 +1,6 @@
 """What every test run shares."""
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -13,6 +14,11 @@ import torch
 
 # Without a GPU the Triton kernels run in Triton's interpreter, which must be asked for before they are defined.
 os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# torch.compile imports setuptools, which replaces distutils. In the middle of a run that can meet a distutils that others
+# have imported, whose warning is an error here: let it happen first.
+with contextlib.suppress(ImportError):
+    import setuptools  # noqa: F401
 
 # Some virtual machines announce AMX and refuse it: PyTorch's own products of bfloat16 then end the process.
 os.environ.setdefault("DNNL_MAX_CPU_ISA", "AVX512_CORE_BF16")  # read when first needed
