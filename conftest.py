@@ -15,8 +15,8 @@ import torch
 # Without a GPU the Triton kernels run in Triton's interpreter, which must be asked for before they are defined.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
-# torch.compile imports setuptools, which replaces distutils. In the middle of a run that can meet a distutils that others
-# have imported, whose warning is an error here: let it happen first.
+# torch.compile imports setuptools, which replaces distutils. In the middle of a run it can meet a distutils that others
+# imported, whose warning is an error here: let it happen first.
 with contextlib.suppress(ImportError):
     import setuptools  # noqa: F401
 
