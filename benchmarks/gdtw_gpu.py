@@ -26,6 +26,7 @@ from likewise.distances.soft_dtw import SoftDTW
 from likewise.ops import cpu
 from likewise.ops.gdtw import Inputs, _gdtw, _gdtw_grad, _Problem, _run, gdtw
 from likewise.ops.gdtw import gpu as kernels
+from likewise.ops.gdtw.gpu import search as searching
 
 DEVICE = "cuda"
 REG = 0.1
@@ -63,7 +64,7 @@ def arguments(x: Tensor, y: Tensor, nodes: int, refinements: int = 2) -> tuple:
 def errors(x: Tensor, y: Tensor) -> dict[str, float]:
     """What differs from the CPU, on the same grid."""
     steps = x.shape[1]
-    nodes = kernels._Search.of(Inputs(*arguments(x, y, 0))).most_nodes(True)
+    nodes = searching.Search.of(Inputs(*arguments(x, y, 0))).most_nodes(True)
     here, there = arguments(x, y, nodes), arguments(x.to(DEVICE), y.to(DEVICE), nodes)
     expected, warps, _ = _gdtw(*here)
     value, warp, holds = (each.cpu() for each in _gdtw(*there))
@@ -95,10 +96,10 @@ def parts(x: Tensor, y: Tensor) -> dict[str, float | None]:
     "_graph_ms" is the time of the kernels alone, replayed from a CUDA graph. settled: pairs that the GPU polishes.
     """
     given = arguments(x, y, 0)
-    search = kernels._Search.of(Inputs(*given))
+    search = searching.Search.of(Inputs(*given))
     scratch, found = search.scratch(), search.found()
     search.begin(scratch)
-    for number in range(search.refinements + 2, kernels.MOST_PASSES):
+    for number in range(search.refinements + 2, searching.MOST_PASSES):
         search.run_pass(scratch, number)  # does nothing where the search is done
     search.polish(scratch, found)
 
@@ -106,7 +107,7 @@ def parts(x: Tensor, y: Tensor) -> dict[str, float | None]:
         grads = torch.ones_like(found.values), torch.ones_like(found.warps)
         return kernels.gradient(*grads, found.warps, found.holds, *given)
 
-    settled = (found.outcomes == kernels.SETTLED).double().mean().item()
+    settled = (found.outcomes == searching.SETTLED).double().mean().item()
     work = {
         "polish": lambda: search.polish(scratch, found),
         "derivative": differentiate,
@@ -129,7 +130,7 @@ def replayed_or_none(work: Callable[[], object]) -> float | None:
 def host_polish_ms(x: Tensor, y: Tensor) -> float:
     """What the C++ kernel takes for the polish, without copies."""
     given = arguments(x, y, 0)
-    found = kernels._Search.of(Inputs(*given)).search().cpu()
+    found = searching.Search.of(Inputs(*given)).search().cpu()
     host = [each.cpu() if isinstance(each, Tensor) else each for each in given]
     problem, count, knots = _Problem.of(Inputs(*host)), *x.shape[:2]
     value = torch.empty(count, dtype=torch.float64)
@@ -207,18 +208,18 @@ def time_length(x: Tensor, y: Tensor) -> dict[str, float]:
 
 def tune() -> None:
     """Milliseconds of the search's kernels by how many nodes of a row each warp takes."""
-    usual = kernels.NODES_A_WARP
+    usual = searching.NODES_A_WARP
     for batch, steps in ((16, 256), (4, 512)):
         x, y = (each.to(DEVICE) for each in signals("walks", batch, steps, 64))
         found = {}
-        for kernels.NODES_A_WARP in (4, 8, 16, 32):
-            found[kernels.NODES_A_WARP] = search_graph_ms(x, y)
+        for searching.NODES_A_WARP in (4, 8, 16, 32):
+            found[searching.NODES_A_WARP] = search_graph_ms(x, y)
         print(json.dumps({"case": f"nodes a warp, B {batch}, T {steps}", "search_graph_ms": found}), flush=True)
-    kernels.NODES_A_WARP = usual
+    searching.NODES_A_WARP = usual
 
 
 def search_graph_ms(x: Tensor, y: Tensor) -> float | None:
-    search = kernels._Search.of(Inputs(*arguments(x, y, 0)))
+    search = searching.Search.of(Inputs(*arguments(x, y, 0)))
     search.begin(search.scratch())  # compiles
     return replayed_or_none(lambda: search.begin(search.scratch()))
 

@@ -17,8 +17,10 @@ from tests.ops.problems import random_problem
 pytest.importorskip("triton")
 from likewise.ops import engine
 from likewise.ops.dtw import gpu as dtw
-from likewise.ops.engine import diagonals, lanes
+from likewise.ops.engine import columns, diagonals, lanes, products, warps
+from likewise.ops.engine.inputs import look
 from likewise.ops.soft_dtw import gpu as soft_dtw
+from likewise.ops.soft_dtw.gpu import backwards
 
 DEVICE = "cuda" if torch.cuda.is_available() and os.environ["TRITON_INTERPRET"] == "0" else "cpu"
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # inf - inf in padding, in the interpreter
@@ -37,8 +39,26 @@ def problem(seed, monkeypatch, batch=2, longest=7):
     if DEVICE == "cpu":
         rows = [16, 4][(seed // 2 + seed // 8) % 2]
         monkeypatch.setattr(diagonals, "block_shape", lambda count, steps, processors: (rows, -(-steps // rows)))
+        small_warps(monkeypatch, rows=[None, 1, 2, 4][seed // 4 % 4], waits=seed // 2 % 2 == 1)
     lengths = (None, None) if seed % 3 == 0 else p.lengths
     return p.x, p.y, *lengths, p.rules, TOLERANCE[dtype]
+
+
+def small_warps(monkeypatch, rows=None, waits=True):
+    """Warps of two or four lanes, so that short pairs take several strips; of so many rows."""
+    for module in (warps, backwards):
+        monkeypatch.setattr(module, "LANES", 4 if rows == 1 else 2)
+    monkeypatch.setattr(backwards, "STEPS", 2)
+    monkeypatch.setattr(products, "TILE", 16)
+    chosen = warps.shape
+
+    def shape(pairs, count, *, given, record):
+        best = chosen(pairs, count, given=given, record=record)
+        cut = warps.Shape(rows + 1 if rows == 3 and given else rows or best.rows, False, steps=2)
+        return replace(cut, waits=(waits or record) and cut.strips(pairs.steps[0]) > 1)
+
+    monkeypatch.setattr(engine, "shape", shape)
+    monkeypatch.setattr(soft_dtw, "shape", shape)
 
 
 def there(*arguments):
@@ -111,6 +131,66 @@ def test_lanes(seed, monkeypatch):
     given = replace(given, soft=True, scale=1 / (gamma * math.log(2)))
     expected = soft(x, y, n, m, *symmetric, gamma, root, *rules.plain()).flatten()
     close(lanes.run_lanes(given), expected, tolerance.value, "soft_dtw", scale=gamma)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 4, 6, 9, 13])
+@pytest.mark.parametrize("soft", [False, True])
+def test_symmetric_matrices(seed, soft, monkeypatch):
+    """Each pair once, by warps and by lanes, equal on both sides of the diagonal; an odd and an even number of items."""
+    x, _, n, _, rules, tolerance = problem(seed, monkeypatch, batch=3 + seed % 2, longest=9)
+    rules = replace(rules, open_begin=False, open_end=False)
+    if not rules.symmetric:
+        rules = Rules()
+    gamma, root = 0.5, seed % 3 == 1
+    options = (gamma, root, *rules.plain()) if soft else (root, *rules.plain())
+    run, on_cpu = (soft_dtw.matrix, cpu_soft_dtw._soft_dtw_matrix) if soft else (dtw.matrix, cpu_dtw._dtw_matrix)
+    expected = on_cpu(x, x, n, n, True, *options)
+    found = run(*there(x, x, n, n, True, *options))
+    close(found, expected, tolerance.value, "warps", scale=1.0)
+    assert torch.equal(found, found.T)
+    scale = 1 / (gamma * math.log(2)) if soft else 1.0
+    pairs = engine.Pairs("test", *there(x, x, n, n), rules, soft, scale, root, all_pairs=True, symmetric=True)
+    found = lanes.run_lanes(pairs).view(len(x), len(x))
+    close(found, expected, tolerance.value, "lanes", scale=1.0)
+    assert torch.equal(found, found.T)
+    if not soft:
+        assert (found.diag() == 0).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_warps_of_any_shape(seed, monkeypatch):
+    """Strips one after the other or side by side, one to eight rows a lane, values near zero or as they are."""
+    x, y, n, m, rules, tolerance = problem(seed, monkeypatch, longest=10)
+    small_warps(monkeypatch, rows=[8, 3, 2, 1][seed % 4], waits=seed // 4 % 2 == 1)
+    monkeypatch.setattr(warps, "BASED_STEPS", 4096 if seed % 2 else 0)
+    root, gamma = seed % 3 == 1, [1e-2, 1.0, 1e2][seed % 3]
+    hard, soft = (x, y, n, m, root, *rules.plain()), (x, y, n, m, gamma, root, *rules.plain())
+    close(dtw.value(*there(*hard)), cpu_dtw._dtw(*hard), tolerance.value, "dtw")
+    close(soft_dtw.value(*there(*soft)), cpu_soft_dtw._soft_dtw(*soft), tolerance.value, "soft-DTW", scale=gamma)
+
+
+@pytest.mark.parametrize("root", [False, True])
+def test_costs_of_frames_that_are_near(root, monkeypatch):
+    """Frames that differ in their last digits only, far from zero: products alone would find noise."""
+    torch.manual_seed(0)
+    walk = 1000 + torch.randn(1, 21, 40).cumsum(1)
+    x = walk + 1e-3 * torch.randn(3, 21, 40)
+    x[2] = x[1]
+    y, n, m = x[:, :17].clone(), torch.tensor([21, 5, 18]), torch.tensor([17, 3, 9])
+    x[torch.arange(21) >= n[:, None]] = torch.nan
+    y[torch.arange(17) >= m[:, None]] = torch.nan
+    small_warps(monkeypatch)
+    pairs = engine.Pairs("test", *there(x, y, n, m), Rules(), soft=False, scale=1.0, root=root, all_pairs=True)
+    costs = columns.cells(products.product_costs(look(pairs, turn_x=True, turn_y=True), 0, 9), 21).cpu()
+    for k in range(9):
+        a, b = x[k // 3, : n[k // 3]].double(), y[k % 3, : m[k % 3]].double()
+        expected = (a[:, None] - b[None]).square().sum(-1)
+        expected = expected.sqrt() if root else expected
+        found = costs[k, : len(a), : len(b)].double()
+        assert ((found - expected).abs() <= 1e-5 * expected).all()  # of each cost by itself
+    arguments = (x, x[:2], n, n[:2], False, root, *Rules().plain())
+    close(dtw.matrix(*there(*arguments)), cpu_dtw._dtw_matrix(*arguments), 1e-5, "matrix")
+    assert dtw.matrix(*there(x[1:2], x[1:2], n[1:2], n[1:2], False, root, *Rules().plain())).item() == 0
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -241,18 +321,24 @@ def test_repeated_launches_on_another_stream_in_another_thread_and_in_a_graph():
     close(captured, expected, 1e-4, "graph", scale=1e-2)
 
 
-def test_many_pairs_go_to_lanes_and_few_to_diagonals(monkeypatch):
+def test_many_short_pairs_go_to_lanes_and_others_to_warps(monkeypatch):
     used = []
     monkeypatch.setattr(engine, "run_lanes", lambda pairs: used.append("lanes") or lanes.run_lanes(pairs))
-    monkeypatch.setattr(
-        engine, "run_diagonals", lambda *a, **k: used.append("diagonals") or diagonals.run_diagonals(*a, **k)
-    )
+    monkeypatch.setattr(engine, "run_warps", lambda *a, **k: used.append("warps") or warps.run_warps(*a, **k))
     few, many = 3, 4096 if DEVICE == "cuda" else 2 * lanes.LANES
-    for count in (few, many):
+    for count, short in ((few, 64), (many, 64), (many, 2)):
+        monkeypatch.setattr(engine, "SHORT", short)
         x, y = torch.randn(count, 3, 1), torch.randn(count, 4, 1)
         arguments = (x, y, None, None, False, *Rules().plain())
         close(dtw.value(*there(*arguments)), cpu_dtw._dtw(*arguments), 1e-5, "value")
-    assert used == ["diagonals", "lanes"]
+    assert used == ["warps", "lanes", "warps"]
+
+
+def test_costs_that_do_not_fit_are_computed_on_the_way(monkeypatch):
+    monkeypatch.setattr(engine, "COST_BYTES", 100)
+    x, y = torch.randn(2, 5, 20), torch.randn(2, 6, 20)
+    arguments = (x, y, None, None, False, *Rules().plain())
+    close(dtw.value(*there(*arguments)), cpu_dtw._dtw(*arguments), 1e-5, "value")
 
 
 @pytest.mark.parametrize("count", [2, 2 * lanes.LANES])

@@ -80,7 +80,7 @@ def pair_of(x, y, times_x, times_y, reg=0.1, slope=(0.0, math.inf), band=None, s
 
 
 def arguments(pair, *, nodes=0, refinements=3, **changed):
-    """Of the operator, for a batch of one."""
+    """Arguments of the operator, for a batch of one."""
     given = [(changed.get(name, getattr(pair, name)))[None] for name in NAMES]
     times = pair.x_times[None], pair.y_times[None]
     return *given[:2], None, None, *times, *given[2:], pair.subsequence, pair.huber, nodes, refinements
@@ -355,7 +355,7 @@ def kinked_pair(seed):
 
 
 def flat_pair(seed):
-    """Stretches in which x, y or both stand still."""
+    """Stretches in which x, y or both are constant."""
     rng = np.random.default_rng(seed)
     y = torch.from_numpy(rng.standard_normal((8, 2)).cumsum(0)).repeat_interleave(
         torch.tensor([1, 3, 1, 2, 1, 3, 1, 1]), 0
@@ -442,7 +442,7 @@ def test_knots_on_kinks_and_merged_knots_do_not_move():
 
 
 def test_a_flat_reference_has_a_finite_derivative():
-    # Nothing tells where in y the subsequence is: any shift is as good, and the derivative leaves shifts out.
+    # The position of the subsequence in y is arbitrary: all shifts have the same cost, and the derivative omits them.
     y, times = torch.full((6, 1), 2.0).double(), spread(0, 1, 6)
     pair = pair_of(torch.zeros(4, 1).double(), y, spread(0.0, 0.4, 4), times, subsequence=True)
     leaves = {name: getattr(pair, name).clone().requires_grad_() for name in NAMES}

@@ -14,6 +14,7 @@ from likewise.testing import assert_close
 from tests.ops.test_gdtw import FAMILIES, arguments, assert_feasible, batch_of, pair_of, random_pair, spread
 
 gpu = pytest.importorskip("likewise.ops.gdtw.gpu", reason="needs Triton")
+searching = pytest.importorskip("likewise.ops.gdtw.gpu.search")
 driver, launcher, switch, tape = (
     pytest.importorskip(f"likewise.ops.launch.{name}") for name in ("driver", "launcher", "switch", "tape")
 )
@@ -23,7 +24,7 @@ SMALL = {"n": 6, "m": 4}
 
 @pytest.fixture(autouse=True)
 def _where_it_can_run(request):
-    """Real kernels must not be handed the CPU's addresses: on a GPU, what is not of the device is skipped."""
+    """Real kernels must not get CPU addresses: on a GPU, tests that are not for the device are skipped."""
     if os.environ["TRITON_INTERPRET"] == "0" and "device" not in request.node.name:
         pytest.skip("stands in for a GPU")
 
@@ -39,8 +40,8 @@ def operands(given, named, **options):
 
 
 def searched(pair, *, nodes, refinements):
-    """What the kernels find, before it is polished."""
-    search = gpu._Search.of(Inputs(*arguments(pair, nodes=nodes, refinements=refinements)))
+    """The kernels' result, before the polish."""
+    search = searching.Search.of(Inputs(*arguments(pair, nodes=nodes, refinements=refinements)))
     return search.search()[0]
 
 
@@ -78,7 +79,7 @@ def test_several_tiles():
 
 def test_a_row_that_would_need_one_more_lane_has_two_nodes_fewer():
     pair = random_pair(2, n=6, m=4)
-    search = gpu._Search.of(Inputs(*arguments(pair, nodes=128)))
+    search = searching.Search.of(Inputs(*arguments(pair, nodes=128)))
     assert search.most_nodes(True) == 127
     assert search.most_nodes(False) == 65
     assert_close(searched(pair, nodes=128, refinements=0), grid_search(pair, 127, 0), 1e-9, "")
@@ -106,7 +107,7 @@ def test_the_grid_moves_on_with_a_solution_at_its_rim():
 
 def polished(operator, warps, *, searched=True):
     """What the polish makes of warps (B, Tx), and its outcomes (B,)."""
-    search = gpu._Search.of(Inputs(*operator))
+    search = searching.Search.of(Inputs(*operator))
     scratch, found = search.scratch(), search.found()
     search.lay_out(scratch, 0)
     search.look(scratch)
@@ -139,7 +140,7 @@ def test_the_polish_is_the_cpus(name):
     warps = grid_search(POLISHED[name], 51, 2)[None]
     (value, warp, holds), outcomes = polished(operator, warps)
     expected = polished_on_host(operator, warps)
-    assert outcomes.tolist() == [gpu.SETTLED]
+    assert outcomes.tolist() == [searching.SETTLED]
     assert_close(value, expected[0], 1e-12, "")
     assert_close(warp, expected[1], 1e-12, "")
     assert torch.equal(holds, expected[2])
@@ -150,7 +151,7 @@ def test_identical_signals_sit_on_kinks_that_hold_nothing():
     y = torch.randn(9, 2, generator=torch.Generator().manual_seed(0)).double()
     pair = pair_of(y, y, spread(0, 1, 9), spread(0, 1, 9))
     (value, warp, holds), outcomes = polished(arguments(pair), pair.x_times[None])
-    assert outcomes.tolist() == [gpu.SETTLED]
+    assert outcomes.tolist() == [searching.SETTLED]
     assert value.item() < 1e-20
     assert_close(warp[0], pair.x_times, 1e-14, "")
     assert holds[0, :, 1].tolist() == [1, 0, 0, 0, 0, 0, 0, 0, 1]
@@ -160,7 +161,7 @@ def test_identical_signals_sit_on_kinks_that_hold_nothing():
 def test_pairs_that_the_polish_skips():
     pair = random_pair(0, **SMALL)
     operator, warps = arguments(pair), grid_search(pair, 21, 0)[None]
-    assert polished(operator, warps, searched=False)[1].tolist() == [gpu.NOT_SEARCHED]
+    assert polished(operator, warps, searched=False)[1].tolist() == [searching.NOT_SEARCHED]
     assert polished(operator, warps * math.nan)[1].tolist() == [0]
     far = random_pair(3, n=60, m=9, channels=1, reg=1e-4)
     away = torch.linspace(0, 1, 9).double()[None] ** 4  # the solution is many segments from there
@@ -169,11 +170,11 @@ def test_pairs_that_the_polish_skips():
 
 def test_where_it_is_polished(monkeypatch):
     """Pairs that do not settle are left to the host, and no others."""
-    called, on_host, polish = [], gpu._polish_on_host, gpu._Search.polish
+    called, on_host, polish = [], gpu._polish_on_host, searching.Search.polish
 
     def note(part, best, left, first, written):
         called.append((left, first))
-        for b in left:  # nothing of what the GPU made of them must be left
+        for b in left:  # no result of the GPU may remain
             written.values[b] = written.warps[b] = math.nan
             written.holds[b] = -1
         on_host(part, best, left, first, written)
@@ -188,7 +189,7 @@ def test_where_it_is_polished(monkeypatch):
         polish(self, scratch, found)
         found.outcomes[-1] = 0
 
-    monkeypatch.setattr(gpu._Search, "polish", some)
+    monkeypatch.setattr(searching.Search, "polish", some)
     for expected_calls in ([([1], 0)], [([0], 0), ([0], 1)]):
         found = gpu.solve(*operator)
         assert_close(found[0], expected[0], 1e-12, "")
@@ -197,7 +198,7 @@ def test_where_it_is_polished(monkeypatch):
         assert torch.equal(found[2], expected[2])
         assert called == expected_calls
         called.clear()
-        monkeypatch.setattr(gpu, "ROW_BYTES", 1)  # then in parts of one pair each
+        monkeypatch.setattr(searching, "ROW_BYTES", 1)  # then in parts of one pair each
     gpu.solve(*arguments(random_pair(4, huber=0.4, n=4, m=3), nodes=9, refinements=0))
     assert called == [([0], 0)]
 
@@ -219,7 +220,7 @@ def test_knots_that_are_tied_begin_as_one():
     operator, warps = arguments(pair), grid_search(pair, 51, 2)[None]
     (value, warp, _), outcomes = polished(operator, warps)
     expected = polished_on_host(operator, warps)
-    assert outcomes.tolist() == [gpu.SETTLED]
+    assert outcomes.tolist() == [searching.SETTLED]
     assert_close(value, expected[0], 1e-12, "")
     assert_close(warp, expected[1], 1e-12, "")
 
@@ -233,8 +234,8 @@ def test_a_batch_is_its_pairs(monkeypatch):
         assert_close(value[b], alone[0][0], 1e-9, "")
         assert_close(warp[b, : len(pair.x)], alone[1][0], 1e-9, "")
         assert warp[b, len(pair.x) :].isnan().all()
-    # Pairs for which there is no room take turns.
-    monkeypatch.setattr(gpu, "ROW_BYTES", 1)
+    # Pairs that do not fit in memory are processed one group after another.
+    monkeypatch.setattr(searching, "ROW_BYTES", 1)
     again = gpu.solve(*operands(given, named, nodes=9, refinements=0))
     assert torch.equal(again[0], value)
     assert torch.equal(again[1].nan_to_num(), warp.nan_to_num())
@@ -253,7 +254,7 @@ def test_default_grid_does_not_depend_on_padding():
 
 @pytest.mark.parametrize("absent", [NAMES[3:5], NAMES[5:], NAMES[3:]], ids=str)
 def test_limits_and_lengths_that_are_absent(absent):
-    """What is not there is what changes nothing, in the solution and in its derivative."""
+    """Absent arguments equal arguments that have no effect, in the solution and in its derivative."""
     x, y, x_lengths, y_lengths, *rest = arguments(random_pair(3, n=6, m=4), nodes=5, refinements=0)
     settings = dict(zip(NAMES, rest, strict=False))
     for name, value in _LIMITS.items():
@@ -353,7 +354,7 @@ def test_not_contiguous_and_nothing_changed():
 
 # Launches
 
-KERNELS = [name for name in dir(gpu) if name.endswith("_kernel")]
+KERNELS = [(module, name) for module in (gpu, searching) for name in dir(module) if name.endswith("_kernel")]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="stands in for a GPU")
@@ -367,10 +368,13 @@ def test_a_call_like_one_before_only_repeats_its_launches(monkeypatch):
     monkeypatch.setattr(driver, "functions", lambda: (address, 0))
     monkeypatch.setattr(driver, "current_stream", lambda device: STREAM)
     monkeypatch.setattr(switch._switch, "on", True)  # whatever is installed
-    monkeypatch.setattr(gpu, "launch", lambda *of, **named: launches.append(of[0]) or launcher.launch(*of, **named))
-    for name in KERNELS:
-        kernel = getattr(gpu, name)
-        monkeypatch.setattr(gpu, name, FakeKernel(kernel, kernel.arg_names))
+    for module in (gpu, searching):
+        monkeypatch.setattr(
+            module, "launch", lambda *of, **named: launches.append(of[0]) or launcher.launch(*of, **named)
+        )
+    for module, name in KERNELS:
+        kernel = getattr(module, name)
+        monkeypatch.setattr(module, name, FakeKernel(kernel, kernel.arg_names))
     for seed in range(2):
         x, y, _, _, times_x, times_y, reg, *rest = arguments(random_pair(seed, n=5, m=4), nodes=5, refinements=0)
         operator = (x, y, None, None, times_x, times_y, reg, None, None, None, None, *rest[4:])

@@ -168,7 +168,7 @@ def test_costs_that_overflow_are_refused():
 
 @pytest.mark.parametrize("shape", [(200, 20_000), (3000, 700)])
 def test_gradients_of_long_pairs_go_strip_by_strip(shape):
-    # Cut into strips of rows; with x and y exchanged the cuts lie elsewhere, and the gradients must not care.
+    # Cut into strips of rows; with x and y exchanged the cuts lie elsewhere, and the gradients must be equal.
     n, m = shape
     torch.manual_seed(0)
     x, y = torch.randn(1, n, 2, dtype=torch.float64), torch.randn(1, m, 2, dtype=torch.float64)

@@ -1,10 +1,10 @@
 """Dynamic time warping: R(i, j) = cost(i, j) + min(R(i-1, j-1), R(i-1, j), R(i, j-1)).
 
 ``dtw`` takes paired sequences, ``dtw_matrix`` all pairs, ``dtw_cost`` given costs; ``dtw_path`` and ``dtw_cost_path``
-return the optimal paths; ``dtw_matched`` sums what they match, for averages. The value's derivative with respect to the
+return the optimal paths; ``dtw_matched`` sums matched frames, for averages. The value's derivative with respect to the
 cost is the path: 1 on its cells, 0 elsewhere.
 
-Memory: values take O(T) for each pair at work, never O(T^2). On the CPU, paths and derivatives keep some rows of
+Memory: values take O(T) for each pair in progress, never O(T^2). On the CPU, paths and derivatives keep some rows of
 at most 16 million cells at once, and longer pairs are traced piece by piece, in O(T) as well; on a GPU they keep one
 byte per cell.
 
@@ -135,7 +135,7 @@ def dtw_path(
 def checked_dtw_path(
     x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, ground: GroundCost, rules: Rules
 ) -> tuple[Tensor, Tensor]:
-    """``dtw_path`` of checked, detached tensors: for a short pair, checks take longer than the path."""
+    """``dtw_path`` of checked, detached tensors; for a short pair, the checks would take longer than the path."""
     if is_fused(ground):
         frames_x, frames_y, root, _ = frames(ground, x, y, x_lengths, y_lengths)
         return _dtw_path(frames_x, frames_y, x_lengths, y_lengths, root, *rules.plain())
@@ -180,16 +180,16 @@ def dtw_matched(
     root: bool = False,
     rules: Rules = Rules(),
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What the frames of x are matched with by the optimal paths of the pairs (x[rows[j]], y[j]), for averages.
+    """Sums of the frames of y that the optimal paths of (x[rows[j]], y[j]) match with the frames of x, for averages.
 
     x (N, Tx, C), y (M, Ty, C), rows (M,) int64, weights (M,). Returns the values (M,), and in float64 the sums of the
-    matched frames of y, (N, Tx, C), and of their weights, (N, Tx): sums / counts is the mean of what is matched, which
-    minimises the weighted sum of the squared costs along these paths.
+    matched frames of y, (N, Tx, C), and of their weights, (N, Tx): sums / counts is the mean of the matched frames,
+    which minimises the weighted sum of squared costs along these paths.
 
-    root: the cost is the Euclidean distance, and each match weighs the inverse of it as well: sums / counts then
-        minimises a bound of the weighted sum of costs, which touches it at x (Weiszfeld's step).
+    root: the cost is the Euclidean distance, and each match is also weighted by its inverse: sums / counts then
+    minimises an upper bound of the weighted sum of costs that is tight at x (Weiszfeld's step).
 
-    Memory: on the CPU, up to 8 MB a thread for the cells of a block of pairs; longer pairs are traced as in
+    Memory: on the CPU, up to 8 MB per thread for the cells of a block of pairs; longer pairs are traced as in
     ``dtw_path``. Reference: Petitjean, Ketterlin & Gancarski (2011), DBA.
 
     Example:

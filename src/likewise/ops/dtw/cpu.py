@@ -1,4 +1,4 @@
-"""DTW's calls of its CPU kernels: which of them a problem gets, and how threads share it."""
+"""Calls of DTW's CPU kernels: the choice of the kernel, and the division among threads."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from likewise.ops.rules import Rules
 
 Lengths = Tensor | None
 
-# Of a pair, cells times channels. All pairs of shorter ones are computed in lanes, however few they are. The last bit
-# of a value then depends neither on how many pairs there are nor on whether a search found it.
+# Cells times channels of a pair. Pairs below it are always computed in lanes, however few they are: the last bit of a
+# value then depends neither on the number of pairs nor on whether a search found it.
 LONG_WORK = 1 << 20
-SHARED_WORK = 1 << 23  # threads share no shorter pairs
+SHARED_WORK = 1 << 23  # shorter pairs are not shared by threads
 
 
 def value(x: Tensor, y: Tensor | None, x_lengths: Lengths, y_lengths: Lengths, root: bool, *rules: Any) -> Tensor:
@@ -42,7 +42,7 @@ def matrix(
     count = rows * (rows - 1) // 2 if symmetric else rows * columns
     long = problem.cells * x.shape[2] >= LONG_WORK
     if long and _prefers_pairs(problem, count, runs * lanes, blocks * -(-rows // cpu.TILE_ROWS)):
-        # By columns: y is laid out once for all pairs of one.
+        # By columns: the layout of y is computed once for all pairs of a column.
         column, row = torch.tril_indices(rows, rows, -1) if symmetric else _grid(columns, rows)
         _run_pairs(problem, row * columns + column, values)
         if symmetric:
@@ -70,14 +70,14 @@ def _prefers_pairs(problem: cpu.Problem, pairs: int, in_lanes: int, parts: int) 
         return problem.pairs > 0
     group = cpu.native.dtw_group(cpu.INSTRUCTION_SET, problem.x.dtype == torch.float64)
     steps_x, steps_y = problem.x.shape[1], problem.longest_y
-    # The lanes of a pair are rows, in whole groups that are staggered. Its kernel is otherwise half as fast.
+    # The lanes of a pair are rows, in whole staggered groups. Its kernel is half as fast otherwise.
     alone = 2 * pairs * (-(-steps_x // group) * group) * (steps_y + group)
     together = in_lanes * steps_x * steps_y * max(1.0, threads / max(parts, 1))
     return alone < together * (4 if problem.overflows_cache else 1)
 
 
 def _run_pairs(problem: cpu.Problem, pairs: Tensor, values: Tensor) -> None:
-    """Values of the listed pairs, one at a time. Each thread takes whole pairs; long ones that are left are shared."""
+    """Values of the listed pairs, one at a time. Each thread takes whole pairs; the remaining long ones are shared."""
     threads, channels = torch.get_num_threads(), 1 if problem.y is None else problem.x.shape[2]
     shared = len(pairs) % threads if len(pairs) < 8 * threads else 0
     if problem.cells * (channels + 2) < SHARED_WORK:
@@ -97,8 +97,8 @@ def _run_pairs(problem: cpu.Problem, pairs: Tensor, values: Tensor) -> None:
 def _share_pair(problem: cpu.Problem, pair: Tensor, values: Tensor, threads: int) -> None:
     """The value of one pair, whose groups of rows the threads share.
 
-    A group ends after the one above it, so that no more than ``threads`` of them are at work, and their last rows with
-    the one before are all that is kept. That does not hold from pair to pair: each is shared by itself.
+    A group ends after the one above it, so at most ``threads`` of them are in progress, and only their last rows and
+    the one before are kept. This does not hold across pairs, so each pair is shared separately.
     """
     group = cpu.native.dtw_group(cpu.INSTRUCTION_SET, values.dtype == torch.float64)
     row = pair // len(problem.y_lengths) if problem.all_pairs else pair
@@ -155,8 +155,8 @@ def matched(
     problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root, all_pairs=True)
     values = x.new_empty(len(y))
     order, weights = problem.by_length(rows * len(y) + torch.arange(len(y))), weights.contiguous()
-    # Several pairs meet in one item of x: each part of them is summed apart. The number of parts is fixed, so that the
-    # sums do not depend on the number of threads.
+    # Several pairs share an item of x: each part of them is summed separately. The number of parts is fixed, so that
+    # the sums do not depend on the number of threads.
     blocks = -(-len(y) // problem.lanes)
     parts = max(1, min(8, blocks))
     sums, counts = np.zeros((parts, *x.shape)), np.zeros((parts, *x.shape[:2]))

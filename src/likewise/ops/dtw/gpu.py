@@ -23,7 +23,8 @@ def value(x: Tensor, y: Tensor | None, x_lengths: Any, y_lengths: Any, root: boo
 
 def matrix(x: Tensor, y: Tensor, x_lengths: Any, y_lengths: Any, symmetric: bool, root: bool, *rules: Any) -> Tensor:
     """Values of all pairs, (N, M)."""
-    return values(_pairs(x, y, x_lengths, y_lengths, root, *rules, all_pairs=True)).reshape(len(x), len(y))
+    pairs = _pairs(x, y, x_lengths, y_lengths, root, *rules, all_pairs=True, symmetric=symmetric)
+    return values(pairs).reshape(len(x), len(y))
 
 
 def path(
@@ -139,10 +140,10 @@ def trace_kernel(moves, ends_x, ends_y, paths, steps, first_pair, x_steps, y_ste
 
 
 def _pairs(
-    x: Tensor, y: Tensor | None, x_lengths: Any, y_lengths: Any, root: bool, *rules: Any, all_pairs: bool = False
+    x: Tensor, y: Tensor | None, x_lengths: Any, y_lengths: Any, root: bool, *rules: Any, **options: bool
 ) -> Pairs:
     given = Rules.from_plain(*rules)
-    return Pairs("dtw", x, y, x_lengths, y_lengths, given, soft=False, scale=1.0, root=root, all_pairs=all_pairs)
+    return Pairs("dtw", x, y, x_lengths, y_lengths, given, soft=False, scale=1.0, root=root, **options)
 
 
 def _ends(pairs: Pairs, kept: Record, first: int, last: int) -> tuple[Tensor, Tensor]:

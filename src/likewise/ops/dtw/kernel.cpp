@@ -120,7 +120,7 @@ template <class T> void gradients(const Problem& problem, const T* weights, T* x
 // them can be among the nearest.
 template <class T>
 int64_t abandoning(const Problem& problem, const T* x, int64_t steps, const T* y, const int64_t* m, const T* suffix, T limit,
-                   T* values) {
+                   T* values, int64_t from, int64_t to, T* state) {
     int64_t n[W<T>], cells = 0;
     for (int l = 0; l < W<T>; ++l) {
         n[l] = steps;
@@ -130,7 +130,7 @@ int64_t abandoning(const Problem& problem, const T* x, int64_t steps, const T* y
     const auto ended = [&](int l, const auto* row) { values[l] = HardStep<T>::value(problem, steps, m[l], l, row); };
     const auto going = [&](int64_t done, const auto* row, int64_t first, int64_t last) {
         cells = done;
-        if (done % (2 * HardStep<T>::kRows) || done == steps) return true;  // looking takes as long as half a row
+        if (done % (2 * HardStep<T>::kRows) || done == to) return true;  // looking takes as long as half a row
         V<T> least = row[first].value, other = least;
         for (int64_t j = first + 1; j < last; j += 2) {
             least = min(least, row[j].value);
@@ -144,7 +144,16 @@ int64_t abandoning(const Problem& problem, const T* x, int64_t steps, const T* y
             for (int l = 0; l < half; ++l) any[l] |= any[l + half];
         return any[0] != 0;
     };
-    block.run(HardStep<T>{false}, x, true, n, y, m, ended, going);
+    using Cell = typename HardStep<T>::Cell;
+    static_assert(sizeof(Cell) == W<T> * sizeof(T), "a row of cells is one of numbers");
+    Part<Cell> part;
+    if (to < steps || from > 0) part = {from, to, from > 0 ? reinterpret_cast<const Cell*>(state) : nullptr};
+    block.run(HardStep<T>{false}, x, true, n, y, m, ended, going, part);
+    if (to < steps && cells == to) {
+        int64_t lo = 0, hi = m[0] - 1;
+        if (problem.window.kind != WindowKind::none) window_row(problem.window, steps, m[0], to - 1, lo, hi);
+        for (int64_t j = lo; j <= hi; ++j) store(state + j * W<T>, block.row()[j].value);
+    }
     return cells;
 }
 
@@ -206,13 +215,22 @@ void dtw_tile(const Problem& problem, const int64_t* row_order, const int64_t* c
 
 int64_t dtw_abandoning(const Problem& problem, const void* x, int64_t steps, const void* y, const int64_t* m, const void* suffix,
                        double limit, void* values) {
+    return dtw_advance(problem, x, steps, y, m, suffix, limit, 0, steps, nullptr, values);
+}
+
+int64_t dtw_strip(bool float64) { return 2 * (float64 ? HardStep<double>::kRows : HardStep<float>::kRows); }
+
+int64_t dtw_advance(const Problem& problem, const void* x, int64_t steps, const void* y, const int64_t* m, const void* suffix,
+                    double limit, int64_t from, int64_t to, void* row, void* values) {
     if (problem.float64)
-        return abandoning(problem, static_cast<const double*>(x), steps, static_cast<const double*>(y), m,
-                          static_cast<const double*>(suffix), limit, static_cast<double*>(values));
+        return abandoning<double>(problem, static_cast<const double*>(x), steps, static_cast<const double*>(y), m,
+                                  static_cast<const double*>(suffix), limit, static_cast<double*>(values), from, to,
+                                  static_cast<double*>(row));
     // Rounded upwards: what is equal to the limit goes on.
     const float rounded = float(limit), up = rounded < limit ? __builtin_nextafterf(rounded, kInfinity<float>) : rounded;
-    return abandoning(problem, static_cast<const float*>(x), steps, static_cast<const float*>(y), m,
-                      static_cast<const float*>(suffix), up, static_cast<float*>(values));
+    return abandoning<float>(problem, static_cast<const float*>(x), steps, static_cast<const float*>(y), m,
+                             static_cast<const float*>(suffix), up, static_cast<float*>(values), from, to,
+                             static_cast<float*>(row));
 }
 
 void dtw_values(const Problem& problem, const int64_t* order, void* values, int64_t begin, int64_t end) {

@@ -28,6 +28,12 @@ struct SharedGroups {
        lanes), or null: a lower bound of what the remaining rows cost. Returns the number of rows that were computed. */     \
     int64_t dtw_abandoning(const Problem&, const void* x, int64_t steps, const void* y, const int64_t* m,         \
                            const void* suffix, double limit, void* values);                                       \
+    /* The same, of rows from..to - 1 only, for lanes of equal lengths. row (y_steps, lanes) holds row from - 1, if from    \
+       is positive, and receives row to - 1; values are set when to is steps. */                                   \
+    int64_t dtw_advance(const Problem&, const void* x, int64_t steps, const void* y, const int64_t* m,            \
+                        const void* suffix, double limit, int64_t from, int64_t to, void* row, void* values);     \
+    /* Rows after which an alignment is best left and gone on with. */                                            \
+    int64_t dtw_strip(bool float64);                                                                              \
     /* Values of pairs order[begin..end-1], one at a time: for few pairs, many channels and given costs. */       \
     void dtw_values(const Problem&, const int64_t* order, void* values, int64_t begin, int64_t end);              \
     /* Rows of a group, which such a pair is cut into; and the same values, by several threads that share groups. */ \

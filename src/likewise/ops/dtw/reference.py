@@ -1,7 +1,7 @@
-"""DTW in plain torch, one cell at a time: the truth that the kernels are checked against.
+"""DTW in plain torch, one cell at a time: the reference for the kernels.
 
-R(i, j) = cost(i, j) + min(R(i-1, j-1), R(i-1, j), R(i, j-1)), with R(-1, -1) = 0 and nothing else outside. Open at
-the beginning, R(-1, j) = 0 for every j; open at the end, the value is the least of the last row.
+R(i, j) = cost(i, j) + min(R(i-1, j-1), R(i-1, j), R(i, j-1)), with R(-1, -1) = 0 and infinity elsewhere outside. Open
+at the beginning, R(-1, j) = 0 for every j; open at the end, the value is the minimum of the last row.
 """
 
 import torch

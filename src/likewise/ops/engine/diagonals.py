@@ -263,19 +263,18 @@ def run_diagonals(
     last: int,
     *,
     record: bool,
-    cost: Tensor | None = None,
     inputs: Inputs | None = None,
     zero: bool = True,
 ) -> Record:
     """Align pairs first..last-1; scratch is O(Ty) a pair, and O(Tx Ty) with a record of the cells.
 
-    ``cost``, skewed, if given, is used instead of computing it from x and y. ``inputs`` may be ready, with y turned
-    unless there are costs. Without ``zero``, the padding of a record is not initialised.
+    ``inputs`` may be ready, with y turned unless costs are given. Without ``zero``, the padding of a record is not
+    initialised.
     """
     (x_steps, y_steps), count = pairs.steps, last - first
     if inputs is None:
-        inputs = unlooked(pairs, turn_y=pairs.y is not None and cost is None)
-    x, full, rules = inputs.x, inputs.full, pairs.rules
+        inputs = unlooked(pairs, turn_y=pairs.y is not None)
+    x, full, rules, cost = inputs.x, inputs.full, pairs.rules, None
     if pairs.y is None:
         cost = skewed(x, count, x_steps, y_steps).copy_(x[first:last])
     rows, blocks, edges, progress = row_blocks(inputs, count, torch.float64)

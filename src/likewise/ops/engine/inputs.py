@@ -102,6 +102,7 @@ class Inputs:
         if beyond:
             self.pairs.lengths()
         if huge:
+            self.pairs.require_finite()
             for kept in found:
                 self.pairs.require_finite(kept.outcome)
 
@@ -158,14 +159,15 @@ def look(pairs: Pairs, *, turn_x: bool = False, turn_y: bool = False, places: in
     return ready
 
 
-def unlooked(pairs: Pairs, *, turn_y: bool = False) -> Inputs:
+def unlooked(pairs: Pairs, *, turn_x: bool = False, turn_y: bool = False) -> Inputs:
     """Unchecked inputs, for given costs, or where the result is checked anyway."""
     x = pairs.x.detach().contiguous()
     y = x if pairs.y is None else pairs.y.detach().contiguous()
     full = pairs.x_lengths is None and pairs.y_lengths is None
     x_lengths, y_lengths = (x, x) if full else pairs.lengths()
+    x_turned = x.transpose(1, 2).contiguous() if turn_x else x
     y_turned = y.transpose(1, 2).contiguous() if turn_y else x
-    return Inputs(pairs, x, x, y_turned, y, full, x_lengths, y_lengths)
+    return Inputs(pairs, x, x_turned, y_turned, y, full, x_lengths, y_lengths)
 
 
 def unless_full(lengths: Tensor | None, steps: int) -> Tensor | None:

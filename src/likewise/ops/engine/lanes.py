@@ -75,9 +75,12 @@ def lane_strip(x, y, row_buffer, top, n, m, C, x_step, y_step, scale, size, begi
 @triton.jit(do_not_specialize=["x_steps", "y_steps"])
 def lanes_kernel(x, y, values, row_buffers, x_lengths, y_lengths, tasks, blocks, x_steps, y_steps, C, x_items, y_items,
                  scale_bits, size_bits, LANES: tl.constexpr, ROWS: tl.constexpr, ALL_PAIRS: tl.constexpr,
-                 SOFT: tl.constexpr, ROOT: tl.constexpr, WINDOW: tl.constexpr, OPEN_BEGIN: tl.constexpr,
-                 OPEN_END: tl.constexpr):  # fmt: skip
-    """y (y_steps, C, y_items), and x (x_items, x_steps, C) for all pairs, else (x_steps, C, x_items)."""
+                 SYMMETRIC: tl.constexpr, SOFT: tl.constexpr, ROOT: tl.constexpr, WINDOW: tl.constexpr,
+                 OPEN_BEGIN: tl.constexpr, OPEN_END: tl.constexpr):  # fmt: skip
+    """y (y_steps, C, y_items), and x (x_items, x_steps, C) for all pairs, else (x_steps, C, x_items).
+
+    SYMMETRIC, only blocks that reach the diagonal or lie right of it are computed; the others get any number.
+    """
     program = tl.program_id(0)
     lane = tl.arange(0, LANES)
     scale = float64_from(scale_bits).to(x.dtype.element_ty)
@@ -107,6 +110,8 @@ def lanes_kernel(x, y, values, row_buffers, x_lengths, y_lengths, tasks, blocks,
             tl.store(row_buffer + j * LANES + lane, tl.full((LANES,), above, scale.dtype))
         # All lanes end in the last row of the last strip; the first strip may begin above row 0.
         strips = (longest + ROWS - 1) // ROWS
+        if SYMMETRIC:
+            strips = tl.where((task % blocks + 1) * LANES > item, strips, 0)
         for strip in range(strips):
             bottom = longest - (strips - 1 - strip) * ROWS
             top = bottom - ROWS - (longest - n)
@@ -143,13 +148,14 @@ def run_lanes(pairs: Pairs) -> Tensor:
     order = torch.argsort(keys)
     order = torch.cat([order, order[-1:].expand(-len(order) % LANES)])
     y_lanes = y[order].permute(1, 2, 0).contiguous()  # (Ty, C, items)
-    x_lanes = x.contiguous() if pairs.all_pairs else x[order].permute(1, 2, 0).contiguous()
+    x_order = order[: len(x)] if pairs.symmetric else torch.arange(len(x), device=x.device)
+    x_lanes = x[x_order].contiguous() if pairs.all_pairs else x[order].permute(1, 2, 0).contiguous()
     blocks = len(order) // LANES
     tasks = blocks * len(x) if pairs.all_pairs else blocks
     programs = min(tasks, 16 * processors(x))
     found = x.new_empty(len(x) if pairs.all_pairs else 1, len(order))
     row_buffers = x.new_empty(programs, y_steps, LANES)
-    lengths = (x_lengths if pairs.all_pairs else x_lengths[order], y_lengths[order])
+    lengths = (x_lengths[x_order if pairs.all_pairs else order], y_lengths[order])
     sizes = (tasks, blocks, x_steps, y_steps, x.shape[2], len(order), len(order))
     launch(
         lanes_kernel,
@@ -160,12 +166,17 @@ def run_lanes(pairs: Pairs) -> Tensor:
         LANES=LANES,
         ROWS=8,
         ALL_PAIRS=pairs.all_pairs,
+        SYMMETRIC=pairs.symmetric,
         SOFT=pairs.soft,
         ROOT=pairs.root,
         WINDOW=pairs.rules.window.kind,
         OPEN_BEGIN=pairs.rules.open_begin,
         OPEN_END=pairs.rules.open_end,
     )
-    result = torch.empty_like(found[:, : pairs.columns])
-    result[:, order[: pairs.columns]] = found[:, : pairs.columns]
+    found, order = found[:, : pairs.columns], order[: pairs.columns]
+    result = torch.empty_like(found)
+    if pairs.symmetric:
+        result[order[:, None], order] = found.triu() + found.triu(1).T
+    else:
+        result[:, order] = found
     return result.flatten()

@@ -24,6 +24,7 @@ class Pairs:
     scale: float  # of the costs: 1, or 1 / (gamma ln 2)
     root: bool = False
     all_pairs: bool = False
+    symmetric: bool = False  # x is y, and each of all pairs counts for both of its places
 
     @property
     def columns(self) -> int:
@@ -32,8 +33,13 @@ class Pairs:
 
     @property
     def count(self) -> int:
-        """Number of alignments."""
+        """Number of values."""
         return self.x.shape[0] * self.columns if self.all_pairs else self.x.shape[0]
+
+    @property
+    def alignments(self) -> int:
+        """Number of alignments to compute: half of them where it is symmetric."""
+        return (self.columns + 1) // 2 * (self.columns + 1) if self.symmetric else self.count
 
     @property
     def steps(self) -> tuple[int, int]:

@@ -11,19 +11,21 @@ stretch is y's duration by x's; in a subsequence the ends are free, and stretch 
 beyond it counts 2 huber |u| - huber^2 instead of u^2.
 
 The solver is a dynamic program on a grid, refined around its solution, and then a polish to first-order optimality: a
-local minimum, in the basin that the grid found best. The second grid has half the nodes on an eighth of the width, at
-least 10 steps of y; each after it is a quarter as wide. They move with a solution at their rim. The default grid ends
-more than 1 % above the minimum on about 1 % of noisy walks (benchmarks/gdtw.py, "minimum of walks").
+local minimum, in the best basin of the grid. The second grid has half the nodes on an eighth of the width, at least 10
+steps of y; each later one is a quarter as wide. If a solution is at the edge of its grid, the next grid is centred
+there. The default grid ends more than 1 % above the minimum on about 1 % of noisy walks (benchmarks/gdtw.py, "minimum
+of walks").
 Cost: O(m M) for each pass, M nodes of the grid for each knot, and O(n m C) for the losses; the derivative is O(m C).
-Memory: O(m M) bytes for each pair at work. Everything is computed in float64, for any input type; but on a GPU the grid
-is searched in the input's precision, with M up to two nodes fewer, in O(m M^2) for each pass (see gpu/).
+Memory: O(m M) bytes for each pair in progress. Everything is computed in float64, for any input type; but on a GPU the
+grid is searched in the input's precision, with M up to two nodes fewer, in O(m M^2) for each pass (see gpu/).
 
 Derivatives of the warp are those of the optimality conditions (implicit differentiation); of the value, those of the
-objective at the solution (the envelope theorem). Departures from the paper, all exact where it is not: knots that
-sit on a kink of y (one of its times, where the loss has a minimum like that of |u|) do not move; active constraints are
-reduced to full rank by merging knots that move together; the derivatives with respect to bounds and slope limits exist.
-Where y is flat under a warp that nothing holds, the warp slides freely: its derivative leaves the sliding out.
-Where constraints are active without need the derivative is one of several; redundant limits get none.
+objective at the solution (the envelope theorem). Departures from the paper, which make the derivatives exact in cases
+where the paper's are not: knots at a kink of y (one of its times, where the loss has a minimum like that of |u|) do not
+move; active constraints are reduced to full rank by merging knots that move together; the derivatives with respect to
+bounds and slope limits exist. If y is flat under an unconstrained warp, the warp can slide freely, and its derivative
+leaves out the sliding. If active constraints are redundant, the derivative is one of several, and the redundant limits
+get none.
 
 Reference: Xu, Garg, Milford & Gould (2023), arXiv:2303.10778; Deriso & Boyd (2019), arXiv:1905.12893.
 """
@@ -79,7 +81,7 @@ class Inputs(NamedTuple):
         return {name: getattr(self, name) for name in _LIMITS}
 
     def all_limits(self) -> dict[str, Tensor]:
-        """The same, with limits that change nothing where there are none."""
+        """The same, with limits that have no effect in place of missing ones."""
         count, knots = self.x.shape[:2]
         sizes = {"lower": knots, "upper": knots, "slope_min": max(knots - 1, 0), "slope_max": max(knots - 1, 0)}
         return {
@@ -123,7 +125,7 @@ def gdtw(
     """
     _check.pair("gdtw", x, y, x_lengths, y_lengths, paired=True)
     count, knots = x.shape[:2]
-    absent = {  # of a pair of limits both are there, or neither
+    absent = {  # both limits of a pair are given, or neither
         *(("lower", "upper") if lower is None and upper is None else ()),
         *(("slope_min", "slope_max") if slope_min is None and slope_max is None else ()),
     }
@@ -192,7 +194,7 @@ class _Problem:
     native: object
     tensors: dict[str, Tensor]  # by the names of kernel.h's WarpProblem
     count: int
-    work: int  # of one pair, in cells of DTW
+    work: int  # the work of one pair, in cells of DTW
 
     @classmethod
     def of(cls, given: Inputs) -> "_Problem":

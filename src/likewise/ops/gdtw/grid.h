@@ -17,7 +17,7 @@ namespace {
 class Envelope {
 public:
     struct Parabola {
-        double center, height, start;  // start: from where on it is the lowest
+        double center, height, start;  // start: the point from which it is the lowest
         int64_t index;
     };
     // room: for all that are inserted; spacing: between the centres of neighbouring indices; inverse[d] = 1 / d.
@@ -35,7 +35,7 @@ public:
         *end_++ = {center, height, start, index};
     }
     bool empty() const { return end_ == front_; }
-    // The least at p, and whose it is.
+    // The minimum at p, and its index.
     double read(double p, int32_t& index) {
         while (front_ + 1 < end_ && front_[1].start <= p) ++front_;
         const double distance = p - front_->center;
@@ -217,7 +217,7 @@ private:
         }
     }
 
-    // next_[k] = min_j value_[j] + edge. The columns that row k may come from form a window that slides to the right.
+    // next_[k] = min_j value_[j] + edge. The columns from which row k may be reached form a window that moves to the right.
     // Rows are taken in blocks whose windows share a column: to its left columns only leave as k grows, to its right
     // they only join. Each half is an envelope, the left one read backwards.
     void advance(const Pair& pair, int64_t i, const Row& here, const Row& there) {
@@ -260,7 +260,7 @@ private:
     }
 
     void set_windows(const Pair& pair, int64_t i, const Row& here, const Row& there) {
-        // Often the same as before: nothing but the grids and the limits matters.
+        // Often the same as before: it depends on the grids and the limits only.
         const double key[] = {here.low, here.spacing, there.low, there.spacing, pair.least[i], pair.most[i]};
         if (windows_count_ == there.count && std::equal(key, key + 6, windows_key_)) return;
         std::copy(key, key + 6, windows_key_);
@@ -270,7 +270,7 @@ private:
             std::fill(last_.begin(), last_.begin() + there.count, 0);
             return;
         }
-        // Mixtures of the envelope's ends run from node j to node j: rounding must not cut them off.
+        // Mixtures of the envelope's ends run from node j to node j: rounding must not exclude them.
         constexpr double kSlack = 1e-7;
         const double inverse = 1 / here.spacing, pace = there.spacing * inverse, most = double(here.count - 1);
         const double low = (there.low - pair.most[i] - here.low) * inverse - kSlack;

@@ -28,7 +28,7 @@ void solve(const WarpProblem& problem, bool search, double* values, double* warp
         values[b] = kUnknown;
         Finding finding = pair.read(problem, b);
         if (finding.fault == Fault::none) {
-            // An odd number, so that the middle of a refined grid is the solution before.
+            // An odd number, so that the middle of a refined grid is the previous solution.
             const int64_t nodes = (problem.nodes > 0 ? problem.nodes : default_nodes(pair.n)) | 1;
             for (int64_t i = 0; i < knots; ++i) warp[i] -= pair.origin;
             if (!std::isfinite(search ? grid.search(pair, nodes, problem.refinements, warp)

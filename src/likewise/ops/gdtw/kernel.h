@@ -29,7 +29,7 @@ enum class Fault : int64_t {
     none = 0, short_x, short_y, value_x, value_y, times_x, times_y, reg, slope, band, no_warp, not_settled, overflow
 };
 
-// What holds a knot, and the slope after it. Two numbers a knot: its segment of y, and one of the first four plus one
+// The constraint that holds a knot, and the slope after it. Two numbers a knot: its segment of y, and one of the first four plus one
 // of the last three.
 enum Hold : int32_t { kFree = 0, kConstant = 1, kLower = 2, kUpper = 3, kUntied = 0, kTiedMin = 4, kTiedMax = 8 };
 

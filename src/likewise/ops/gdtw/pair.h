@@ -32,7 +32,7 @@ public:
     std::vector<double> width, inverse_width, climb;           // segments (n-1,): duration, its inverse, |y_k+1 - y_k|^2
     std::vector<double> step, least, most;                     // (m-1,): Delta, slope limits times Delta
     std::vector<double> weight, lower, upper;                  // (m,)
-    std::vector<int32_t> lower_hold, upper_hold;               // (m,): what the bounds are
+    std::vector<int32_t> lower_hold, upper_hold;               // (m,): kinds of bounds
 
     Finding read(const WarpProblem& problem, int64_t b) {
         n = problem.y_lengths[b];
@@ -60,7 +60,7 @@ public:
     bool squared() const { return huber == kInfinite; }
     int64_t last_segment() const { return n - 2; }
 
-    // The segment that holds a time; on a tie the one to the right.
+    // The segment that contains a time; in case of ties the one to the right.
     int64_t segment_of(double time) const {
         const int64_t k = std::upper_bound(s.begin(), s.end(), time) - s.begin() - 1;
         return std::clamp<int64_t>(k, 0, last_segment());
@@ -110,7 +110,7 @@ public:
     double pull(int64_t i, double move) const { return 2 * reg * (move / step[i] - stretch); }
 
     // The least and the greatest value that a warp within the bounds can take at each knot. Both are warps themselves,
-    // and so is every mixture of them. Returns the first knot that no warp passes, or -1.
+    // and so is every convex combination of them. Returns the first knot that no warp passes, or -1.
     int64_t envelope(std::vector<double>& low, std::vector<double>& high) const {
         for (int64_t i = 0; i + 1 < m; ++i) {
             low[i + 1] = std::max(low[i + 1], low[i] + least[i]);

@@ -33,7 +33,7 @@ public:
         bool settled = false;
         double best = kInfinite;
         int idle = 0;
-        const int64_t rounds = 200 + 2 * pair.n;  // each takes a knot two segments on at most, if all goes well
+        const int64_t rounds = 200 + 2 * pair.n;  // each moves a knot by at most two segments, usually
         for (int64_t round = 0; round < rounds && !settled; ++round) {
             stop_if_asked();
             for (int64_t i = 0; i < m; ++i) confine(pair, i, warp[i]);
@@ -42,9 +42,9 @@ public:
             double moved = 0;
             if (!pair.squared()) moved = search_line(pair, warp);
             std::copy(fresh_.begin(), fresh_.end(), warp);
-            const bool crossed = moved <= 1e-10 * pair.span && cross(pair);  // a model tells nothing from afar
+            const bool crossed = moved <= 1e-10 * pair.span && cross(pair);  // a model is only valid locally
             settled = !crossed && moved <= 1e-13 * pair.span;
-            // No round raises the objective. Where multipliers are not unique, or steps drown in rounding, it stays.
+            // No round raises the objective. If multipliers are not unique, or steps are below rounding, it stays.
             const double value = settled ? 0 : pair.objective(warp);
             idle = value < best * (1 - 1e-15) ? 0 : idle + 1;
             best = std::min(best, value);
@@ -83,7 +83,7 @@ private:
     std::vector<int32_t> hold_;
     Reduced reduced_;
 
-    // The nearest warp within the bounds, but for rounding: the grid's windows have some slack.
+    // The nearest warp within the bounds, up to rounding: the grid's windows have some slack.
     void project(const Pair& pair, double* warp) {
         std::vector<double>&low = fresh_, &high = excess_;
         low = pair.lower;
@@ -152,7 +152,7 @@ private:
         const Point* points = &points_[begin_[i]];
         const int64_t count = begin_[i + 1] - begin_[i];
         const double least = pair.least[i], rate = pair.step[i] / (2 * pair.reg), rest = pair.stretch * pair.step[i];
-        // Moves beyond the next stretch are of no interest.
+        // Moves beyond the next stretch are ignored.
         const double far = stretch_[i + 1].high() - points[0].at + pair.span;
         const double most = std::max(least, std::min(pair.most[i], far));
         const double low = pair.pull(i, least), high = pair.pull(i, most);

@@ -1,4 +1,4 @@
-"""GDTW in plain torch, one pair at a time, dense and slow: the truth that the kernels are checked against.
+"""GDTW in plain torch, one pair at a time, dense and slow: the reference for the kernels.
 
 ``objective`` is the problem, ``grid_search`` its dynamic program with refinement, ``polish`` takes a warp to a point of
 first-order optimality, and ``vector_jacobian`` differentiates that point implicitly.
@@ -32,14 +32,14 @@ class Pair:
 
     @property
     def stretch(self) -> Tensor:
-        """The slope that costs nothing: 1 for a subsequence, otherwise y's duration by x's."""
+        """The slope without a penalty: 1 for a subsequence, otherwise y's duration divided by x's."""
         if self.subsequence:
             return self.y_times.new_ones(())
         return (self.y_times[-1] - self.y_times[0]) / (self.x_times[-1] - self.x_times[0])
 
     @property
     def weights(self) -> Tensor:
-        """(m,), of the trapezoid rule."""
+        """(m,), the weights of the trapezoid rule."""
         steps = self.x_times.diff() / 2
         return torch.nn.functional.pad(steps, (0, 1)) + torch.nn.functional.pad(steps, (1, 0))
 
@@ -54,7 +54,7 @@ class Pair:
         return lower, upper
 
     def segments(self, warp: Tensor) -> Tensor:
-        """(m,), the segment of y in which each value lies; on a tie, the one to the right."""
+        """(m,), the segment of y that contains each value; in case of ties, the one to the right."""
         return (
             torch.searchsorted(self.y_times, warp.detach().contiguous(), right=True).clamp(1, len(self.y_times) - 1) - 1
         )
@@ -84,7 +84,7 @@ def objective(pair: Pair, warp: Tensor, segments: Tensor | None = None) -> Tenso
 def envelope(pair: Pair, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
     """The least and the greatest value that a warp within bounds and slope limits can take at each knot.
 
-    Both are warps themselves, and so is every mixture of them: a grid between them always holds a path.
+    Both are valid warps, and so is every convex combination: a grid between them always contains a path.
     """
     low, high, steps = lower.clone(), upper.clone(), pair.x_times.diff()
     least, most = pair.slope_min * steps, pair.slope_max * steps
@@ -118,15 +118,15 @@ def default_nodes(steps: int) -> int:
 
 
 def grid_search(pair: Pair, nodes: int, refinements: int = 3) -> Tensor:
-    """The best warp (m,) on a grid of ``nodes`` values for each knot, refined around the solution; best pass kept."""
+    """The best warp (m,) on a grid of ``nodes`` values for each knot, refined around the solution, of the best pass."""
     return min(grid_passes(pair, nodes, refinements), key=lambda each: float(each.value)).warp
 
 
 def grid_passes(pair: Pair, nodes: int, refinements: int = 3) -> Iterator[Pass]:
-    """The passes of the search, one after the other. Refined grids have half as many nodes, at least 51.
+    """The passes of the search in order. Refined grids have half as many nodes, at least 51.
 
     The second grid is an eighth as wide as the first, but at least 10 steps of y: a narrower one holds too few of the
-    basins that the first could not tell apart. Each grid after it is a quarter as wide as the one before.
+    basins that the first could not tell apart. Each later grid is a quarter as wide as the one before.
     """
     bounds = pair.bounds()
     low, high = envelope(pair, *bounds)
@@ -144,7 +144,7 @@ def grid_passes(pair: Pair, nodes: int, refinements: int = 3) -> Iterator[Pass]:
             if found.value >= best.value:
                 break
             best, warp = found, found.warp
-            # A solution at the rim of its grid may lie beyond: the next grid is centred there, and as wide.
+            # A solution at the edge of its grid may lie beyond: the next grid is centred there, with the same width.
             near = 1.5 * (high - low) / (nodes - 1)
             rim = ((warp < low + near) & (low > bounds[0])) | ((warp > high - near) & (high < bounds[1]))
             if not rim.any():
@@ -179,8 +179,8 @@ def polish(pair: Pair, warp: Tensor, most: int = 200) -> tuple[Tensor, Tensor, T
     """A stationary point (m,) that is no worse than ``warp``, its segments (m,) and the rows of its active constraints.
 
     Between two times of y the objective is a convex quadratic (for Huber's loss: piecewise), so each knot is confined
-    to a segment and the quadratic program solved exactly. A knot that is held at an end of its segment by a slope that
-    the next segment does not have moves on; otherwise it sits on a kink, a minimum like that of |y|.
+    to a segment and the quadratic program solved exactly. A knot at the end of its segment moves on if the objective
+    falls in the next segment; otherwise it is at a kink, a minimum like that of |y|.
     """
     segments = pair.segments(warp)
     for _ in range(most):
@@ -224,7 +224,7 @@ def _quadratic_program(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The least 1/2 z'Hz + c'z with A z <= b from a feasible start: primal active set, one change at a time.
 
-    Of several constraints that could leave or enter, the first does (Bland's rule), so that it cannot cycle.
+    Of several constraints that could leave or enter, the first is chosen (Bland's rule), which prevents cycles.
     """
     point, active = start, list[int]()
     scale, force = 1 + point.abs().max(), 1 + linear.abs().max()
@@ -262,7 +262,7 @@ def _search_line(pair: Pair, start: Tensor, end: Tensor, segments: Tensor) -> Te
 
 
 def _cross_kinks(pair: Pair, warp: Tensor, segments: Tensor, rows: Tensor, active: Tensor, multipliers: Tensor) -> bool:
-    """Move knots that the next segment pulls on into it (in place); whether there were any."""
+    """Move knots into the next segment if the objective falls there (in place); return whether there were any."""
     moved = False
     for row, multiplier in zip(rows[active], multipliers, strict=True):
         knot = int(row.abs().argmax())
@@ -313,6 +313,6 @@ def _limits(pair: Pair, warp: Tensor, active: Tensor, multipliers: Tensor) -> di
             continue
         mine, used, name = given[side]
         free = pair.subsequence or 0 < last < m - 1
-        if free and mine[last] == used[last] and abs(used[last] - warp[last]) < 1e-10:  # neither kink nor y's span
+        if free and mine[last] == used[last] and abs(used[last] - warp[last]) < 1e-10:  # no kink, and not y's span
             result[name][last] = side * multiplier
     return result

@@ -4,8 +4,8 @@ softmin(a) = -gamma log sum_k exp(-a_k / gamma). ``soft_dtw`` takes paired seque
 ``soft_dtw_cost`` given costs; ``soft_dtw_plan`` returns the expected alignment, which is the value's derivative with
 respect to the cost, and which is differentiable itself (the Hessian-vector product that DILATE needs).
 
-Memory: values take O(T) for each pair at work. Derivatives on the CPU take O(T sqrt(T)) for each pair at work, or less
-than 32 MiB a thread; on a GPU O(T^2). The second derivative takes O(T^2).
+Memory: values take O(T) for each pair in progress. Derivatives on the CPU take O(T sqrt(T)) for each pair in progress,
+or less than 32 MiB per thread; on a GPU O(T^2). The second derivative takes O(T^2).
 
 Reference: Cuturi & Blondel (2017), arXiv:1703.01541; second derivative: Mensch & Blondel (2018), arXiv:1802.03676.
 Every gamma > 0 works: the kernels neither overflow nor underflow.
@@ -60,7 +60,7 @@ def soft_dtw(
 def checked_soft_dtw(
     x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, gamma: float, ground: GroundCost, rules: Rules
 ) -> Tensor:
-    """``soft_dtw`` of checked arguments: on a GPU, checking twice takes as long as a launch."""
+    """``soft_dtw`` of checked arguments: on a GPU, checking again would take as long as a launch."""
     if not is_fused(ground):
         cost = evaluate("soft_dtw", ground, x, y, x_lengths, y_lengths)
         return _check.fits("soft_dtw", soft_dtw_cost(cost, x_lengths, y_lengths, gamma=gamma, rules=rules), x.dtype)
@@ -209,7 +209,7 @@ def _with_grad_backward(ctx: Any, grad: Lengths, grad_of_x: Lengths, grad_of_y: 
 
 
 def _weighted(x: Tensor, weights: Tensor) -> Tensor:
-    """Return weights (B,) * x (B, ...). By NumPy where it can: see ``cpu.zeros_like``."""
+    """Return weights (B,) * x (B, ...). With NumPy where possible: see ``cpu.zeros_like``."""
     if torch.is_grad_enabled() or type(x) is not Tensor or x.device.type != "cpu":
         return weights[:, None, None] * x
     return torch.from_numpy(weights.detach().numpy()[:, None, None] * x.detach().numpy())
@@ -241,7 +241,7 @@ def _second_derivative(
 def _matrix_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     x, y, x_lengths, y_lengths = ctx.saved_tensors
     symmetric, *rules = ctx.rules
-    if symmetric:  # each pair once, the diagonal too: soft-DTW of a sequence with itself is not zero
+    if symmetric:  # each pair once, including the diagonal: soft-DTW of a sequence with itself is not zero
         grad = (grad + grad.T).triu(1) + grad.diag().diag()
     x_grad, y_grad = _soft_dtw_matrix_grad(grad, x, y, x_lengths, y_lengths, *rules)
     return x_grad, y_grad, None, None, *(None for _ in ctx.rules)

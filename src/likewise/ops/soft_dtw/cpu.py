@@ -1,4 +1,4 @@
-"""Soft-DTW's calls of its CPU kernels: which of them a problem gets."""
+"""Calls of soft-DTW's CPU kernels, and the choice of the kernel."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from likewise.ops.rules import Rules
 
 Lengths = Tensor | None
 
-SHARES_AT_ONCE = 1 << 25  # bytes per thread: beyond, one pair at a time is faster than one per lane
+SHARES_AT_ONCE = 1 << 25  # bytes per thread; above it, one pair at a time is faster than one per lane
 
 
 def _problem(
@@ -102,7 +102,7 @@ def matrix(x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, symmetr
     problem = _problem(x, y, x_lengths, y_lengths, *rules, all_pairs=True)
     rows, columns = len(x), len(y)
     values = x.new_empty(rows, columns)
-    height = max(1, (1 << 20) // max(1, columns))  # rows whose pairs are put in order at once
+    height = max(1, (1 << 20) // max(1, columns))  # rows whose pairs are sorted at once
     for first in range(0, rows, height):
         i = torch.arange(first, min(first + height, rows))[:, None]
         j = torch.arange(columns)

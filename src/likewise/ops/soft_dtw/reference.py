@@ -1,4 +1,4 @@
-"""Soft-DTW in plain torch, one cell at a time: the truth that the kernels are checked against.
+"""Soft-DTW in plain torch, one cell at a time: the reference for the kernels.
 
 R(i, j) = cost(i, j) + softmin(R(i-1, j-1), R(i-1, j), R(i, j-1)) with softmin(a) = -gamma log sum_k exp(-a_k / gamma),
 so that the value is the softmin, over all paths, of the path's cost. Open at the beginning, a path may start in any

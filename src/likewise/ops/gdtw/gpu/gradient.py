@@ -1,11 +1,11 @@
 """The derivative of GDTW's values and warps: implicit differentiation at a solution, in float64.
 
-``bends_kernel`` computes the slope and the curvature of each knot's loss, ``response_kernel`` solves for how far each
-knot gives way and what the limits feel, and two more gather the gradients of x and of y.
+``bends_kernel`` computes the slope and the curvature of each knot's loss, ``response_kernel`` solves for the response
+of each knot and the forces on the limits, and two more gather the gradients of x and of y.
 
 Knots joined by an active slope limit move as one, a group; those held by a bound, an end or a kink of y do not move.
 What remains is a chain of groups, each tied to its ground by its curvature and to its neighbours by springs,
-2 reg / Delta. Everything that such a chain needs is a scan: nothing here takes the knots one after the other.
+2 reg / Delta. All computations on such a chain are scans: no kernel processes the knots one after the other.
 """
 
 import triton
@@ -53,7 +53,7 @@ def bend_of(y, x, k, i, c, share, inverse, real, C, huber, HUBER: tl.constexpr):
 @triton.jit
 def bends_kernel(y, x, warp, holds, y_lengths, x_lengths, times_y, times_x, slopes, curvatures, y_steps, x_steps, C,
                  huber_bits, HUBER: tl.constexpr, LENGTHS: tl.constexpr, CHANNELS: tl.constexpr):  # fmt: skip
-    """w L'(phi) and w L''(phi), (B, Tx), a knot each program."""
+    """w L'(phi) and w L''(phi), (B, Tx), one knot per program."""
     pair = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1)
     _, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
@@ -92,7 +92,7 @@ def passed_on(share1, push1, share2, push2):
 
 @triton.jit
 def in_series(p1, q1, r1, p2, q2, r2):
-    """Two maps e -> (p e + q) / (r e + 1), the second after the first. All is positive: nothing cancels."""
+    """Two maps e -> (p e + q) / (r e + 1), the second after the first. All terms are positive, so nothing cancels."""
     scale = 1.0 / (r2 * q1 + 1.0)
     return (p2 * p1 + q2 * r1) * scale, (p2 * q1 + q2) * scale, (r2 * p1 + r1) * scale
 
@@ -108,7 +108,7 @@ def neighbour(value, room, i, by: tl.constexpr, m):
 
 @triton.jit
 def give_way(force, curvature, before, after, same, same_next, held_before, held, room, i, m):
-    """u = N (N'HN)^-1 N' force, how far each knot gives way; before and after: the springs beside it.
+    """u = N (N'HN)^-1 N' force, the response of each knot; before and after: the springs beside it.
 
     Stiffness e seen at a group from its left: its own curvature, and that of the group before through their spring,
     e = c + 1 / (1 / before + 1 / e'). What pushes a group passes on the share before / (e' + before) to the next.
@@ -136,7 +136,7 @@ def response_kernel(value_grad, warp_grad, warp, holds, slopes, curvatures, y_le
                     room, response, reg_grad, lower_grad, upper_grad, slope_min_grad, slope_max_grad, y_steps, x_steps,
                     SUBSEQUENCE: tl.constexpr, LENGTHS: tl.constexpr, BAND: tl.constexpr, SLOPES: tl.constexpr,
                     LANES: tl.constexpr):  # fmt: skip
-    """How far the knots give way to warp_grad, (B, Tx), and the gradients of reg and of the limits.
+    """The response of the knots to warp_grad, (B, Tx), and the gradients of reg and of the limits.
 
     A bound moves the group that it anchors; a slope limit moves the part of its group beyond it. Both feel the rest of
     the forces, warp_grad - H u + value_grad f', summed over what they move.
@@ -176,7 +176,7 @@ def response_kernel(value_grad, warp_grad, warp, holds, slopes, curvatures, y_le
     tied_next = inner & ((flags & TIED) != 0)
     same_next = (tied_next & (((flags_after & HELD) == 0) | (held == 0))).to(tl.int32)
 
-    # Where y is flat under every knot and nothing holds the warp it slides freely: sliding is left out.
+    # If y is flat under every knot and the warp is unconstrained, it slides freely: sliding is left out.
     stiffest = tl.max(curvature + tl.where(same > 0, 0.0, before) + tl.where(same_next > 0, 0.0, after), 0)
     slides = (tl.max(is_held, 0) == 0) & (tl.sum(curvature, 0) <= 1e-13 * stiffest)
     pushed = tl.where(real & slides, force - tl.sum(force, 0) / m, force)
@@ -220,7 +220,7 @@ def forces_of(y, x, k, i, c, share, inverse, weight, way, scale, real, C, huber,
 def x_gradient_kernel(y, x, warp, holds, value_grad, response, y_lengths, x_lengths, times_y, times_x, x_grad, y_steps,
                       x_steps, C, huber_bits, HUBER: tl.constexpr, LENGTHS: tl.constexpr,
                       CHANNELS: tl.constexpr):  # fmt: skip
-    """A knot each program."""
+    """One knot per program."""
     pair = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1)
     _, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
@@ -245,7 +245,7 @@ def x_gradient_kernel(y, x, warp, holds, value_grad, response, y_lengths, x_leng
 def y_gradient_kernel(y, x, warp, holds, value_grad, response, y_lengths, x_lengths, times_y, times_x, y_grad, y_steps,
                       x_steps, C, huber_bits, HUBER: tl.constexpr, LENGTHS: tl.constexpr, KNOTS: tl.constexpr,
                       CHANNELS: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
-    """A frame of y each program: the sum over the knots in the segments on its two sides."""
+    """One frame of y per program: the sum over the knots in the segments on its two sides."""
     pair = tl.program_id(0).to(tl.int64)
     frame = tl.program_id(1)
     _, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)

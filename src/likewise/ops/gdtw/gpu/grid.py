@@ -1,13 +1,13 @@
 """The search for the best warp on a grid, for GDTW: a pass is four kernels.
 
 ``nodes_kernel`` computes the losses of all nodes at once, ``bellman_kernel`` takes the knots one after the other,
-``path_kernel`` follows the best path back, and ``refine_kernel`` keeps the best pass and lays out the next grid.
+``path_kernel`` follows the best path back, and ``refine_kernel`` keeps the best pass and defines the next grid.
 
 Two programs share a pair: one goes from the first knot up to the middle one, the other from the last knot down to it.
-The best path is where the sums of both are least. "Source" and "target" are the rows that a step leads from and to.
+The best path has the smallest sum of both. "Source" and "target" are the rows that a step leads from and to.
 
-A row of the grid is min_j V(j) + edge(j, k) with every pair written out that the slope limits allow. The lower envelope
-of parabolas needs fewer, but one after the other.
+A row of the grid is min_j V(j) + edge(j, k) over all pairs that the slope limits allow. The lower envelope of parabolas
+needs fewer operations, but in sequence.
 """
 
 import triton
@@ -16,8 +16,8 @@ import triton.language as tl
 from likewise.ops.gdtw.gpu.limits import envelope, lengths_of, limits_at, segment_of
 from likewise.ops.launch.arguments import float64_from
 
-TILE = tl.constexpr(128)  # nodes of a target row that a program takes at once
-STEP = tl.constexpr(8)  # nodes of a source row that it takes at once
+TILE = tl.constexpr(128)  # nodes of a target row that a program processes at once
+STEP = tl.constexpr(8)  # nodes of a source row that it processes at once
 PLAN = tl.constexpr(8)  # numbers that describe a row: see refine_kernel
 STATE = tl.constexpr(4)  # of a pair: its least objective, level, share of the first grid's width, whether it is done
 
@@ -28,7 +28,7 @@ def node_count(n, nodes, number):
     usual = tl.where(n >= 64, n, tl.maximum(tl.minimum(3 * n, 128), 50))
     count = tl.where(nodes > 0, nodes, usual) | 1
     count = tl.where(number > 0, tl.minimum(count, tl.maximum(count // 2, 50) | 1), count)
-    # One more than fills a tile would cost another.
+    # One node more than fills a tile would need another tile.
     return tl.where((count > TILE) & (count % TILE == 1), count - 2, count)
 
 
@@ -258,7 +258,8 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, unsound, 
     The plan of knot i (Tx, 8): its least value and the spacing of its nodes; then of the step between it and the knot
     before, offset, ahead and scale, such that the edge from node j of the source to node k of the target is
     (offset + k ahead - j scale)^2; pace, high and low of ``window``. ROUNDING: of the search, relative.
-    Everything but ``best`` counts from where y begins. The first also zeroes ``unsound`` (B,), which others mark.
+    Everything but ``best`` is relative to the beginning of y. The first also zeroes ``unsound`` (B,), which others
+    mark.
     """
     pair = tl.program_id(0).to(tl.int64)
     n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
@@ -287,7 +288,7 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, unsound, 
         previous = tl.load(best + at, mask=real, other=0.0) - origin
         center = tl.where(better, path, previous)
         whole = tl.load(wide + at, mask=real, other=0.0)
-        # A solution at the rim of its grid may lie beyond: the next grid is centred there, and as wide.
+        # A solution at the edge of its grid may lie beyond: the next grid is centred there, with the same width.
         near = 1.5 * (old_high - old_low) / (before - 1).to(tl.float64)
         rim = ((path < old_low + near) & (old_low > floor)) | ((path > old_high - near) & (old_high < ceiling))
         rim = rim & real & (old_high - old_low > 1e-11 * span)
@@ -300,7 +301,7 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, unsound, 
         # The second grid is an eighth as wide as the first, at least 10 steps of y; then each a quarter of the last.
         narrow = tl.minimum(tl.maximum(10.0 / tl.maximum(n - 1, 1).to(tl.float64), 0.125), 0.5)
         share = tl.where(finer, tl.where(level == 0.0, narrow, share * 0.25), share)
-        tl.debug_barrier()  # every warp has read the state
+        tl.debug_barrier()  # wait until every warp has read the state
         if finished == 0:
             tl.store(state + pair * STATE, tl.minimum(value, least_value))
             tl.store(state + pair * STATE + 1, tl.where(finer, level + 1.0, level))
@@ -352,7 +353,7 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, unsound, 
         target_spacing = tl.where(back, last_spacing, spacing)
         single = source_spacing == 0.0
         inverse = 1.0 / tl.where(single, 1.0, source_spacing)
-        # Mixtures of the envelope's ends run from node j to node j: rounding must not cut them off.
+        # Convex combinations of the envelope's ends run from node j to node j: rounding must not exclude them.
         slack = 1e-5 + ROUNDING * count
         row = plan + at * PLAN
         tl.store(row, low, mask=real)

@@ -20,7 +20,7 @@ def lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS: tl.constex
 
 @triton.jit
 def segment_of(times, origin, n, at, halvings):
-    """The segment of y that holds each time; on a tie the one to the right."""
+    """The segment of y that contains each time; in case of ties the one to the right."""
     first = (at > 0.0).to(tl.int32) * 0  # NaN too has one
     last = first + tl.maximum(n - 2, 0)
     for _ in range(halvings):

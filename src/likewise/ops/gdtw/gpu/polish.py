@@ -4,8 +4,8 @@ Within a segment of y the objective is quadratic. Given the segment of each knot
 their segment) and the slope limits that are active, its minimum is one solution of the chain of ``gradient``. Then
 all knots that have left their segment are held at its end, slope limits that are broken become active, and of each
 group of knots that these join, the part that its forces pull away most is let go; until nothing changes (a primal-dual
-active set). What has settled satisfies all conditions of first-order optimality; what has not is left to the C++
-kernel, as is a pair that it should refuse.
+active set). Settled pairs satisfy all conditions of first-order optimality; the others are left to the C++ kernel, as
+are pairs that it must refuse.
 """
 
 import triton
@@ -16,7 +16,7 @@ from likewise.ops.gdtw.gpu.grid import STATE
 from likewise.ops.gdtw.gpu.limits import envelope, lengths_of, limits_at, segment_of
 from likewise.ops.gdtw.gpu.table import SPLIT, WIDE, loss_of
 
-MOST_ROUNDS = tl.constexpr(40)  # 3 or 4 are usual; pairs that are left by then cycle
+MOST_ROUNDS = tl.constexpr(40)  # 3 or 4 are usual; pairs that remain cycle
 
 
 @triton.jit
@@ -75,7 +75,7 @@ def line_up(phi, held, stop, tie, least, most, same, same_next, held_from_on, ro
 def guess(phi, k, fixed, floor, ceiling, least, most, span, table, first, times_y, n, room, i, m):
     """The initial active set: limits, bounds and kinks close to the grid's solution.
 
-    A guess that is wrong costs rounds, but one that is missing lets knots leave the basin. Knots that a limit ties are
+    A wrong guess costs rounds, but a missing one lets knots leave the basin. Knots that a limit ties are
     held as one: by the first that is at a bound, else at a kink if their losses have one together.
     """
     origin = tl.load(times_y)
@@ -267,7 +267,7 @@ def polish_kernel(best, table, firsts, state, unsound, y_lengths, x_lengths, tim
                   LANES: tl.constexpr):  # fmt: skip
     """Values (B,), warps (B, Tx) and holds (B, Tx, 2) as from the C++ kernel.
 
-    Outcomes (B,): 1 where they are right, 0 where the C++ kernel must see to it, 2 where the search is not done.
+    Outcomes (B,): 1 for settled pairs, 0 for those left to the C++ kernel, 2 if the search is not done.
     """
     pair = tl.program_id(0).to(tl.int64)
     n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)

@@ -10,13 +10,16 @@ from torch import Tensor
 
 from likewise.ops.dispatch import are_plain
 from likewise.ops.engine import Pairs, values
-from likewise.ops.engine.costs import skewed_costs
-from likewise.ops.engine.diagonals import FEW_CHANNELS, STEPS, Record, places, row_blocks, run_diagonals, skewed
+from likewise.ops.engine.columns import by_column, cells
+from likewise.ops.engine.diagonals import FEW_CHANNELS, STEPS, Record, row_blocks, run_diagonals, skewed
 from likewise.ops.engine.inputs import Inputs, look, unless_full, unlooked
+from likewise.ops.engine.products import product_costs
+from likewise.ops.engine.warps import Found, Shape, run_warps, shape
 from likewise.ops.launch.answers import free_answer
 from likewise.ops.launch.launcher import launch
 from likewise.ops.launch.tape import Tape, find, record
 from likewise.ops.rules import Rules
+from likewise.ops.soft_dtw.gpu.backwards import expected_alignments
 from likewise.ops.soft_dtw.gpu.gradients import weighted, write_gradients
 from likewise.ops.soft_dtw.gpu.walks import back_kernel, tangent_kernel
 
@@ -42,7 +45,8 @@ def value(x: Tensor, y: Tensor | None, x_lengths: Any, y_lengths: Any, gamma: fl
 
 def matrix(x: Tensor, y: Tensor, x_lengths: Any, y_lengths: Any, symmetric: bool, *rules: Any) -> Tensor:
     """Values of all pairs, (N, M)."""
-    return values(_pairs(x, y, x_lengths, y_lengths, *rules, all_pairs=True)).reshape(len(x), len(y))
+    pairs = _pairs(x, y, x_lengths, y_lengths, *rules, all_pairs=True, symmetric=symmetric)
+    return values(pairs).reshape(len(x), len(y))
 
 
 class Differentiable(torch.autograd.Function):
@@ -131,16 +135,16 @@ def _value_with_grad(pairs: Pairs) -> tuple[tuple[Tensor, Tensor, Tensor], tuple
     x, y = pairs.x, pairs.y
     assert y is not None
     x_grad, y_grad, chunks = x.new_empty(x.shape), y.new_empty(y.shape), _chunks(pairs, 1)
-    inputs, found = _look(pairs, chunks), []
+    inputs, found, result = _look(pairs, chunks), [], x.new_empty(pairs.count)
     for first, last in chunks:
-        kept, expected, cost = _expected(inputs, first, last)
+        kept, expected, cost = _expected(inputs, first, last, result)
         write_gradients(inputs, expected, cost, first, last, first, x_grad, y_grad)
         found.append(kept)
     inputs.require_fine(*found)
     given = None
     if len(found) == 1 and not pairs.rules.open_end and inputs.answer is not None:
-        given = (inputs.x, inputs.y, x_grad, y_grad, found[0].values, inputs.answer.numbers)
-    return (_joined(found), x_grad, y_grad), given
+        given = (inputs.x, inputs.y, x_grad, y_grad, result, inputs.answer.numbers)
+    return (result, x_grad, y_grad), given
 
 
 def matrix_gradient(
@@ -152,9 +156,9 @@ def matrix_gradient(
     if pairs.count == 0:
         return x_grad, y_grad
     chunks = _chunks(pairs, len(y))  # whole rows
-    inputs, found = _look(pairs, chunks), []
+    inputs, found, result = _look(pairs, chunks), [], x.new_empty(pairs.count)
     for first, last in chunks:
-        kept, expected, cost = _expected(inputs, first, last)
+        kept, expected, cost = _expected(inputs, first, last, result)
         each_x, each_y = x.new_empty(last - first, *x.shape[1:]), y.new_empty(last - first, *y.shape[1:])
         write_gradients(inputs, expected, cost, first, last, 0, each_x, each_y)
         found.append(kept)
@@ -169,13 +173,12 @@ def matrix_gradient(
 def plan(cost: Tensor, x_lengths: Any, y_lengths: Any, gamma: float, *rules: Any) -> tuple[Tensor, Tensor]:
     """Values and expected alignments of given costs."""
     pairs = _pairs(cost, None, x_lengths, y_lengths, gamma, False, *rules)
-    inputs, found, plans = unlooked(pairs), [], cost.new_empty(cost.shape)
+    inputs, result, plans = unlooked(pairs), cost.new_empty(pairs.count), cost.new_empty(cost.shape)
     for first, last in _chunks(pairs, 1):
-        kept, expected, _ = _expected(inputs, first, last, zero=True)
-        pairs.require_finite(kept.outcome)
-        plans[first:last] = expected
-        found.append(kept)
-    return _joined(found) if found else cost.new_empty(0), plans
+        kept, expected, _ = _expected(inputs, first, last, result, zero=True)
+        pairs.require_finite(torch.cat((result[first:last], kept.flags)))
+        plans[first:last] = cells(expected, pairs.steps[0])
+    return result, plans
 
 
 def hessian(cost: Tensor, tangent: Tensor, x_lengths: Any, y_lengths: Any, gamma: float, *rules: Any) -> Tensor:
@@ -187,7 +190,8 @@ def hessian(cost: Tensor, tangent: Tensor, x_lengths: Any, y_lengths: Any, gamma
     pairs = _pairs(cost, None, x_lengths, y_lengths, gamma, False, *rules)
     inputs, product = unlooked(pairs), cost.new_empty(cost.shape)
     for first, last in _chunks(pairs, 1):
-        kept, expected, _ = _expected(inputs, first, last, zero=True)
+        kept = run_diagonals(pairs, first, last, record=True, inputs=inputs)
+        expected = _walk_back(inputs, kept, first, last, zero=True)
         r, mean = _walk_forward(inputs, kept, tangent[first:last], first, last)
         up_change = -kept.up * (_shifted(r, 1, 0) - mean) / gamma
         left_change = -kept.left * (_shifted(r, 0, 1) - mean) / gamma
@@ -198,7 +202,7 @@ def hessian(cost: Tensor, tangent: Tensor, x_lengths: Any, y_lengths: Any, gamma
         )
         if pairs.rules.open_end:  # how the value enters the last row changes too
             here, ends = torch.arange(last - first, device=cost.device), pairs.lengths()[0][first:last] - 1
-            last_row, seeds = r[here, ends], _seeds(kept)  # (pairs, Ty)
+            last_row, seeds = r[here, ends], _seeds(kept.last_row, cost.dtype)  # (pairs, Ty)
             source[here, ends] -= seeds * (last_row - (seeds * last_row).sum(1, keepdim=True)) / gamma
         product[first:last] = _walk_back(inputs, kept, first, last, source, zero=True)
     return product
@@ -206,10 +210,10 @@ def hessian(cost: Tensor, tangent: Tensor, x_lengths: Any, y_lengths: Any, gamma
 
 def _pairs(
     x: Tensor, y: Tensor | None, x_lengths: Any, y_lengths: Any, gamma: float, root: bool, *rules: Any,
-    all_pairs: bool = False,
+    **options: bool,
 ) -> Pairs:  # fmt: skip
     scale, given = 1 / (gamma * math.log(2)), Rules.from_plain(*rules)
-    return Pairs("soft_dtw", x, y, x_lengths, y_lengths, given, soft=True, scale=scale, root=root, all_pairs=all_pairs)
+    return Pairs("soft_dtw", x, y, x_lengths, y_lengths, given, soft=True, scale=scale, root=root, **options)
 
 
 def _chunks(pairs: Pairs, group: int) -> list[tuple[int, int]]:
@@ -218,33 +222,45 @@ def _chunks(pairs: Pairs, group: int) -> list[tuple[int, int]]:
     return [(first, min(first + chunk, pairs.count)) for first in range(0, pairs.count, chunk)]
 
 
-def _joined(found: list[Record]) -> Tensor:
-    """Values of all chunks."""
-    return found[0].values if len(found) == 1 else torch.cat([kept.values for kept in found])
-
-
 def _costs_ahead(pairs: Pairs) -> bool:
     """Whether costs of sequences are stored: worth it with many channels, and the gradient of a root reads them."""
     return pairs.y is not None and (pairs.root or pairs.x.shape[2] > FEW_CHANNELS)
 
 
 def _look(pairs: Pairs, chunks: list[tuple[int, int]]) -> Inputs:
-    return look(pairs, turn_x=_costs_ahead(pairs), turn_y=True, places=places(pairs, chunks[0][1]), walks=2)
+    count = chunks[0][1]
+    zeros = _shape(pairs, count).places(pairs.steps[0], count)
+    return look(pairs, turn_x=_costs_ahead(pairs), turn_y=True, places=zeros, walks=2)
 
 
-def _expected(inputs: Inputs, first: int, last: int, *, zero: bool = False) -> tuple[Record, Tensor, Tensor | None]:
-    """What the kernel kept of pairs first..last-1, their expected alignments, skewed, and their costs if computed.
+def _shape(pairs: Pairs, count: int) -> Shape:
+    return shape(pairs, count, given=pairs.y is None or _costs_ahead(pairs), record=True)
 
-    With ``zero``, what belongs to the padding is zero.
+
+def _expected(
+    inputs: Inputs, first: int, last: int, values: Tensor, *, zero: bool = False
+) -> tuple[Found, Tensor, Tensor | None]:
+    """What the kernel found of pairs first..last-1, their expected alignments, by column, and their costs if computed.
+
+    With ``zero``, what belongs to the padding is zero. Costs are overwritten, but for a root's.
     """
-    cost = skewed_costs(inputs, first, last) if _costs_ahead(inputs.pairs) else None
-    kept = run_diagonals(inputs.pairs, first, last, record=True, cost=cost, inputs=inputs, zero=zero)
-    return kept, _walk_back(inputs, kept, first, last, zero=zero), cost
+    pairs, cost = inputs.pairs, None
+    if pairs.y is None:
+        cost = by_column(inputs.x, last - first, *pairs.steps)
+        cells(cost, pairs.steps[0]).copy_(inputs.x[first:last])
+    elif _costs_ahead(pairs):
+        cost = product_costs(inputs, first, last)
+    how = _shape(pairs, last - first)
+    kept = run_warps(inputs, how, first, last, values, cost=cost, record=True)
+    seeds = _seeds(kept.last_row, inputs.x.dtype) if pairs.rules.open_end else None
+    zero = zero and not inputs.full
+    room = by_column(inputs.x, last - first, *pairs.steps, zero=zero) if cost is None or pairs.root or zero else cost
+    return kept, expected_alignments(inputs, how, kept, first, last, seeds, room), cost
 
 
-def _seeds(kept: Record) -> Tensor:
+def _seeds(last_row: Tensor, dtype: torch.dtype) -> Tensor:
     """Open at the end: how d value enters the last row of each pair, (pairs, Ty)."""
-    return torch.softmax(-kept.last_row * math.log(2), 1).to(kept.shares.dtype)
+    return torch.softmax(-last_row * math.log(2), 1).to(dtype)
 
 
 def _shifted(x: Tensor, down: int, right: int) -> Tensor:
@@ -267,7 +283,7 @@ def _walk_back(
 ) -> Tensor:
     """Expected alignments, skewed; or, with a source, what the same walk gathers of it."""
     expected, open_end = _like(inputs, kept, zero), inputs.pairs.rules.open_end
-    seeds = _seeds(kept) if open_end else kept.shares
+    seeds = _seeds(kept.last_row, kept.shares.dtype) if open_end else kept.shares
     added = kept.shares if source is None else _like(inputs, kept, zero).copy_(source)
     _run(
         back_kernel,

@@ -5,15 +5,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from likewise.ops.engine.columns import column_size
 from likewise.ops.engine.diagonals import pair_lengths
 from likewise.ops.engine.inputs import Inputs
 from likewise.ops.launch.arguments import ceil_div, power_of_2
 from likewise.ops.launch.launcher import launch
 from likewise.ops.launch.tape import find, record
 
+BLOCK = 64  # side of a tile
+WARPS = 4
+
 
 @triton.jit
-def gradient_rows(x, y, expected, cost, grad, n, m, own, plane, x_steps, y_steps, C, ROOT: tl.constexpr,
+def gradient_rows(x, y, expected, cost, grad, n, m, own, plane, column, x_steps, y_steps, C, ROOT: tl.constexpr,
                   FOR_Y: tl.constexpr, BLOCK: tl.constexpr, CHANNELS: tl.constexpr):  # fmt: skip
     """grad(i, c) = sum_j weight(i, j) (x(i, c) - y(j, c)), weight = 2 E, or E / cost for the Euclidean cost; FOR_Y the
     same with the sequences exchanged.
@@ -34,20 +38,16 @@ def gradient_rows(x, y, expected, cost, grad, n, m, own, plane, x_steps, y_steps
     weights = tl.zeros((BLOCK,), dtype)
     product = tl.zeros((BLOCK, CHANNELS), dtype)
     for start in range(0, tl.where(own < length, other_length, 0), BLOCK):
-        top = start if FOR_Y else own
-        first = own if FOR_Y else start
-        # A tile of E, read by antidiagonals: row d holds (first + d - i, top + i).
-        d = tl.arange(0, 2 * BLOCK)[:, None]
-        j_local = d - lane[None, :]
-        inside = (j_local >= 0) & (j_local < BLOCK) & (first + j_local < m) & (top + lane < n)[None, :]
-        cell = plane + (top + first + d).to(tl.int64) * x_steps + (top + lane)[None, :]
-        weight = tl.load(expected + cell, mask=inside, other=0.0)
+        i = (start if FOR_Y else own) + lane
+        j = (own if FOR_Y else start) + lane
+        inside = (j < m)[:, None] & (i < n)[None, :]
+        cell = plane + j[:, None].to(tl.int64) * column + i[None, :]
+        tile = tl.load(expected + cell, mask=inside, other=0.0)
         if ROOT:
             distance = tl.load(cost + cell, mask=inside, other=0.0)
-            weight = tl.where(distance > 0, weight / distance, 0.0)
+            tile = tl.where(distance > 0, tile / distance, 0.0)
         else:
-            weight *= 2.0
-        tile = tl.gather(weight, lane[:, None] + lane[None, :], 0)  # (j, i)
+            tile *= 2.0
         if not FOR_Y:
             tile = tl.trans(tile)
         k_other = start + lane
@@ -63,8 +63,8 @@ def gradient_rows(x, y, expected, cost, grad, n, m, own, plane, x_steps, y_steps
 
 @triton.jit(do_not_specialize=["first_pair", "first_grad", "columns", "x_blocks", "x_steps", "y_steps"])
 def gradient_kernel(x, y, expected, cost, x_grad, y_grad, x_lengths, y_lengths, first_pair, first_grad, columns,
-                    x_blocks, x_steps, y_steps, C, ALL_PAIRS: tl.constexpr, FULL: tl.constexpr, ROOT: tl.constexpr,
-                    BLOCK: tl.constexpr, CHANNELS: tl.constexpr):  # fmt: skip
+                    x_blocks, x_steps, y_steps, column, C, ALL_PAIRS: tl.constexpr, FULL: tl.constexpr,
+                    ROOT: tl.constexpr, BLOCK: tl.constexpr, CHANNELS: tl.constexpr):  # fmt: skip
     """Gradients of each pair. Programs: (pairs, blocks of steps of x and then of y, blocks of channels)."""
     local = tl.program_id(0).to(tl.int64)
     pair = local + first_pair
@@ -73,14 +73,14 @@ def gradient_kernel(x, y, expected, cost, x_grad, y_grad, x_lengths, y_lengths, 
     y += (pair % columns if ALL_PAIRS else pair) * y_steps * C
     x_grad += (local + first_grad) * x_steps * C
     y_grad += (local + first_grad) * y_steps * C
-    plane = local * (x_steps + y_steps - 1) * x_steps
+    plane = local * y_steps * column
     block = tl.program_id(1)
     if block < x_blocks:
-        gradient_rows(x, y, expected, cost, x_grad, n, m, block * BLOCK, plane, x_steps, y_steps, C, ROOT, False,
-                      BLOCK, CHANNELS)  # fmt: skip
+        gradient_rows(x, y, expected, cost, x_grad, n, m, block * BLOCK, plane, column, x_steps, y_steps, C, ROOT,
+                      False, BLOCK, CHANNELS)  # fmt: skip
     else:
-        gradient_rows(x, y, expected, cost, y_grad, n, m, (block - x_blocks) * BLOCK, plane, x_steps, y_steps, C,
-                      ROOT, True, BLOCK, CHANNELS)  # fmt: skip
+        gradient_rows(x, y, expected, cost, y_grad, n, m, (block - x_blocks) * BLOCK, plane, column, x_steps, y_steps,
+                      C, ROOT, True, BLOCK, CHANNELS)  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["x_size", "y_size", "stride"])
@@ -105,9 +105,9 @@ def write_gradients(
     x_grad: Tensor,
     y_grad: Tensor,
 ) -> None:
-    """Write each pair's own gradients, of pair ``first`` to place ``first_grad``."""
+    """Write each pair's own gradients, of pair ``first`` to place ``first_grad``; E and costs lie by column."""
     pairs, (x_steps, y_steps), channels = inputs.pairs, inputs.pairs.steps, inputs.x.shape[2]
-    block, wide = 32, min(64, max(16, power_of_2(channels)))  # several programs share a processor
+    block, wide = BLOCK, min(64, max(16, power_of_2(channels)))
     x_blocks = ceil_div(x_steps, block)
     launch(
         gradient_kernel,
@@ -122,8 +122,8 @@ def write_gradients(
             inputs.x_lengths,
             inputs.y_lengths,
         ),
-        (first, first_grad, pairs.columns, x_blocks, x_steps, y_steps, channels),
-        4,
+        (first, first_grad, pairs.columns, x_blocks, x_steps, y_steps, column_size(x_steps), channels),
+        WARPS,
         ALL_PAIRS=pairs.all_pairs,
         FULL=inputs.full,
         ROOT=pairs.root,
