@@ -2,11 +2,12 @@
 
     python benchmarks/tap.py pairs [--tune]                        all pairs, without gradients, on a CUDA device
     python benchmarks/tap.py figure [--device cuda] [--plot]       Figure 3 of the paper: a batch of 64 pairs
+    python benchmarks/tap.py step [--device cuda] [--exact]        a training step with hard mining, and its memory
     python benchmarks/tap.py epoch                                 seconds an epoch of the digits, by loss and distance
     python benchmarks/tap.py accuracy --metric FOLDER              of a metric of the digits, by fused kernels and not
 
 A result that is wrong gets no time. Rows go to benchmarks/results/tap.jsonl, unless --no-rows. ``--tune`` tries other
-constants of ops/tap/gpu.py, and changes none there.
+constants of ops/tap/gpu, and changes none there.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from likewise import Batch, FrameMLP, Metric
 from likewise.distances.dtw import DTW
 from likewise.distances.soft_dtw import SoftDTW
 from likewise.distances.tap import TAP
+from likewise.losses import HardMining
 
 RESULTS = Path(__file__).parent / "results"
 sys.path.append(str(Path(__file__).parents[1]))  # for papers/, which is not installed
@@ -38,6 +40,9 @@ BAR = 1e6  # pairs a second at 40 x 40 x 13
 STEPS, CHANNELS, COUNT = 40, 13, 2000
 SOME = 256  # sequences on a side for what is slow
 FIGURE_BATCH, FIGURE_CHANNELS, FIGURE_STEPS = 64, 500, 100
+# Batch, steps, channels, and the most milliseconds that a training step should take.
+STEPS_OF = {"cuda": [(64, 51, 24, 12), (64, 144, 9, 100), (64, 206, 3, 210)], "cpu": [(32, 64, 13, None)]}
+GRADIENT_TOLERANCE = {True: 1e-3, False: 2e-2}  # exact, and in half precision; relative, of all parameters together
 
 
 class Unfused(TAP):
@@ -130,24 +135,25 @@ def pairs(kind: str) -> dict[str, Any]:
 def tune() -> None:
     """Pairs a second with other constants: each group of them in turn, the best of one kept for the next."""
     from likewise.ops.tap import gpu
+    from likewise.ops.tap.gpu import convolutions
 
     tap, x = TAP().to("cuda"), sequences("even", 400).to("cuda")
-    middle = ("MIDDLE_BLOCK", "MIDDLE_WARPS", "MIDDLE_STAGES", "MIDDLE_CACHE")
-    for names, values in (
-        (middle, itertools.product((128, 256), (4, 8), (2, 3, 4), (".ca", ".cg"))),
-        (("FIRST_BLOCK", "FIRST_WARPS"), itertools.product((64, 128, 256), (4, 8))),
-        (("ATTEND_CELLS", "ATTEND_WARPS"), itertools.product((512, 1024, 2048), (2, 4, 8))),
-        (("DISTANCE_BLOCK", "DISTANCE_WARPS"), itertools.product((128, 256, 512), (4, 8))),
-        (("SCRATCH_BYTES",), ((1 << k,) for k in (27, 28, 29, 30, 31))),
+    middle = ("MIDDLE_ROWS", "MIDDLE_WARPS", "MIDDLE_STAGES", "MIDDLE_CACHE")
+    for module, names, values in (
+        (convolutions, middle, itertools.product((64, 128, 256), (4, 8), (2, 3, 4), (".ca", ".cg"))),
+        (convolutions, ("FIRST_BLOCK", "FIRST_WARPS"), itertools.product((64, 128, 256), (4, 8))),
+        (gpu, ("ATTEND_CELLS", "ATTEND_WARPS"), itertools.product((512, 1024, 2048), (2, 4, 8))),
+        (gpu, ("DISTANCE_BLOCK", "DISTANCE_WARPS"), itertools.product((128, 256, 512), (4, 8))),
+        (gpu, ("SCRATCH_BYTES",), ((1 << k,) for k in (27, 28, 29, 30, 31))),
     ):
-        rates = {tuple(getattr(gpu, name) for name in names): 0.0}
+        rates = {tuple(getattr(module, name) for name in names): 0.0}
         for chosen in (*rates, *values):
-            vars(gpu).update(zip(names, chosen, strict=True))
+            vars(module).update(zip(names, chosen, strict=True))
             try:
                 rates[chosen] = len(x) ** 2 / seconds(lambda: tap.matrix(x), repeats=3)
             except Exception as refused:  # what the compiler or the machine has no room for
                 print(names, chosen, type(refused).__name__, str(refused)[:100])
-        vars(gpu).update(zip(names, max(rates, key=lambda one: rates[one]), strict=True))
+        vars(module).update(zip(names, max(rates, key=lambda one: rates[one]), strict=True))
         for chosen, rate in sorted(rates.items(), key=lambda one: -one[1]):
             print(
                 f"{rate / 1e6:.3f} million pairs/s",
@@ -200,6 +206,38 @@ def plot(rows: list[dict[str, Any]], device: str) -> None:
         panel.set(xlabel=along, ylabel=f"ms for {FIGURE_BATCH} pairs", yscale="log", title=f"{fixed} {at}, {device}")
         panel.legend()
     drawing.savefig(RESULTS / f"tap_{device}.png", dpi=150)
+
+
+def step(batch: int, steps: int, channels: int, bar: float | None, device: str, exact: bool) -> dict[str, Any]:
+    """Milliseconds of a loss with hard mining and its backward pass; gradients of eight items are checked."""
+    torch.manual_seed(0)
+    x, labels = torch.randn(batch, steps, channels, device=device), torch.arange(batch, device=device) % 4
+    metric, measure = Metric(FrameMLP(channels), TAP()).to(device), HardMining()
+
+    def gradients(items: int) -> Tensor:
+        metric.zero_grad(set_to_none=True)
+        D = metric.matrix(x[:items])
+        D.retain_grad()
+        measure(D, labels[:items]).backward()
+        row["with_slope"] = float((D.grad != 0).double().mean())
+        return torch.cat([parameter.grad.flatten() for parameter in metric.parameters()]).double()
+
+    row: dict[str, Any] = {"case": "training step", "batch": batch, "steps": steps, "channels": channels}
+    row |= {"device": device, "exact": exact, "bar_ms": bar}
+    found = gradients(8)
+    metric.double()
+    x = x.double()
+    row["gradient_error"] = float((found - gradients(8)).norm() / gradients(8).norm())
+    metric.float()
+    x = x.float()
+    if row["gradient_error"] <= GRADIENT_TOLERANCE[exact]:
+        if device == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        row["step_ms"] = 1e3 * seconds(lambda: gradients(batch))
+        if device == "cuda":
+            row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    return row
 
 
 def epoch(distance: str, loss: str, train: Batch, labels: Tensor, steps: int = 30) -> dict[str, Any]:
@@ -271,13 +309,14 @@ def where() -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["pairs", "figure", "epoch", "accuracy"])
+    parser.add_argument("what", choices=["pairs", "figure", "step", "epoch", "accuracy"])
     parser.add_argument("--metric", type=Path, help="of accuracy: a folder that papers.tap.run kept")
     parser.add_argument("--every", type=int, default=8, help="of accuracy: one of so many test utterances")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--longest", type=int, default=1000, help="of figure: frames and channels up to this")
     parser.add_argument("--plot", action="store_true", help="of figure: draw benchmarks/results/tap_<device>.png")
     parser.add_argument("--tune", action="store_true", help="of pairs: try other constants")
+    parser.add_argument("--exact", action="store_true", help="of step: allow no half precision")
     parser.add_argument("--no-rows", action="store_true", help="print only; keep no rows")
     options = parser.parse_args()
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
@@ -287,6 +326,10 @@ def main() -> None:
         rows.append(row)
         print(json.dumps(row), flush=True)
 
+    if options.what == "step":
+        torch.backends.cudnn.allow_tf32 = not options.exact
+        for given in STEPS_OF[options.device]:
+            keep(step(*given, options.device, options.exact or options.device == "cpu"))
     if options.what == "epoch":
         train, labels, *_ = digits()
         for distance, loss in itertools.product(("tap", "softdtw"), ("hm", "lifted", "binomial")):

@@ -3,11 +3,12 @@
 With D(i, j) = ||x_i - y_j|| and time(i, j) = |i / Lx - j / Ly|, ``scores(x, y, D, time, inside)``, given by the caller,
 returns (B, Tx, Ty); A is its softmax over j, and the distance is the mean over i of sum_j A(i, j) D(i, j). TAP's scores
 are -(D + g(D, time)), with the network g of ``correction``. Given TAP's ``convolutions`` (weights, biases), Triton
-kernels compute the distances on a GPU, without gradients.
+kernels compute the distances on a GPU, and the gradients of all pairs.
 
 ``reference.py`` has TAP's equations for one pair.
 """
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -17,7 +18,8 @@ from torch.utils.checkpoint import checkpoint
 
 from likewise.ops.ground import at_least_float32, no_pairs, zero_padding
 from likewise.ops.tap.convolutions import correction
-from likewise.ops.tap.fused import fused_distances, fused_pairs
+from likewise.ops.tap.fused import fused_distances, fused_gradients, fused_pairs, fused_work, is_fast
+from likewise.ops.tap.kept import Work, distances
 
 __all__ = ["attend", "correction", "frame_distances", "tap", "tap_matrix"]
 
@@ -29,6 +31,7 @@ TILE = {"cpu": 32, "cuda": 64}
 CELLS_AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 25}  # cells of a tile; a cell takes some hundred bytes
 # Beyond this many cells, intermediate results are recomputed in the backward pass: they take 500 or 200 bytes per cell.
 KEPT_CELLS = {"cpu": 1 << 22, "cuda": 1 << 25}
+MANY = 0.75  # share of the pairs with a slope beyond which none is left out: that would take longer
 
 
 def tap(
@@ -47,7 +50,7 @@ def tap(
         tensor([0.7056])
     """
     n = _whole(x, x_lengths)
-    if convolutions is not None and x.is_cuda:
+    if convolutions is not None and x.is_cuda and not torch.is_grad_enabled():
         found = fused_pairs(x, y, n, _whole(y, y_lengths), *convolutions)
         if found is not None and found.isfinite().all():
             return found
@@ -62,15 +65,96 @@ def tap_matrix(
 ) -> Tensor:
     """Distances (N, M), from x (N, Tx, C) to y (M, Ty, C), of lengths n (N,) and m (M,), both on the CPU.
 
-    In tiles of sequences of like length. With gradients, what the backward pass needs is kept or, where that is more
-    than a few gigabytes, computed again.
+    In tiles of sequences of like length. With ``convolutions``, the scores are TAP's.
     """
     if not len(x) or not len(y):
         return no_pairs(x, y)
     if convolutions is not None:
+        parameters = [*convolutions[0], *convolutions[1]]
+        if torch.is_grad_enabled() and any(t.requires_grad for t in (x, y, *parameters)):
+            return _with_gradients(x, y, n, m, parameters)
         found = fused_distances(x, y, n, m, *convolutions)
         if found is not None and found.isfinite().all():
             return found
+    return _dense(x, y, n, m, scores)
+
+
+def _with_gradients(x: Tensor, y: Tensor, n: Tensor, m: Tensor, parameters: list[Tensor]) -> Tensor:
+    """The same with gradients.
+
+    Kernels compute again what the backward pass needs, for the pairs whose distance has a slope; so does PyTorch where
+    that would take more than a few gigabytes. Otherwise it is kept.
+    """
+    layers = len(parameters) // 2
+
+    def dense(x: Tensor, y: Tensor, *parameters: Tensor) -> Tensor:
+        return _dense(x, y, n, m, scores_of(parameters[:layers], parameters[layers:]))
+
+    fast = is_fast(x, n, m, parameters[:layers])
+    if not fast and int(n.sum()) * int(m.sum()) <= KEPT_CELLS["cuda" if x.is_cuda else "cpu"]:
+        return dense(x, y, *parameters)
+
+    def values(x: Tensor, y: Tensor, *parameters: Tensor) -> tuple[Tensor, Any]:
+        if fast:
+            work = fused_work(x, y, n, m, parameters[:layers], parameters[layers:])
+            found = work.values().view(len(x), len(y))
+            if found.isfinite().all():
+                return found, work if work.is_whole else None
+        with torch.enable_grad():  # in the precision of the gradients; without any, it would be lower
+            return dense(*(t.detach() for t in (x, y, *parameters))), None
+
+    def gradients(x: Tensor, y: Tensor, *rest: Any) -> list[Tensor | None]:
+        *parameters, grad, kept = rest
+        if fast:
+            items, others = grad.nonzero().T
+            if kept is not None and len(items) > MANY * grad.numel():
+                found = kept.gradients(grad.flatten()).tensors
+            else:
+                if kept is not None:
+                    kept.free()
+                given = x, y, n, m, parameters[:layers], parameters[layers:]
+                found = fused_gradients(*given, items, others, grad[items, others])
+            if torch.cat([t.flatten() for t in found]).isfinite().all():
+                return [*found]
+        return _gradients(x, y, n, m, parameters, grad)
+
+    return distances(Work(values, dense, gradients), x, y, parameters)
+
+
+def scores_of(weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Scores:
+    """TAP's scores with these convolutions."""
+    return lambda x, y, D, time, inside: -(D + correction(D, time, inside, weights, biases))
+
+
+def _gradients(
+    x: Tensor, y: Tensor, n: Tensor, m: Tensor, parameters: list[Tensor], grad: Tensor
+) -> list[Tensor | None]:
+    """Of the sum of grad times the distances, a tile at a time, without pairs whose distance has no slope."""
+    leaves = [t.detach().requires_grad_() for t in (x, y, *parameters)]
+    x, y, *rest = leaves
+    scores = scores_of(rest[: len(rest) // 2], rest[len(rest) // 2 :])
+    totals: list[Tensor | None] = [None] * len(leaves)
+    kind = "cuda" if x.is_cuda else "cpu"
+    for i, j in itertools.product(_tiles(n, int(m.max()), kind), list(_tiles(m, int(n.max()), kind))):
+        slopes = grad[i.to(x.device)][:, j.to(x.device)]
+        used = (slopes != 0).cpu()
+        if not used.any():
+            continue
+        with torch.enable_grad():
+            own, other = x[i.to(x.device), : n[i].max()], y[j.to(y.device), : m[j].max()]
+            if used.double().mean() > MANY:
+                d = _tile(own, other, n[i].repeat_interleave(len(j)), m[j].repeat(len(i)), scores)
+            else:
+                row, column = used.nonzero().T
+                slopes = slopes[row.to(x.device), column.to(x.device)]
+                d = tap(own[row.to(x.device)], other[column.to(x.device)], n[i][row], m[j][column], scores)
+        found = torch.autograd.grad(d, leaves, slopes.to(d), allow_unused=True)
+        totals = [a if b is None else b if a is None else a + b for a, b in zip(totals, found, strict=True)]
+    return totals
+
+
+def _dense(x: Tensor, y: Tensor, n: Tensor, m: Tensor, scores: Scores) -> Tensor:
+    """Distances (N, M), of every pair."""
     kind = "cuda" if x.is_cuda else "cpu"
     again = torch.is_grad_enabled() and int(n.sum()) * int(m.sum()) > KEPT_CELLS[kind]
     rows, columns = list(_tiles(n, int(m.max()), kind)), list(_tiles(m, int(n.max()), kind))

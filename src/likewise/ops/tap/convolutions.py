@@ -1,6 +1,7 @@
 """TAP's convolutions over the cells of padded pairs, with or without gradients."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from likewise.ops.dispatch import HAS_TRITON
 from likewise.ops.pair_convolution import Cells, convolve
 
 WIDEST = 128  # channels that the kernels for packed pairs take
+MANY = 0.75  # share of the pairs with a slope beyond which none is left out
 
 
 def correction(
@@ -37,12 +39,82 @@ def _padded(
     D: Tensor, time: Tensor, inside: Tensor | None, weights: Sequence[Tensor], biases: Sequence[Tensor]
 ) -> Tensor:
     """By PyTorch's convolutions; cells outside of a pair are set to zero before each."""
+    return _Padded.apply(D, time, inside, len(weights), *weights, *biases)  # type: ignore[return-value]
+
+
+class _Padded(torch.autograd.Function):
+    """Pairs without a slope are left out of the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, D: Tensor, time: Tensor, inside: Tensor | None, count: int, *parameters: Tensor) -> Tensor:
+        kind = D.device.type
+        ctx.dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else D.dtype
+        weights, biases = ([t.to(ctx.dtype) for t in some] for some in (parameters[:count], parameters[count:]))
+        mask = None if inside is None else inside[:, None].to(ctx.dtype)
+        h = torch.stack([D, time], 1).to(ctx.dtype).contiguous(memory_format=torch.channels_last)  # (B, 2, Tx, Ty)
+        layers = []
+        with torch.autocast(kind, enabled=False):
+            for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+                if k > 0:
+                    h = h.relu_() if mask is None else h.relu_().mul_(mask)
+                layers.append(h)
+                h = functional.conv2d(h, weight, bias, padding=weight.shape[2] // 2)
+        ctx.save_for_backward(D, time, inside, *parameters, *layers)
+        return h[:, 0].to(D.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        D, time, inside, *rest = ctx.saved_tensors
+        count = len(rest) // 3
+        weights, biases, layers = rest[:count], rest[count : 2 * count], rest[2 * count :]
+        wanted = ctx.needs_input_grad
+        if torch.is_grad_enabled():  # for a second derivative
+            given = [D, time, *weights, *biases]
+            some = [t for t, want in zip(given, [*wanted[:2], *wanted[4:]], strict=True) if want]
+            found = iter(torch.autograd.grad(_plain(D, time, inside, weights, biases), some, grad, create_graph=True))
+            first, second, *others = (next(found) if want else None for want in (*wanted[:2], *wanted[4:]))
+            return first, second, None, None, *others
+        used = grad.flatten(1).any(1).nonzero()[:, 0]
+        if len(used) < MANY * len(grad):
+            grad, *layers = (t.index_select(0, used) for t in (grad, *layers))
+        to_input, to_weights, to_biases = _backward(ctx.dtype, grad, layers, weights, wanted)
+        if to_input is not None and len(to_input) < len(D):
+            to_input = to_input.new_zeros(len(D), *to_input.shape[1:]).index_copy_(0, used, to_input)
+        first, second = (None, None) if to_input is None else to_input.to(D.dtype).unbind(1)
+        return first, second, None, None, *to_weights, *to_biases
+
+
+def _backward(
+    dtype: torch.dtype, grad: Tensor, layers: list[Tensor], weights: list[Tensor], wanted: tuple[bool, ...]
+) -> tuple[Tensor | None, list[Tensor], list[Tensor]]:
+    """Slopes of what the first convolution reads, and of all weights and biases."""
+    slope = grad[:, None].to(dtype).contiguous(memory_format=torch.channels_last)
+    to_weights, to_biases = [], []
+    to_input: Tensor | None = None
+    for k in reversed(range(len(weights))):
+        half = [weights[k].shape[2] // 2] * 2
+        below, to_weight, to_bias = torch.ops.aten.convolution_backward(
+            slope, layers[k], weights[k].to(dtype), [len(weights[k])], [1, 1], half, [1, 1], False, [0, 0], 1,
+            [k > 0 or any(wanted[:2]), True, True],
+        )  # fmt: skip
+        to_weights.append(to_weight.to(weights[k].dtype))
+        to_biases.append(to_bias.to(weights[k].dtype))
+        if k > 0:
+            slope = torch.ops.aten.threshold_backward(below, layers[k], 0)  # zero in the padding, as the layer is
+        else:
+            to_input = below
+    return to_input, to_weights[::-1], to_biases[::-1]
+
+
+def _plain(
+    D: Tensor, time: Tensor, inside: Tensor | None, weights: Sequence[Tensor], biases: Sequence[Tensor]
+) -> Tensor:
+    """The same, differentiable as often as PyTorch's convolution."""
     mask = None if inside is None else inside[:, None].to(D.dtype)
-    h = torch.stack([D, time], 1).contiguous(memory_format=torch.channels_last)  # (B, 2, Tx, Ty)
+    h = torch.stack([D, time], 1)
     for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
         if k > 0:
-            h = h.relu()
-            h = h if mask is None else h * mask
+            h = h.relu() if mask is None else h.relu() * mask
         h = functional.conv2d(h, weight.to(D.dtype), bias.to(D.dtype), padding=weight.shape[2] // 2)
     return h[:, 0]
 

@@ -1,10 +1,13 @@
-"""TAP's distances without gradients by a few Triton kernels, where they can."""
+"""TAP's distances and their gradients by Triton kernels, where these can compute them."""
 
 import importlib
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from likewise.ops.dispatch import HAS_TRITON
 
 WIDEST = 128  # channels between convolutions: more would not fit a multiprocessor's memory
 WIDE, WIDE_BYTES = 64, 132 << 10  # more channels than that need so much of it, which only large GPUs have
@@ -30,22 +33,45 @@ def fused_pairs(
     return _run("tap_pairs", x, y, n, m, weights, biases)
 
 
-def _run(
-    function: str, x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]
-) -> Tensor | None:
-    if not x.is_cuda or x.dtype == torch.float64 or not len(x) or not len(y) or not x.shape[2]:
-        return None
+def fused_gradients(
+    x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], items: Tensor,
+    others: Tensor, slopes: Tensor,
+) -> list[Tensor]:  # fmt: skip
+    """Gradients of x, y, weights and biases: of sum_k slopes[k] d(x[items[k]], y[others[k]]); x must be fast."""
+    return _run("tap_gradients", x, y, n, m, weights, biases, items, others, slopes).tensors
+
+
+def fused_work(x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Any:
+    """A ``Work`` of all pairs, row by row; x must be fast."""
+    items, others = (t.flatten() for t in torch.meshgrid(torch.arange(len(x)), torch.arange(len(y)), indexing="ij"))
+    return _run("Work", x, y, n, m, weights, biases, items, others)
+
+
+def is_fast(x: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor]) -> bool:
+    """Whether there are kernels, and gradients may have the precision of TensorFloat-32 or of half precision."""
+    half = x.dtype in (torch.float16, torch.bfloat16) or torch.is_autocast_enabled("cuda")
+    return _fits(x, x, n, m, weights) and (half or torch.backends.cudnn.allow_tf32)
+
+
+def _fits(x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor]) -> bool:
+    """Whether there are kernels for this."""
+    if not x.is_cuda or x.dtype == torch.float64 or not len(x) or not len(y) or not x.shape[2] or not HAS_TRITON:
+        return False
     if torch.version.hip or torch.cuda.get_device_capability(x.device) < (8, 0):
-        return None
+        return False
     widest, largest = max(w.shape[1] for w in weights), max(w.shape[2] for w in weights)
     room = torch.cuda.get_device_properties(x.device).shared_memory_per_block_optin
     if widest > WIDEST or largest > LARGEST_KERNEL or (widest > WIDE and room < WIDE_BYTES):
+        return False
+    return (int(n.max()) + largest) * (int(m.max()) + largest) <= MOST_CELLS
+
+
+def _run(
+    function: str, x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor],
+    *more: Tensor,
+) -> Any:  # fmt: skip
+    if not _fits(x, y, n, m, weights):
         return None
-    if (int(n.max()) + largest) * (int(m.max()) + largest) > MOST_CELLS:
-        return None
-    try:
-        module = importlib.import_module("likewise.ops.tap.gpu")
-    except ImportError:  # no Triton
-        return None
+    module = importlib.import_module("likewise.ops.tap.gpu" + (".gradients" if more else ""))
     with torch.cuda.device(x.device):
-        return getattr(module, function)(x, y, n, m, weights, biases)
+        return getattr(module, function)(x, y, n, m, weights, biases, *more)

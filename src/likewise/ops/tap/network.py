@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from torch.nn import functional
 
 LARGEST_HALF = 65504.0
 LEAST = 16  # rows and columns of a matrix that a GPU's matrix units take
+WHOLE = 64  # columns of a middle convolution's matrix, if its width is not more: see ``banded``
 
 
 @dataclass(frozen=True)
@@ -16,36 +18,52 @@ class Network:
     """Matrices whose unused rows and columns are zero."""
 
     sides: list[int]  # of the kernels
-    weights: list[Tensor]  # (K, window, width), (K K, width, width) of each in the middle, (width, taps); float16
+    taps: list[Tensor]  # (K, K, in, out), float16: in is 2, or width; out is width, or 1
     biases: list[Tensor]  # (width,) each, and (1,); float32
     width: int
+    copies: bool  # the first convolution was added here, and has no parameters
 
     @classmethod
     def of(cls, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> "Network":
         """From weights (out, in, K, K) and biases (out,). A weight that float16 cannot hold becomes NaN."""
         weights, biases = [w.detach().float() for w in weights], [b.detach().float() for b in biases]
-        if len(weights) == 1:
+        copies = len(weights) == 1
+        if copies:
             # A convolution that copies D and time: neither is negative, so that they pass the ReLU.
             weights = [torch.eye(2, device=weights[0].device)[:, :, None, None], *weights]
             biases = [torch.zeros(2, device=weights[0].device), *biases]
         sides, width = [w.shape[2] for w in weights], power_of_two(len(weights[0]))
-        halves = [torch.where(w.abs() > LARGEST_HALF, torch.nan, w).half() for w in weights]
-        first, *middle, last = [w.permute(2, 3, 1, 0) for w in halves]  # (K, K, in, out)
-        matrices = [_padded(first.flatten(1, 2), power_of_two(2 * sides[0]), width)]
-        matrices += [_padded(w.flatten(0, 1), width, width) for w in middle]
-        matrices += [_padded(last.flatten(0, 1)[:, :, 0].T, width, power_of_two(sides[-1] ** 2))]
+        taps = []
+        for k, w in enumerate(weights):
+            half = torch.where(w.abs() > LARGEST_HALF, torch.nan, w).half().permute(2, 3, 1, 0)  # (K, K, in, out)
+            taps.append(_padded(half, width if k else 2, 1 if k == len(weights) - 1 else width))
         padded = [functional.pad(b, (0, width - len(b))) for b in biases[:-1]]
-        return cls(sides, matrices, [*padded, biases[-1]], width)
+        return cls(sides, taps, [*padded, biases[-1]], width, copies)
+
+    @property
+    def group(self) -> int:
+        """Neighbouring cells that a middle convolution takes at once."""
+        return max(1, WHOLE // self.width)
+
+    @cached_property
+    def first(self) -> Tensor:
+        """(K, window, width): the taps of a row of the kernel under each other, in and tap together."""
+        return _padded(self.taps[0].flatten(1, 2), power_of_two(2 * self.sides[0]), self.width)
+
+    @cached_property
+    def middle(self) -> list[Tensor]:
+        """(K, (group + K - 1) width, group width), of each layer between the first and the last."""
+        return [banded(taps, self.group) for taps in self.taps[1:-1]]
+
+    @cached_property
+    def last(self) -> Tensor:
+        """(width, taps)."""
+        return _padded(self.taps[-1].flatten(0, 1)[:, :, 0].T, self.width, power_of_two(self.sides[-1] ** 2))
 
     @property
     def halo(self) -> int:
         """How far the largest kernel reaches to each side."""
         return max(self.sides) // 2
-
-    @property
-    def taps(self) -> int:
-        """Of the last convolution."""
-        return self.sides[-1] ** 2
 
     @property
     def hidden(self) -> int:
@@ -55,7 +73,25 @@ class Network:
     @property
     def bytes_per_cell(self) -> int:
         """D, D and time in float16, what lies between convolutions, and the products with the last one's taps."""
-        return 4 + 4 + 2 * self.width * self.hidden + 4 * self.taps
+        return 4 + 4 + 2 * self.width * self.hidden + 4 * self.sides[-1] ** 2
+
+
+def banded(taps: Tensor, group: int) -> Tensor:
+    """Matrices (K, (group + K - 1) width, group width) from taps (K, K, width, width): one for each row of a kernel.
+
+    It takes the numbers of group + K - 1 cells side by side to those of the ``group`` cells in their middle.
+    """
+    k, _, width, _ = taps.shape
+    found = taps.new_zeros(k, (group + k - 1) * width, group * width)
+    bands(found, k, width).copy_(taps.flatten(1, 2))
+    return found
+
+
+def bands(matrices: Tensor, k: int, width: int) -> Tensor:
+    """The taps (K, K width, width) of each cell of a group in banded matrices: a view (group, K, K width, width)."""
+    rows, whole = matrices.shape[1:]
+    strides = width * whole + width, rows * whole, whole, 1
+    return matrices.as_strided((whole // width, k, k * width, width), strides, matrices.storage_offset())
 
 
 def power_of_two(least: int) -> int:

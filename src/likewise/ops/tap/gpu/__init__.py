@@ -24,6 +24,7 @@ from torch import Tensor
 from likewise.ops.ground import at_least_float32, zero_padding
 from likewise.ops.launch.launcher import launch
 from likewise.ops.tap import tiles as plan
+from likewise.ops.tap.gpu import convolutions
 from likewise.ops.tap.network import LARGEST_HALF as LARGEST
 from likewise.ops.tap.network import Network, power_of_two
 from likewise.ops.tap.tiles import Tile
@@ -31,11 +32,6 @@ from likewise.ops.tap.tiles import Tile
 # To be tuned on the machine at hand; powers of two.
 SCRATCH_BYTES = 1 << 30  # for the intermediate results of the pairs at work
 DISTANCE_BLOCK, DISTANCE_WARPS = 256, 4  # cells of a program
-FIRST_BLOCK, FIRST_WARPS = 128, 4
-MIDDLE_BLOCK, MIDDLE_WARPS = 128, 4
-MIDDLE_STAGES = 4  # taps whose cells are loaded ahead
-MIDDLE_CACHE = ".ca"  # neighbouring taps read almost the same cells: keep them near; ".cg" does not
-WIDE_STAGES = 2  # the same, of more than 64 channels
 ATTEND_CELLS, ATTEND_WARPS = 1024, 4
 ATTEND_COLUMNS = 128  # at most; longer rows are read in several steps
 FEW_CHANNELS = 64  # frames of more are compared by a product of matrices
@@ -87,61 +83,6 @@ def distances_kernel(x, y, x_lengths, y_lengths, given, tile, distances, inputs,
     half = tl.where(D > LARGEST_HALF, float("nan"), D)
     tl.store(half_at, tl.where(inside, half, 0.0).to(tl.float16))
     tl.store(half_at + 1, tl.where(inside, time, 0.0).to(tl.float16))
-
-
-@triton.jit
-def finish(total, distances, bias, last, out, start, plane, TAPS: tl.constexpr, TAPS_PADDED: tl.constexpr,
-           WIDTH: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    """Bias, ReLU and mask; then store it, or, with TAPS, its products with the taps of the last convolution."""
-    cell = tl.arange(0, BLOCK)
-    channel = tl.arange(0, WIDTH)
-    total += tl.load(bias + channel)[None, :]
-    inside = tl.load(distances + start + cell) >= 0
-    h = tl.where(total <= 0, 0.0, total)
-    h = tl.where(total > LARGEST_HALF, float("nan"), h)
-    h = tl.where(inside[:, None], h, 0.0).to(tl.float16)
-    if TAPS > 0:
-        tap = tl.arange(0, TAPS_PADDED)
-        w = tl.load(last + channel[:, None] * TAPS_PADDED + tap[None, :])
-        at = out + start + tap[None, :] * plane.to(tl.int64) + cell[:, None]
-        tl.store(at, tl.dot(h, w), mask=(tap < TAPS)[None, :])
-    else:
-        tl.store(out + start * WIDTH + cell[:, None] * WIDTH + channel[None, :], h)
-
-
-@triton.jit(do_not_specialize=["stride", "plane"])
-def first_kernel(inputs, distances, weights, bias, last, out, stride, plane, K: tl.constexpr, WINDOW: tl.constexpr,
-                 WIDTH: tl.constexpr, TAPS: tl.constexpr, TAPS_PADDED: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    """The K cells of a kernel's row, two numbers each, lie side by side: its row is one product. WINDOW >= 2 K."""
-    start = tl.program_id(0).to(tl.int64) * BLOCK
-    cell = tl.arange(0, BLOCK)
-    channel = tl.arange(0, WIDTH)
-    window = tl.arange(0, WINDOW)
-    at = inputs + 2 * (start - (K // 2) * stride - K // 2) + 2 * cell[:, None] + window[None, :]
-    w_at = weights + window[:, None] * WIDTH + channel[None, :]
-    total = tl.zeros((BLOCK, WIDTH), tl.float32)
-    for row in tl.static_range(K):
-        h = tl.load(at + 2 * row * stride)
-        total = tl.dot(h, tl.load(w_at + row * WINDOW * WIDTH), total)
-    finish(total, distances, bias, last, out, start, plane, TAPS, TAPS_PADDED, WIDTH, BLOCK)
-
-
-@triton.jit(do_not_specialize=["stride", "plane"])
-def middle_kernel(hidden, distances, weights, bias, last, out, stride, plane, K: tl.constexpr, STAGES: tl.constexpr,
-                  CACHE: tl.constexpr, WIDTH: tl.constexpr, TAPS: tl.constexpr, TAPS_PADDED: tl.constexpr,
-                  BLOCK: tl.constexpr):  # fmt: skip
-    """Every tap of a kernel is the product of the cells, some steps along the line, and a matrix."""
-    start = tl.program_id(0).to(tl.int64) * BLOCK
-    cell = tl.arange(0, BLOCK)
-    channel = tl.arange(0, WIDTH)
-    at = hidden + (start - (K // 2) * stride - K // 2) * WIDTH + cell[:, None] * WIDTH + channel[None, :]
-    w_at = weights + channel[:, None] * WIDTH + channel[None, :]
-    total = tl.zeros((BLOCK, WIDTH), tl.float32)
-    for tap in tl.range(0, K * K, num_stages=STAGES):
-        h = tl.load(at + ((tap // K) * stride + tap % K) * WIDTH, cache_modifier=CACHE)
-        w = tl.load(w_at + tap * WIDTH * WIDTH, cache_modifier=CACHE)
-        total = tl.dot(h, w, total)
-    finish(total, distances, bias, last, out, start, plane, TAPS, TAPS_PADDED, WIDTH, BLOCK)
 
 
 @triton.jit(do_not_specialize=["plane"])
@@ -247,7 +188,7 @@ class Work:
             x, y = x.mT.contiguous(), y.mT.contiguous()
         else:
             x, y = zero_padding(x, n_there), zero_padding(y, m_there)
-        block = max(DISTANCE_BLOCK, FIRST_BLOCK, MIDDLE_BLOCK)
+        block = max(DISTANCE_BLOCK, convolutions.FIRST_BLOCK, convolutions.MIDDLE_ROWS * network.group)
         cells = -(-max(tile.cells(halo) for tile in tiles) // block) * block
         # The first convolution's windows are wider than its kernel, by less than the 16 cells of the widest.
         margin = -(-(halo * (int(m.max()) + halo + 1) + 16) // 16) * 16
@@ -264,7 +205,7 @@ class Work:
             torch.full((plane,), -1.0, device=device)[margin:],
             torch.zeros(plane, 2, dtype=half, device=device)[margin:],
             [torch.zeros(plane, width, dtype=half, device=device)[margin:] for _ in range(network.hidden)],
-            torch.zeros(network.taps, plane, device=device)[:, margin:],
+            torch.zeros(network.sides[-1] ** 2, plane, device=device)[:, margin:],
             plane,
             far,
         )
@@ -308,24 +249,16 @@ class Work:
     def _convolve(self, tile: Tile) -> None:
         """All convolutions but the last, and the products of their results with its taps."""
         network, stride = self.network, tile.y_steps + self.network.halo
-        cells, layers = tile.cells(network.halo), len(network.sides) - 1
-        at = self.inputs
-        for layer in range(layers):
-            ends = layer == layers - 1
-            out = self.products if ends else self.hidden[layer % 2]
-            taps = network.taps if ends else 0
-            common = {"WIDTH": network.width, "TAPS": taps, "TAPS_PADDED": network.weights[-1].shape[1]}
-            tensors = (at, self.distances, network.weights[layer], network.biases[layer], network.weights[-1], out)
-            if layer == 0:
-                kernel, block, warps = first_kernel, FIRST_BLOCK, FIRST_WARPS
-                own = {"K": network.sides[0], "WINDOW": network.weights[0].shape[1]}
-            else:
-                kernel, block, warps = middle_kernel, MIDDLE_BLOCK, MIDDLE_WARPS
-                stages = WIDE_STAGES if network.width > 64 else MIDDLE_STAGES
-                own = {"K": network.sides[layer], "STAGES": stages, "CACHE": MIDDLE_CACHE}
-            grid = (-(-cells // block),)
-            launch(kernel, grid, tensors, (stride, self.plane), warps, **own, **common, BLOCK=block)
-            at = out
+        cells = tile.cells(network.halo)
+        hidden = [*self.hidden, self.inputs]  # without a middle convolution there is none, and it is not written
+        given = self.plane, stride, cells
+        convolutions.first(self.inputs, self.distances, network, hidden[0], self.products, *given, keep=False)
+        for layer in range(1, len(network.sides) - 1):
+            into = hidden[layer % network.hidden]
+            convolutions.middle(
+                hidden[(layer - 1) % network.hidden], self.distances, network, layer, into, self.products, *given,
+                keep=False,
+            )  # fmt: skip
 
 
 def _far(x: Tensor, y: Tensor, tile: Tile) -> Tensor:
