@@ -148,7 +148,7 @@ def test_symmetric_and_zero_on_the_diagonal():
 
 
 def test_a_coupling_of_one_half_makes_the_mixed_states_equal():
-    # Not the distance: the update gates differ. Here they are made blind to the input, and then it is zero.
+    # The distance is not zero, since the update gates differ; it is if they do not depend on the input.
     net = network(bias=0.0)
     with torch.no_grad():
         net.cells[0].weight_hc.zero_()
@@ -299,8 +299,8 @@ def test_coupling_norm():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ((3, ()), ValueError, "hidden is empty: give the states of at least one layer"),
-        ((3, 20), TypeError, r"expected hidden to hold one number for each layer, got 20; write \(20,\)"),
+        ((3, ()), ValueError, "hidden is empty: pass the number of states of each layer"),
+        ((3, 20), TypeError, r"expected hidden to hold a number for each layer, got 20; write \(20,\)"),
         ((3, (0,)), ValueError, "each of hidden must be a whole number of 1 or more, got 0"),
         ((0,), ValueError, "channels must be a whole number of 1 or more, got 0"),
     ],
@@ -327,7 +327,7 @@ def test_bad_input_is_refused(kind):
         net(lw.Batch(x, [5, 0]), x)
     for gru, message in (
         (nn.GRU(2, 4), r"expected a GRU of channels 3 and hidden \(4,\), got 2 and \(4,\)"),
-        (nn.GRU(3, 4, bidirectional=True), "the GRU runs in both directions"),
+        (nn.GRU(3, 4, bidirectional=True), "expected a GRU of one direction"),
     ):
         with pytest.raises(ValueError, match=f"{kind.__name__}: {message}"):
             net.load_gru(gru)

@@ -25,7 +25,7 @@ every_distance = pytest.mark.parametrize("distance", DISTANCES, ids=repr)
 
 
 class Difference(lw.Distance):
-    """The sum of x less the sum of y: no more than a subclass must write."""
+    """The sum of x minus the sum of y: the minimum that a subclass must implement."""
 
     def paired(self, x, y, x_lengths, y_lengths):
         return x.sum((1, 2)) - y.sum((1, 2))
@@ -45,7 +45,7 @@ def noise(*shape, dtype=torch.float32, seed=0):
 
 
 class PlainLoops(lw.Distance):
-    """DTW from pairs only: the base class makes its matrix."""
+    """DTW from pairs only: the base class computes its matrix."""
 
     symmetric = True
 

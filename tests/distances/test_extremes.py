@@ -1,4 +1,4 @@
-"""Very large and very small numbers: finite or refused, never silently infinite; the tables of the documentation."""
+"""Very large and very small numbers: results are finite or raise an error; the tables of the documentation."""
 
 import pytest
 import torch
@@ -37,6 +37,23 @@ def test_what_half_precision_cannot_hold_is_refused(distance):
         with pytest.raises(ValueError, match=r"not finite: the costs overflow torch.float16; .* or use float32"):
             attempt()
     assert distance(x.float(), 0 * x.float()).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "distance",
+    [lw.DTW(), lw.SoftDTW(), lw.SoftDTWDivergence(), lw.GDTW(), lw.ADTW(1.0), lw.MeanFrames(squared=True)],
+    ids=lambda distance: type(distance).__name__,
+)
+def test_overflow_is_not_silent_in_compiled_code(distance):
+    torch.compiler.reset()
+    compiled = torch.compile(distance, backend="aot_eager", fullgraph=True)
+    x = torch.full((1, 3, 1), 400.0).half()
+    torch.testing.assert_close(compiled(x / 400, 0 * x), distance(x / 400, 0 * x))
+    for leaf in (x, x.clone().requires_grad_()):
+        with pytest.raises(
+            ValueError, match=r"the value of pair \[0\] is not finite: the costs overflow torch.float16"
+        ):
+            compiled(leaf, 0 * x)
 
 
 def test_a_divergence_is_rounded_once():

@@ -149,7 +149,7 @@ def test_each_pair_has_its_own_reg():
     assert torch.equal(
         found, torch.stack([GDTW(reg=reg.item())(x[b : b + 1], y[b : b + 1])[0] for b, reg in enumerate(regs)])
     )
-    with pytest.raises(ValueError, match="GDTW: reg is given for 3 pairs, but there are 9; give one for all"):
+    with pytest.raises(ValueError, match="GDTW: reg is given for 3 pairs, but there are 9; pass one value for all"):
         GDTW(reg=regs).matrix(x, y)
 
 
@@ -295,13 +295,13 @@ def test_what_is_learned_stays_in_its_range():
         distance = GDTW(nn.Parameter(torch.tensor(0.1)), slope=slope, **sides)
         for sign in (1, -1, -1, 1):
             for parameter in distance.parameters():
-                parameter.data += sign * 1e4  # as after a step that was far too large
+                parameter.data += sign * 1e4  # as after a step that is much too large
             assert distance.reg > 0
             assert 0 <= distance.slope_min <= 1
             assert (distance.slope_max >= 1).all()
             assert all(((getattr(distance, name) >= 0) & (getattr(distance, name) <= 1)).all() for name in sides)
             assert distance(x, y).isfinite().all()
-    given = torch.tensor(0.2, requires_grad=True)  # a tensor of one's own is taken as it is
+    given = torch.tensor(0.2, requires_grad=True)  # the caller's tensor is used unchanged
     (grad,) = torch.autograd.grad(GDTW(given)(x, y).sum(), given)
     assert grad > 0
 
@@ -324,7 +324,7 @@ def test_gradients_of_the_settings(name):
 
 def test_settings_that_are_tensors_are_saved(tmp_path):
     reg, band = nn.Parameter(torch.tensor(0.3, dtype=torch.float64)), nn.Parameter(torch.tensor([0.1, 0.2, 0.4]))
-    slope = torch.tensor([[0.5, 0.2]])  # moves with the module, is not learned
+    slope = torch.tensor([[0.5, 0.2]])  # a buffer moves with the module and is not learned
     metric = Metric(FrameMLP(2, 4), GDTW(reg, band=band, slope=(slope, 3.0), subsequence=True))
     x, y = torch.randn(2, 2, 9, 2, generator=torch.Generator().manual_seed(0))
     metric.save(tmp_path)
@@ -442,8 +442,16 @@ def test_repr():
         ),
         ({"upper": 2.0}, ValueError, "upper must be a whole number of steps, 0 or more, or a fraction from 0.0 to 1.0"),
         ({"band": 3, "lower": 2}, ValueError, "give band, or lower and upper, not both"),
-        ({"band": nn.Parameter(torch.tensor(1.5))}, ValueError, "band is learned from 0 to 1, but begins at 1.5"),
-        ({"slope": (0.5, nn.Parameter(torch.tensor(0.5)))}, ValueError, "slope_max is learned above 1, but begins at"),
+        (
+            {"band": nn.Parameter(torch.tensor(1.5))},
+            ValueError,
+            "band is learned from 0 to 1, but its initial value is 1.5",
+        ),
+        (
+            {"slope": (0.5, nn.Parameter(torch.tensor(0.5)))},
+            ValueError,
+            "slope_max is learned above 1, but its initial value is",
+        ),
         ({"ground": "cosine"}, ValueError, 'ground must be "sqeuclidean" or "absolute", got \'cosine\''),
         ({"ground": "absolute", "huber": 1.0}, ValueError, 'give huber or ground="absolute", not both'),
         ({"band": torch.ones(1, 1, 1)}, ValueError, r"expected band of shape \(\), \(K,\) or \(B, K\)"),

@@ -52,7 +52,7 @@ def test_ends_are_free():
     hard = OTAM(gamma=1e-3, symmetric=False)
     assert hard(x, y).item() == pytest.approx(0, abs=0.01)  # y is a stretch of x
     assert hard(x, y.flip(1)).item() == pytest.approx(2, abs=0.02)  # the order counts
-    assert hard(y, x).item() == pytest.approx(2, abs=0.02)  # x is none of y: its ends cost
+    assert hard(y, x).item() == pytest.approx(2, abs=0.02)  # x is not a stretch of y: its ends cost
 
 
 def test_the_plan_is_the_derivative_and_says_where():

@@ -5,6 +5,7 @@ import tsdistances
 from tslearn.metrics import cdist_normalized_cc
 
 import likewise as lw
+from likewise.distances import sbd
 from likewise.models.config import build, describe
 from likewise.testing import TOLERANCE, assert_close, check_distance
 
@@ -47,6 +48,15 @@ def test_values_equal_tsdistances_and_tslearn():
     expected = 1 - torch.as_tensor(cdist_normalized_cc(x.numpy(), y.numpy(), *norms, self_similarity=False))
     found = lw.SBD(standardize=False, independent=False).matrix(x, y)
     assert_close(found, expected, TOLERANCE[torch.float64].value, "tslearn")
+
+
+def test_of_a_set_with_itself_half_is_computed(monkeypatch):
+    monkeypatch.setattr(sbd, "CHUNK", (500, 500))  # several blocks of rows
+    x = lw.Batch(walks(9, 20, 2), torch.tensor([20, 7, 12, 20, 3, 9, 15, 18, 20]))
+    for distance in (lw.SBD(), lw.SBD(independent=False, standardize=False)):
+        D = distance.matrix(x)
+        assert torch.equal(D, D.T)
+        assert_close(D, distance.matrix(x, x[:]), TOLERANCE[torch.float64].value, "with another set", scale=1.0)
 
 
 def test_a_shift_is_found():

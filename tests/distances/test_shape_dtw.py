@@ -3,6 +3,7 @@ import pytest
 import torch
 
 import likewise as lw
+from likewise.distances import shape_dtw
 from likewise.models.config import build, describe
 from likewise.testing import TOLERANCE, assert_close, check_distance
 
@@ -34,6 +35,31 @@ def test_neighbourhoods_decide():
     # The second 1 of x goes up; by itself it is as near to the first 1 of y as to the second.
     x, y = [[0.0, 1.0, 0.0, 1.0, 2.0]], [[0.0, 1.0, 2.0]]
     assert [3, 1] in lw.ShapeDTW(1).align(x, y).path(0).tolist()
+
+
+def test_blocks_of_items(monkeypatch):
+    x, y = walks(7, 14, 2), walks(5, 11, 2, seed=1)
+    batch = lw.Batch(x, torch.tensor([14, 9, 12, 3, 1, 14, 8]))
+    distances = lw.ShapeDTW(3), lw.ShapeDTW(3, open_end=True)  # which is not symmetric
+    whole = [(d.matrix(batch), d.matrix(batch, y)) for d in distances]
+    monkeypatch.setattr(shape_dtw, "ITEMS", 3)
+    for distance, (own, both) in zip(distances, whole, strict=True):
+        assert torch.equal(distance.matrix(batch), own)
+        assert torch.equal(distance.matrix(batch, y), both)
+
+
+def test_single_precision_takes_the_path_of_double_precision():
+    x = walks(20, 100, 1).float()
+    torch.testing.assert_close(lw.ShapeDTW().matrix(x), lw.ShapeDTW().matrix(x.double()).float(), rtol=1e-6, atol=0)
+
+
+def test_listed_pairs_have_the_values_of_the_matrix():
+    x, pairs = walks(6, 60, 2), torch.cartesian_prod(torch.arange(6), torch.arange(6))
+    D = lw.ShapeDTW(2).matrix(x).flatten()
+    torch.testing.assert_close(lw.ShapeDTW(2).some_pairs(x, x, pairs), D)
+    limits = D.median().expand(36)
+    found, near = lw.ShapeDTW(2).some_pairs(x, x, pairs, limits=limits), limits >= D
+    assert torch.equal(found[near], D[near])
 
 
 def test_settings():

@@ -64,6 +64,8 @@ def test_bad_use_is_refused():
     for inner in (lw.EDR(), lw.LCSS()):
         with pytest.raises(ValueError, match=f"SoftElastic: {inner.name} counts matches"):
             lw.SoftElastic(inner)
+    with pytest.raises(ValueError, match="SoftElastic: the value of ShapeDTW is not the least cost of any path"):
+        lw.SoftElastic(lw.ShapeDTW())
     with pytest.raises(
         TypeError, match=r"SoftElastic: expected an elastic distance such as MSM\(\), got DTW; use SoftDTW"
     ):

@@ -28,6 +28,7 @@ MOVES = [
     Moves(Recurrence.COUNT, root=True, border=Border.GAPS, miss=1.0),
     Moves(Recurrence.COUNT, root=True, border=Border.FREE, hit=-1.0),
     Moves(Recurrence.BALL, penalty=0.4),
+    Moves(Recurrence.FOLLOW, parts=3),
 ]
 
 
@@ -56,15 +57,17 @@ def item(side: Side, b: int) -> Side:
 
 
 def random_problem(seed: int, *, batch: int = 5, longest: int = 20, dtype=torch.float64) -> Problem:
-    """Every recurrence, rule and number of channels comes up among the seeds 0..17."""
+    """Every recurrence, rule and number of channels comes up among the seeds 0..19."""
     generator = torch.Generator().manual_seed(seed)
     moves, rules = MOVES[seed % len(MOVES)], Rules.of("test", **RULES[(seed // 2) % len(RULES)])
-    channels = (1, 3)[seed // len(MOVES) % 2]
+    channels = 3 if moves.parts > 1 else (1, 3)[seed // len(MOVES) % 2]
 
     def side(steps: int) -> Side:
         lengths = torch.randint(1, steps + 1, (batch,), generator=generator)
         lengths[0] = steps
-        x = torch.randn(batch, steps, channels, generator=generator, dtype=torch.float64).to(dtype)
+        longer = steps + moves.parts - 1
+        x = torch.randn(batch, longer, channels // moves.parts, generator=generator, dtype=torch.float64).to(dtype)
+        x = x.unfold(1, moves.parts, 1).transpose(2, 3).flatten(2)  # windows, as FOLLOW has them
         gaps = torch.rand(batch, steps, generator=generator, dtype=torch.float64).to(dtype)
         padding = torch.arange(steps) >= lengths[:, None]
         reach = torch.rand(batch, generator=generator, dtype=torch.float64).to(dtype)

@@ -11,7 +11,7 @@ from likewise.ops.rules import Rules
 from likewise.ops.soft_dtw import soft_dtw, soft_dtw_cost, soft_dtw_plan
 from tests.ops.elastic_problems import MOVES, RULES, item, random_problem
 
-SOFT = [moves for moves in MOVES if moves.recurrence != Recurrence.COUNT]
+SOFT = [moves for moves in MOVES if moves.recurrence not in (Recurrence.COUNT, Recurrence.FOLLOW)]
 
 
 def all_paths(x, y, moves, rules):
@@ -71,7 +71,7 @@ def test_the_softmin_over_all_paths(moves, rules):
         torch.testing.assert_close(soft_elastic_plan(x, y, moves, gamma, rules=rules)[0], plan)
 
 
-@pytest.mark.parametrize("seed", [s for s in range(18) if MOVES[s % len(MOVES)].recurrence != Recurrence.COUNT])
+@pytest.mark.parametrize("seed", [s for s in range(20) if s % 10 not in (6, 7, 9)])
 def test_items_by_themselves_and_no_softness(seed):
     problem = random_problem(seed, longest=12)
     options = problem.options()

@@ -1,4 +1,4 @@
-"""Alignment: how two batches of sequences match."""
+"""Alignment: how the sequences of two batches match."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -13,7 +13,7 @@ Lengths = Tensor | Callable[[], Tensor]  # (B,), or a function that computes the
 
 
 class Alignment:
-    """How x[b] and y[b] match, for every b. Each part is computed on first use.
+    """The match of x[b] and y[b], for every b. Each attribute is computed on first use.
 
     value: (B,), the distances.
     plan: (B, Tx, Ty), the weight of the match between frame i of x and frame j of y; zero in the padding.

@@ -7,7 +7,7 @@ from likewise.ops.ground import cosine
 
 
 class Cosine(Framewise):
-    """Cosine distance, 1 - <x, y> / (||x|| ||y||), between vectors (B, C) or between sequences (B, T, C) as one vector.
+    """Cosine distance, 1 - <x, y> / (||x|| ||y||), between vectors (B, C) or between flattened sequences (B, T, C).
 
     Sequences of unequal length are compared over the steps that both have. A zero vector has distance 1 to every
     vector.

@@ -100,7 +100,7 @@ class CoupledCell(nn.Module):
 
 
 class CoupledGRU(Distance):
-    """Two recurrent networks with shared weights and a learned coupling; how far apart they end, ||h_T - h'_T||.
+    """The distance ||h_T - h'_T|| between the last states of two recurrent networks with shared weights and a coupling.
 
     A gate c = sigmoid(W_hc (h + h') + b_hc) mixes their new states at every step, n with n': (1 - c) n + c n'. The
     rest is ``torch.nn.GRU``; ``likewise.ops.coupled_gru`` has the formulas.
@@ -111,9 +111,9 @@ class CoupledGRU(Distance):
     standardize: scale channels by their mean and deviation, which ``fit`` computes; see ``Standardization``.
 
     Symmetric, and d(x, x) = 0 exactly; the triangle inequality may fail. With unequal lengths, the shorter side keeps
-    its last state, which stays coupled to the other side. Weights are used in the precision of the sequences, float32
-    at least. Without gradients, the memory of ``matrix`` is bounded, apart from 3 H numbers per step of each sequence;
-    with gradients, each further layer holds 4 T H numbers for each side of every pair.
+    its last state, which stays coupled to the other side. Weights are converted to the precision of the sequences, at
+    least float32. Without gradients, the memory of ``matrix`` is bounded, apart from 3 H numbers per step of each
+    sequence; with gradients, each further layer holds 4 T H numbers for each side of every pair.
 
     Reference: Compagnon, Lefebvre, Duffner & Garcia, Sequence metric learning as synchronization of recurrent neural
     networks (IJCNN 2020). Unequal lengths, and a coupling for every layer, are our addition.
@@ -217,7 +217,7 @@ class CoupledGRU(Distance):
             _check.refuse(self.name, f"expected {name} with {self.channels} channels, got {x.shape[2]}")
         _check.finite(self.name, name, x, lengths)
         if lengths is not None:
-            x = x[:, : lengths.max()]  # more padding would only cost time
+            x = x[:, : lengths.max()]  # cut padding, which only costs time
         x = x if self.scaling is None else self.scaling(x, lengths)
         return projections(x, self._cells()[0], lengths), n
 
@@ -258,10 +258,10 @@ class CoupledGRU(Distance):
 def layer_sizes(op: str, hidden: Iterable[int]) -> tuple[int, ...]:
     """The states of each layer, checked."""
     if isinstance(hidden, int):
-        raise TypeError(f"{op}: expected hidden to hold one number for each layer, got {hidden}; write ({hidden},)")
+        raise TypeError(f"{op}: expected hidden to hold a number for each layer, got {hidden}; write ({hidden},)")
     sizes = tuple(_check.whole(op, "each of hidden", size) for size in hidden)
     if not sizes:
-        _check.refuse(op, "hidden is empty: give the states of at least one layer, such as (20,)")
+        _check.refuse(op, "hidden is empty: pass the number of states of each layer, such as (20,)")
     return sizes
 
 
@@ -272,7 +272,7 @@ def copy_gru(
     if not isinstance(gru, nn.GRU):
         raise TypeError(f"{op}: expected a torch.nn.GRU, got {type(gru).__name__}")
     if gru.bidirectional:
-        _check.refuse(op, "the GRU runs in both directions; expected one that runs forwards only")
+        _check.refuse(op, "expected a GRU of one direction, got a bidirectional one")
     theirs = gru.input_size, (gru.hidden_size,) * gru.num_layers
     if theirs != (channels, hidden):
         _check.refuse(op, f"expected a GRU of channels {channels} and hidden {hidden}, got {theirs[0]} and {theirs[1]}")

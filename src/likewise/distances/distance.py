@@ -89,7 +89,7 @@ class Distance(nn.Module):
         return whole.triu() + whole.triu(1).T if own and self.symmetric else whole
 
     def _blocks(self, x: Sequences, y: Sequences) -> Tensor:
-        """The matrix of items that are read piece by piece, x once, and y once for each piece of x."""
+        """The matrix of items that are read in pieces: x once, and y once for each piece of x."""
 
         def pieces(items: Sequences) -> Iterator[Sequences]:
             return Loader(items).pieces() if is_map_style(items) else iter([items])
@@ -138,7 +138,7 @@ def full_lengths(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def describe(**settings: object) -> str:
-    """Settings other than None, False and infinity, for ``extra_repr``; a callable is shown by its name or type."""
+    """Settings for ``extra_repr``, except None, False and infinity; callables are shown by their name or type."""
     shown = {
         key: getattr(value, "__name__", type(value).__name__) if callable(value) else value
         for key, value in settings.items()

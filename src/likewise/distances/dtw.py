@@ -11,19 +11,19 @@ from likewise.ops.rules import Rules
 
 
 class DTW(Distance):
-    """Dynamic time warping: the least cost of a monotone path that matches x with y, summed over the path's cells.
+    """Dynamic time warping: the smallest sum of costs along a monotone path that matches x with y.
 
-    ground: cost between two frames: "sqeuclidean" (the default; no root is taken of the sum), "euclidean", "cosine", or
+    ground: cost between two frames: "sqeuclidean" (the default; no root is taken), "euclidean", "cosine", or
         a function of (B, Tx, C) and (B, Ty, C) that returns (B, Tx, Ty).
-    band: Sakoe-Chiba radius; an int counts steps, a float is a fraction of the shorter length. Measured from both
-        corners' diagonals, so that it never excludes every path.
+    band: Sakoe-Chiba radius; an int counts steps, a float is a fraction of the shorter length. It is measured from the
+    diagonals through both corners, so that it never excludes every path.
     itakura: largest slope of a parallelogram between the corners, at least 1.
     open_begin, open_end: the path may start, or stop, anywhere in y. ``subsequence`` opens both: all of x is matched
         to a stretch of y.
     normalize: "lengths" divides by Tx + Ty, "steps" by the number of cells on the path.
 
     Derivatives are those of the optimal path. Values equal aeon's, tslearn's (squared) and dtaidistance's (squared).
-    Memory: O(T) for each pair at work. Reference: Sakoe & Chiba (1978).
+    Memory: O(T) for each pair in progress. Reference: Sakoe & Chiba (1978).
 
     Example:
         >>> import torch

@@ -22,17 +22,19 @@ class _Fit:
 
 
 class DTWGlobalInvariance(Distance):
-    """DTW under the best rotation of y: channels may be turned, mirrored and mixed.
+    """DTW under the best rotation of y: channels may be rotated, mirrored and mixed.
 
-    The least, over paths and over P with orthonormal columns or rows, of the sum of ||x_i - P y_j||^2 over the path.
-    It is found by turns, from P = identity: DTW for a fixed P, then P from the singular vectors of the sum of x_i y_j'
-    over the path, until the path stays. This is a local minimum. x and y may differ in their numbers of channels.
+    The minimum, over paths and over P with orthonormal columns or rows, of the sum of ||x_i - P y_j||^2 over the path.
+    The solver alternates from P = identity: DTW for a fixed P, then P from the singular vectors of the sum of x_i y_j'
+    over the path, until the path does not change. This is a local minimum. x and y may differ in their numbers of
+    channels.
 
-    max_iter: turns at most. bias: P y_j + b instead, where P is found about the mean frames, and b joins those.
+    max_iter: the maximum number of iterations. bias: use P y_j + b, where P is fitted about the mean frames, and b maps
+        one mean to the other.
     band, itakura, open_begin, open_end, subsequence: as in ``DTW``.
 
-    Values equal aeon's. Where the path stays, P is the best for it, so that the derivative is
-    that along the path with P fixed; with a bias that does not hold, and asking for it raises an error.
+    Values equal aeon's. On convergence P is optimal for the path, so the derivative is that along the path with P
+    fixed; with a bias this does not hold, and a derivative raises an error.
     Reference: Vayer, Tavenard, Chapel, Flamary, Courty & Soullard (2022).
 
     Example:
@@ -69,12 +71,12 @@ class DTWGlobalInvariance(Distance):
             if not bool(fit.converged.all()):
                 raise NotImplementedError(
                     f"DTWGlobalInvariance: pair {int(fit.converged.long().argmin())} did not converge in "
-                    f"{self.max_iter} turns, and has no derivative; raise max_iter"
+                    f"{self.max_iter} iterations, and has no derivative; raise max_iter"
                 )
         return _check.fits(self.name, dtw(a, _turned(b, fit), x_lengths, y_lengths, rules=self.rules), x.dtype)
 
     def rotation(self, x: Sequences, y: Sequences) -> Tensor:
-        """P (B, Cx, Cy) of every pair: y's frames are turned to P y_j."""
+        """P (B, Cx, Cy) of every pair: y's frames are rotated to P y_j."""
         x, y, x_lengths, y_lengths = self._pair(x, y, paired=True)
         a, b = self._frames(x.detach(), y.detach(), x_lengths, y_lengths)
         return self._fit(a, b, x_lengths, y_lengths).rotation
@@ -113,7 +115,7 @@ class DTWGlobalInvariance(Distance):
         return zero_padding(at_least_float32(x), x_lengths), zero_padding(at_least_float32(y), y_lengths)
 
     def _fit(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> _Fit:
-        """P and b of every pair; pairs whose path stays take no further turns."""
+        """P and b of every pair; pairs whose path does not change are not iterated further."""
         rotation = torch.eye(x.shape[2], y.shape[2], dtype=x.dtype, device=x.device).repeat(len(x), 1, 1)
         offset = x.new_zeros(len(x), 1, x.shape[2])
         converged = torch.zeros(len(x), dtype=torch.bool, device=x.device)

@@ -32,12 +32,12 @@ class Elastic(Distance):
         tensor([1.])
     """
 
-    metric = False  # the triangle inequality holds, where no rule forbids paths
+    metric = False  # whether the triangle inequality holds when no rule forbids paths
     shortest = 1  # steps that a sequence must have
     first_frame = 0  # the frame of x that the engine's frame 0 belongs to
     open_ends = False  # the constructor takes open_begin, open_end and subsequence
     symmetric_moves = True  # swapping x and y swaps the moves
-    separate = False  # every channel has a path of its own, and their distances add up
+    separate = False  # each channel has a path of its own, and the distances add up
 
     def __init__(self, rules: Rules) -> None:
         super().__init__()
@@ -90,9 +90,9 @@ class Elastic(Distance):
         return _check.fits(self.name, found, x.dtype)
 
     def some_pairs(self, x: Sequences, y: Sequences, pairs: Tensor, limits: Tensor | None = None) -> Tensor:
-        """Distances (K,) of x[pairs[k, 0]] and y[pairs[k, 1]], without derivatives.
+        """Distances (K,) between x[pairs[k, 0]] and y[pairs[k, 1]], without derivatives.
 
-        With limits (K,), a pair whose distance is above its limit may get infinity instead, which takes less time.
+        With limits (K,), a pair whose distance is above its limit may get infinity instead, which saves time.
 
         Example:
             >>> import likewise as lw
@@ -108,7 +108,7 @@ class Elastic(Distance):
             left = None
             if limits is not None:
                 offset, factor = self.scale(n, m)
-                left = (limits - found - offset) / factor  # what a channel comes to lowers the limits of the next
+                left = (limits - found - offset) / factor  # the distance so far lowers the limits of the next channel
             weights = self.weights_of(a, b)
             value = elastic_pairs(a, b, pairs, self.moves(), limits=left, rules=self.rules, weights=weights)
             found = found + self.scaled(value, n, m)

@@ -16,7 +16,7 @@ from likewise.ops.ground import at_least_float32, no_pairs
 
 
 class Framewise(Distance):
-    """A distance between vectors (B, C), or between sequences (B, T, C) taken as one long vector each.
+    """A distance between vectors (B, C), or between sequences (B, T, C) that are flattened to vectors.
 
     Subclasses write ``vectors(x, y)``: (..., N, D), (..., M, D) -> (..., N, M).
     """

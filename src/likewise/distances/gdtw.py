@@ -48,16 +48,16 @@ class GDTW(Distance):
 
     As in ``DTW``, the warp goes from x's time to y's. y is linear between its frames; phi is linear between knots, by
     default x's times, and the integrals are the trapezoid rule's. No square root is taken. Both durations are 1 unless
-    times are given; for a subsequence, x's duration is 1 and y's frames are as far apart as x's, so that no position
-    and no speed is favoured. Not symmetric. Sequences have at least two frames.
+    times are given; for a subsequence, x's duration is 1 and y's frames are as far apart as x's, so that no position or
+    speed is favoured. Not symmetric. Sequences have at least two frames.
 
     reg: lambda, the penalty for slopes that differ from stretch (y's duration divided by x's; 1 for a subsequence); a
-        number of 0 or more, or a positive tensor () or (B,), one for each pair. 0 is the limit: the smoothest of the
-        best warps.
+        number of 0 or more, or a positive tensor () or (B,), one for each pair. 0 is the limit as reg goes to 0: the
+        smoothest of the best warps.
     band: how far phi may be from the diagonal. An int counts steps: the corridor of ``DTW(band=...)``. A float is a
         fraction of y's duration, measured from the straight line; so is a tensor (K,), with the widths at times spread
         evenly over x's, or (B, K) for each pair.
-    lower, upper: bands for each side: how far phi may be below and above. A side without a band is free.
+    lower, upper: bands for each side: how far phi may be below and above. A side without a band is unbounded.
     slope: least and greatest slope, in units of stretch; each a float or a tensor as above. The least is not negative:
         phi is monotone.
     subsequence: all of x is matched to a stretch of y; the warp's ends are free.
@@ -74,9 +74,9 @@ class GDTW(Distance):
     a ``Metric``.
     The cost's derivatives are those of the objective at the solution, the warp's those of the optimality conditions.
     They are also correct where a knot coincides with a frame of y, which is common; ``likewise.ops.gdtw`` explains how
-    this departs from the paper. The absolute cost is solved in a smoothed form and evaluated exactly.
-    Warps are at least float32. Memory: O(knots grid) bytes for each pair at work. CUDA tensors are solved on the GPU.
-    With Huber's loss or the absolute cost, and for pairs that do not converge there, the CPU polishes the GPU's
+    this differs from the paper. The absolute cost is solved in a smoothed form and evaluated exactly.
+    Warps are at least float32. Memory: O(knots grid) bytes for each pair in progress. CUDA tensors are solved on the
+    GPU. With Huber's loss or the absolute cost, and for pairs that do not converge there, the CPU polishes the GPU's
     solution on the grid.
     Reference: Deriso & Boyd (2019), arXiv:1905.12893; Xu et al. (2023), arXiv:2303.10778 (DecDTW).
 
@@ -221,7 +221,7 @@ class GDTW(Distance):
             ends = (
                 f"from {allowed.least:g} to {allowed.most:g}" if allowed.most < math.inf else f"above {allowed.least:g}"
             )
-            _check.refuse("GDTW", f"{name} is learned {ends}, but begins at {tensor.detach().tolist()}")
+            _check.refuse("GDTW", f"{name} is learned {ends}, but its initial value is {tensor.detach().tolist()}")
         raw = allowed.outside(tensor.detach())
         self.register_parameter(f"raw_{name}", nn.Parameter(raw, requires_grad=tensor.requires_grad))
 
@@ -347,7 +347,7 @@ class GDTW(Distance):
         return interpolate(spread.expand(len(share), -1), value, share)
 
     def _refuse_number(self, name: str, given: int, pairs: int) -> None:
-        _check.refuse("GDTW", f"{name} is given for {given} pairs, but there are {pairs}; give one for all")
+        _check.refuse("GDTW", f"{name} is given for {given} pairs, but there are {pairs}; pass one value for all")
 
 
 def _width(name: str, value: object) -> float:

@@ -12,7 +12,7 @@ class MeanFrames(Distance):
     """Euclidean distance between the means over time: ||mean_i x_i - mean_j y_j||. The order of the frames is ignored.
 
     squared: omit the square root, as ``Euclidean(squared=True)`` does. Prototypical networks compare class means by the
-        squared distance. At 0, the derivative of the root is taken to be 0.
+        squared distance. The derivative of the root at 0 is defined as 0.
 
     Example:
         >>> MeanFrames()([[0.0, 2.0]], [[4.0]])

@@ -14,10 +14,10 @@ class OPW(TransportDistance):
 
     inverse_difference: lambda1, 0 or more, in the unit of the ground cost. kl: lambda2, positive. delta: positive, or
         infinite for no prior. With inverse_difference=0 and delta=inf this is ``Sinkhorn(reg=kl)``.
-    ground, n_iter, tolerance, max_iter: as in ``Sinkhorn``. The authors' program runs n_iter=20 iterations, after which
-        column sums are off by tens of per cent.
+    ground, n_iter, tolerance, max_iter: as in ``Sinkhorn``. The authors' code runs n_iter=20 iterations, after which
+    column sums are off by tens of per cent.
 
-    Computed in the log domain, so that it does not overflow as the authors' program does. Differentiable and symmetric,
+    Computed in the log domain, so that it does not overflow as the authors' code does. Differentiable and symmetric,
     like ``Sinkhorn``. Departure: run to convergence unless n_iter is given.
     Reference: Su & Hua (2019), Order-preserving optimal transport for distances between sequences,
     doi 10.1109/TPAMI.2018.2870154.

@@ -31,12 +31,13 @@ class OTAM(Distance):
 
     Reference: Cao, Ji, Cao, Chang & Niebles (2020), Few-shot video classification via temporal alignment,
     arXiv:1906.11415. As in the published implementations, the first row is a plain sum, and ends are reached from three
-    sides, which counts some paths twice; these add both directions, and 0.01 to the denominator of the cosine.
+    sides, which counts some paths twice; those implementations add both directions, and 0.01 to the denominator of the
+    cosine.
 
     Example:
         >>> otam = OTAM()
         >>> x, y = torch.eye(4)[None], torch.eye(4)[None, 1:3]
-        >>> otam(x, y), OTAM(gamma=0.001, symmetric=False)(x, y)  # y is a stretch of x, but x none of y
+        >>> otam(x, y), OTAM(gamma=0.001, symmetric=False)(x, y)  # y is a stretch of x, but not vice versa
         (tensor([0.9307]), tensor([-0.0014]))
     """
 

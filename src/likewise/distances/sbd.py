@@ -2,13 +2,14 @@
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from likewise import _check
 from likewise.distances.alignment import PathAlignment
 from likewise.distances.distance import Distance, Sequences, describe, full_lengths
 from likewise.ops.ground import at_least_float32, zero_padding
 
-CHUNK = 1 << 22  # numbers of a chunk of correlations
+CHUNK = 1 << 19, 1 << 25  # numbers of a chunk of correlations, on the CPU (for its caches) and on a GPU
 
 
 class SBD(Distance):
@@ -42,7 +43,7 @@ class SBD(Distance):
         if not len(x):
             return x.sum((1, 2))
         n, m = full_lengths(x, x_lengths), full_lengths(y, y_lengths)
-        best = self._correlations(*self._spectra(a, b), n, m).amax(1)  # (B, C or 1)
+        best = self._correlations(*self._spectra(a, b), n, m).amax(-1)  # (B, C or 1)
         value = _distance(best, _zero(a, self.independent), _zero(b, self.independent))
         return _check.finite_values(self.name, value.to(x.dtype))
 
@@ -56,16 +57,16 @@ class SBD(Distance):
         m = n if y is None else full_lengths(b, y_lengths)
         fa, fb = self._spectra(a, b)
         zero_a, zero_b = _zero(a, self.independent), _zero(b, self.independent)
-        rows = max(1, CHUNK // max(1, 2 * len(b) * fa.shape[1] * x.shape[2]))
-        found = [
-            _distance(
-                self._correlations(fa[i : i + rows, None], fb[None], n[i : i + rows, None], m).amax(-2),
-                zero_a[i : i + rows, None],
-                zero_b[None],
-            )
-            for i in range(0, len(a), rows)
-        ]
-        return _check.finite_values(self.name, torch.cat(found).to(x.dtype))
+        rows = max(1, CHUNK[a.is_cuda] // max(1, 2 * len(b) * fa.shape[1] * fa.shape[2]))
+        found = []
+        for i in range(0, len(a), rows):
+            some, first = slice(i, i + rows), i if y is None else 0  # of x with itself, what is above the diagonal
+            best = self._correlations(fa[some, None], fb[None, first:], n[some, None], m[first:]).amax(-1)
+            found.append(pad(_distance(best, zero_a[some, None], zero_b[None, first:]), (first, 0)))
+        whole = torch.cat(found)
+        if y is None:
+            whole = whole.triu() + whole.triu(1).T
+        return _check.finite_values(self.name, whole.to(x.dtype))
 
     def shift(self, x: Sequences, y: Sequences) -> Tensor:
         """The best shift of every pair, (B,) int64, or (B, C) if independent: y_j is matched with x_{j + shift}.
@@ -117,9 +118,9 @@ class SBD(Distance):
         n, m = full_lengths(x, x_lengths), full_lengths(y, y_lengths)
         if not len(x):
             return n.new_zeros(0, 1)
-        correlations = self._correlations(*self._spectra(a, b), n, m)  # (B, size, C or 1)
-        best = correlations.argmax(1)
-        return torch.where(best < a.shape[1], best, best - correlations.shape[1])
+        correlations = self._correlations(*self._spectra(a, b), n, m)  # (B, C or 1, size)
+        best = correlations.argmax(-1)
+        return torch.where(best < a.shape[1], best, best - correlations.shape[-1])
 
     def _normalized(self, name: str, x: Tensor, lengths: Tensor | None) -> Tensor:
         """Sequences of norm 1, or 0, with zeros as padding."""
@@ -140,22 +141,24 @@ class SBD(Distance):
         return x / torch.where(squared > 0, squared, 1).sqrt()
 
     def _spectra(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """Of every channel, (B, C, F); those of b conjugated."""
         size = fast_size(a.shape[1] + b.shape[1])
-        fa = torch.fft.rfft(a, size, dim=1)
-        return fa, fa if b is a else torch.fft.rfft(b, size, dim=1)
+        fa = torch.fft.rfft(a.transpose(1, 2), size)
+        fb = fa if b is a else torch.fft.rfft(b.transpose(1, 2), size)
+        return fa, fb.conj().resolve_conj()
 
     def _correlations(self, fa: Tensor, fb: Tensor, n: Tensor, m: Tensor) -> Tensor:
-        """Cross-correlations (..., size, C or 1), that of shift s at s modulo size; -infinity without an overlap."""
-        product = fa * fb.conj()
+        """Cross-correlations (..., C or 1, size), that of shift s at s modulo size; -infinity without an overlap."""
+        product = fa * fb
         if not self.independent:
-            product = product.sum(-1, keepdim=True)
-        size = 2 * (fa.shape[-2] - 1)
-        found = torch.fft.irfft(product, size, dim=-2)
+            product = product.sum(-2, keepdim=True)
+        size = 2 * (fa.shape[-1] - 1)
+        found = torch.fft.irfft(product, size)
         if self.standardize:  # the correlations add up to 0, so that the largest is never one without an overlap
             return found
         s = torch.arange(size, device=found.device)
         apart = (s >= n[..., None]) & (s <= size - m[..., None])
-        return found.masked_fill(apart[..., None], -torch.inf)
+        return found.masked_fill(apart[..., None, :], -torch.inf)
 
 
 def _distance(best: Tensor, x_zero: Tensor, y_zero: Tensor) -> Tensor:

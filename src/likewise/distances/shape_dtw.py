@@ -4,14 +4,15 @@ import torch
 from torch import Tensor
 
 from likewise import _check
-from likewise.distances.alignment import PathAlignment
-from likewise.distances.distance import Distance, Sequences, describe, full_lengths
-from likewise.ops.dtw import dtw_path
-from likewise.ops.ground import at_least_float32, zero_padding
+from likewise.distances.distance import full_lengths
+from likewise.distances.elastic import Elastic
+from likewise.ops.elastic import Moves, Recurrence, Side
 from likewise.ops.rules import Rules
 
+ITEMS = 256  # compared with as many at once: windows take (2 reach + 1) times the room of their sequences
 
-class ShapeDTW(Distance):
+
+class ShapeDTW(Elastic):
     """Shape DTW: frames are matched by DTW of their neighbourhoods, and compared by themselves.
 
     The path is that of DTW on the windows (x_{i-reach}, ..., x_{i+reach}), whose ends are repeated; the value is the
@@ -20,13 +21,17 @@ class ShapeDTW(Distance):
     reach: steps to either side of a frame.
     band, itakura, open_begin, open_end, subsequence: as in ``DTW``.
 
-    Values equal aeon's with its "identity" descriptor. The value is not the least of any recurrence: its derivative is
-    that of the costs along the path. Reference: Zhao & Itti (2018).
+    Values equal aeon's with its "identity" descriptor, except where a path begins along the first row or column: there
+    aeon reads the other end of its table, and its values are not the costs of its own paths. The value is not the least
+    of any recurrence: its derivative is that of the costs along the path. A path may change with the last digit of a
+    cost, and the value with it, so everything is computed in float64. Reference: Zhao & Itti (2018).
 
     Example:
         >>> ShapeDTW(reach=1)([[0.0, 1.0, 2.0]], [[0.0, 2.0]])
         tensor([1.])
     """
+
+    open_ends = True
 
     def __init__(
         self,
@@ -38,55 +43,52 @@ class ShapeDTW(Distance):
         open_end: bool = False,
         subsequence: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(
+            Rules.of(
+                "ShapeDTW",
+                band=band,
+                itakura=itakura,
+                open_begin=open_begin,
+                open_end=open_end,
+                subsequence=subsequence,
+            )
+        )
         self.reach = _check.whole("ShapeDTW", "reach", reach, least=0)
-        self.rules = Rules.of(
-            "ShapeDTW", band=band, itakura=itakura, open_begin=open_begin, open_end=open_end, subsequence=subsequence
-        )
-        self.symmetric = self.rules.symmetric
 
-    def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
-        """Distances (B,) of padded pairs."""
-        paths, steps = self._paths(x.detach(), y.detach(), x_lengths, y_lengths)
-        real = torch.arange(paths.shape[1], device=x.device) < steps[:, None]  # (B, K)
-        i, j = paths.clamp(min=0).unbind(-1)
-        a, b = (zero_padding(at_least_float32(s), lengths) for s, lengths in ((x, x_lengths), (y, y_lengths)))
-        item = torch.arange(len(x), device=x.device)[:, None]
-        value = ((a[item, i] - b[item, j]).square().sum(-1) * real).sum(1)
-        return _check.finite_values(self.name, value.to(x.dtype))
+    def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
+        """Distances (N, M) of padded sequences, by blocks of items; of x with itself, those above the diagonal."""
+        mirrored = y is None and self.symmetric
+        other, other_lengths = (x, x_lengths) if y is None else (y, y_lengths)
+        if max(len(x), len(other)) <= ITEMS:
+            return super().all_pairs(x, y, x_lengths, y_lengths)
+        rows = []
+        for i in range(0, len(x), ITEMS):
+            found = []
+            for j in range(0, len(other), ITEMS):
+                a, b = slice(i, i + ITEMS), slice(j, j + ITEMS)
+                if mirrored and j < i:
+                    found.append(x.new_zeros(len(x[a]), len(other[b])))
+                    continue
+                lengths = [
+                    None if given is None else given[part] for given, part in ((x_lengths, a), (other_lengths, b))
+                ]
+                found.append(super().all_pairs(x[a], None if mirrored and i == j else other[b], *lengths))
+            rows.append(torch.cat(found, 1))
+        whole = torch.cat(rows)
+        return whole.triu() + whole.triu(1).T if mirrored else whole
 
-    def align(self, x: Sequences, y: Sequences) -> PathAlignment:
-        """The path of every pair."""
-        x, y, x_lengths, y_lengths = self._pair(x, y, paired=True)
-        return PathAlignment(
-            lambda: self.paired(x, y, x_lengths, y_lengths),
-            lambda: self._paths(x.detach(), y.detach(), x_lengths, y_lengths),
-            x,
-            y,
-            lambda: full_lengths(x, x_lengths),
-            lambda: full_lengths(y, y_lengths),
-        )
+    def moves(self) -> Moves:
+        """DTW of the windows; the costs of their middles add up."""
+        return Moves(Recurrence.FOLLOW, parts=2 * self.reach + 1)
 
-    def config(self) -> dict[str, object]:
-        """The constructor's arguments."""
-        return {"reach": self.reach, **self.rules.settings()}
-
-    def extra_repr(self) -> str:
-        """Settings, for ``repr``."""
-        return describe(**self.config())
-
-    def _paths(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        _check.finite(self.name, "x", x, x_lengths)
-        _check.finite(self.name, "y", y, y_lengths)
-        return dtw_path(
-            self._windows(x, x_lengths), self._windows(y, y_lengths), x_lengths, y_lengths, rules=self.rules
-        )
-
-    def _windows(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+    def side(self, x: Tensor, lengths: Tensor | None) -> Side:
         """Windows (B, T, (2 reach + 1) C) around every frame, whose ends are repeated."""
-        x = at_least_float32(x)
         offsets = torch.arange(-self.reach, self.reach + 1, device=x.device)
         step = (torch.arange(x.shape[1], device=x.device)[:, None] + offsets).clamp(min=0)  # (T, 2 reach + 1)
         last = full_lengths(x, lengths)[:, None, None] - 1
         item = torch.arange(len(x), device=x.device)[:, None, None]
-        return x[item, torch.minimum(step, last)].flatten(2)
+        return Side(x.double()[item, torch.minimum(step, last)].flatten(2), lengths)
+
+    def settings(self) -> dict[str, object]:
+        """The constructor's arguments but those of the rules."""
+        return {"reach": self.reach}

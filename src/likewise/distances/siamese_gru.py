@@ -1,4 +1,4 @@
-"""The siamese GRU: the coupled GRU without its coupling, so that every sequence has an embedding."""
+"""The siamese GRU: the coupled GRU without coupling, so that every sequence has an embedding."""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -78,7 +78,7 @@ class SiameseGRU(Distance):
         """
         if is_map_style(x):
             found, done = None, 0
-            for piece in Loader(x, workers).pieces():  # small results between large pieces would fragment the heap
+            for piece in Loader(x, workers).pieces():  # small results between large pieces fragment the heap
                 vectors = self.embed(piece)
                 found = vectors.new_empty(len(x), vectors.shape[1]) if found is None else found  # type: ignore[arg-type]
                 found[done : done + len(vectors)] = vectors

@@ -13,8 +13,8 @@ class Sinkhorn(TransportDistance):
         (B, Ty, C) to (B, Tx, Ty).
     n_iter: run exactly this many Sinkhorn iterations, columns and then rows; None runs until convergence.
     tolerance: largest total error of the column sums; None is 1e-12 in float64 and 1e-6 otherwise.
-    max_iter: the maximum number of Newton steps, used where Sinkhorn's iterations converge too slowly. There is a
-        warning if they are not enough.
+    max_iter: the maximum number of Newton steps, used where Sinkhorn's iterations converge too slowly. If they are not
+    enough, a warning is issued.
 
     The order of the frames does not matter; for OPW and TCOT it does. The distance between equal sequences is not zero.
         Differentiable through the converged plan; with n_iter, through the iterations. Symmetric without n_iter, to the

@@ -91,11 +91,12 @@ class SoftDTW(Distance):
 
 
 class SoftDTWDivergence(SoftDTW):
-    """Soft-DTW made zero for equal sequences: s(x, y) - (s(x, x) + s(y, y)) / 2.
+    """Soft-DTW shifted to be zero for equal sequences: s(x, y) - (s(x, x) + s(y, y)) / 2.
 
     Takes the arguments of ``SoftDTW`` except open ends, with which a sequence would not be nearest to itself. With a
     window and unequal lengths it can be negative: the window of (x, y) then holds more paths than those of (x, x) and
-    (y, y). ``align`` returns soft-DTW's plan of (x, y), which is the derivative with respect to their cost here too.
+    (y, y). ``align`` returns soft-DTW's plan of (x, y), which is also the derivative of the divergence with respect to
+    their cost.
     Reference: Blondel, Mensch & Vert (2021), arXiv:2010.08354.
 
     Example:
@@ -123,7 +124,7 @@ class SoftDTWDivergence(SoftDTW):
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Divergences (N, M) of padded sequences."""
         if not is_fused(self.ground):
-            return Distance.all_pairs(self, x, y, x_lengths, y_lengths)  # pair by pair: these are divergences already
+            return Distance.all_pairs(self, x, y, x_lengths, y_lengths)  # computed pair by pair, as divergences
         dtype, x, y = x.dtype, self._wide(x), None if y is None else self._wide(y)
         value, own_x = super().all_pairs(x, y, x_lengths, y_lengths), self._own(x, x_lengths)
         own = own_x[:, None] + (own_x if y is None else self._own(y, y_lengths))
@@ -134,7 +135,7 @@ class SoftDTWDivergence(SoftDTW):
         return {name: value for name, value in super().config().items() if not name.startswith("open")}
 
     def _wide(self, x: Tensor) -> Tensor:
-        """Sequences whose values are subtracted before they are rounded to half precision; a callable sees its own."""
+        """Half precision as float32, so that values are subtracted before rounding; callables get x unchanged."""
         return at_least_float32(x) if is_fused(self.ground) else x
 
     def _own(self, x: Tensor, lengths: Tensor | None) -> Tensor:

@@ -48,6 +48,8 @@ class SoftElastic(Distance):
             raise TypeError(f"SoftElastic: expected an elastic distance such as MSM(), got {given}{fix}")
         if distance.moves().recurrence == Recurrence.COUNT:
             _check.refuse("SoftElastic", f"{distance.name} counts matches, which have no derivative; use ERP or MSM")
+        if distance.moves().recurrence == Recurrence.FOLLOW:
+            _check.refuse("SoftElastic", f"the value of {distance.name} is not the least cost of any path; use SoftDTW")
         self.distance = distance
         self.gamma = _check.positive("SoftElastic", "gamma", gamma)
         self.symmetric = distance.symmetric

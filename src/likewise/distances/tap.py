@@ -1,6 +1,5 @@
 """TAP: a distance whose alignment is predicted by a small network."""
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -44,10 +43,9 @@ class PairNetwork(Distance):
         return _check.finite_values(self.name, distances.to(x.dtype))
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
-        """Distances (N, M), in tiles of sequences of similar length.
+        """Distances (N, M), computed in tiles of sequences of similar length.
 
-        Training stores the intermediate results for the backward pass, or recomputes them if they take more than a few
-        gigabytes.
+        For the backward pass, intermediate results are kept, or computed again if they take more than a few gigabytes.
         """
         own = y is None
         if y is None:
@@ -99,15 +97,18 @@ class TAP(PairNetwork):
         deeper network (5, 5, 5, 3).
     symmetric: (d(x, y) + d(y, x)) / 2. Otherwise d(x, y) measures how well every frame of x is matched in y.
 
-    No result depends on padding, which is set to zero before every convolution. On a GPU, without gradients, g runs in
-    half precision, and again in float32 if that overflows; D, the softmax and the sum are float32 or better. Weights
-    are used in the precision of the frames. The losses' constants suit frames of unit length, such as those of
+    No result depends on padding, which is set to zero before every convolution. On a GPU, g runs in half precision
+    with float32 sums, and again in float32 if that overflows; so do the gradients of ``matrix``, unless TensorFloat-32
+    is not allowed (``torch.backends.cudnn.allow_tf32 = False``, or ``fit(..., precision="32-true")``). D, the softmax
+    and the sum are float32 or better. Weights are used in the precision of the frames. The backward pass leaves out
+    pairs whose distance the loss does not use. The losses' constants suit frames of unit length, such as those of
     ``FrameMLP``.
 
     Reference: Su & Wen, Temporal alignment prediction for supervised representation learning and few-shot sequence
     classification (ICLR 2022). As in its published code, no ReLU follows the last convolution.
 
     Example:
+        >>> import torch
         >>> _ = torch.manual_seed(0)
         >>> tap = TAP()
         >>> x, y = torch.rand(2, 4, 10, 3)
@@ -139,9 +140,9 @@ class TAP(PairNetwork):
         return correction(D, time, inside, *self._weights())
 
     def _fused_weights(self) -> Convolutions | None:
-        """Weights and biases, unless a subclass has other scores or gradients are needed."""
+        """Weights and biases, unless a subclass has other scores."""
         own = type(self).scores is TAP.scores and type(self).correction is TAP.correction
-        return self._weights() if own and not torch.is_grad_enabled() else None
+        return self._weights() if own else None
 
     def _weights(self) -> Convolutions:
         return [c.weight for c in self.convolutions], [c.bias for c in self.convolutions]  # type: ignore[return-value]
@@ -164,6 +165,7 @@ class TransformerTAP(PairNetwork):
     Reference: as for ``TAP``, where it is called TAP-trans.
 
     Example:
+        >>> import torch
         >>> tap = TransformerTAP(3)
         >>> tap(torch.rand(4, 10, 3), torch.rand(4, 8, 3)).shape
         torch.Size([4])

@@ -1,4 +1,4 @@
-"""TrainingDefaults: the settings that a distance or an encoder trains well with."""
+"""TrainingDefaults: the settings with which a distance or an encoder trains well."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -35,7 +35,7 @@ class TrainingDefaults:
     loss: Callable[[], Callable[..., Tensor]] | None = None
 
     def combined(self, other: "TrainingDefaults") -> "TrainingDefaults":
-        """Combine the defaults of a distance with those of its encoder, taking the more careful ones.
+        """Combine the defaults of a distance with those of its encoder, choosing the more cautious ones.
 
         These are the smaller rate, batch and clip, and the larger number of steps. Where one is None, and for all other
         settings, the other's value is used; the loss is that of self if it has one.

@@ -93,7 +93,7 @@ def fill_padding(values: Tensor, lengths: Tensor | None) -> Tensor:
 def interpolate(times: Tensor, values: Tensor, at: Tensor, lengths: Tensor | None = None) -> Tensor:
     """Values (B, K) or (B, K, C) at times ``at`` (B, K), linear between times (B, T); values (B, T) or (B, T, C).
 
-    Constant outside. On a tie, the step to the right.
+    Constant outside. In case of ties, the step to the right.
 
     Example:
         >>> interpolate(torch.tensor([[0.0, 1.0]]), torch.tensor([[2.0, 4.0]]), torch.tensor([[0.5, 3.0]]))

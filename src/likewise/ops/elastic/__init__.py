@@ -4,10 +4,10 @@
 listed pairs, each with a limit above which it may be given up; ``elastic_path`` returns the optimal paths. Derivatives
 are those of the optimal path, with respect to frames and gaps.
 
-Memory: values take O(T) for each pair at work, never O(T^2). On the CPU, paths and derivatives keep the moves of at
-most 32 million cells a thread, and longer pairs are traced piece by piece.
+Memory: values take O(T) for each pair in progress, never O(T^2). On the CPU, paths and derivatives keep the moves of
+at most 32 million cells per thread; longer pairs are traced piece by piece.
 
-Ties prefer the diagonal, then the row above.
+Ties go to the diagonal first, then to the row above.
 """
 
 from typing import Any
@@ -36,14 +36,19 @@ Lengths = Tensor | None
 
 
 def elastic(x: Side, y: Side, moves: Moves, *, rules: Rules = Rules(), weights: Tensor | None = None) -> Tensor:
-    """Values (B,) of x[b] and y[b]. ``weights`` (2 L + 1,) are those of WARP, of 2 |i - j| - max(n, m) = -L, ..., L.
+    """Values (B,) of x[b] and y[b]. ``weights`` (2 L + 1,) are the factors of WARP, indexed by
+    2 |i - j| - max(n, m) = -L, ..., L.
 
     Example:
         >>> x, y = (Side(torch.tensor([[[0.0], [1.0], [v]]])) for v in (2.0, 4.0))
         >>> elastic(x, y, Moves(Recurrence.WARP, penalty=0.5))
         tensor([4.])
     """
-    return _elastic(*_tensors(x, y, weights), *moves.plain(), *rules.plain())
+    tensors = _tensors(x, y, weights)
+    wanted = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    if wanted and moves.recurrence != Recurrence.COUNT:  # one table gives both the values and their derivatives
+        return _elastic_slopes(*tensors, *moves.plain(), *rules.plain())[0]  # type: ignore[no-any-return]
+    return _elastic(*tensors, *moves.plain(), *rules.plain())
 
 
 def elastic_matrix(
@@ -73,8 +78,8 @@ def elastic_pairs(
 ) -> Tensor:
     """Values (K,) of x[pairs[k, 0]] and y[pairs[k, 1]], pairs (K, 2) int64, without derivatives.
 
-    With limits (K,), a pair whose value is above its limit may get infinity instead. Pairs are given up together, in
-    blocks of lanes: list pairs of similar hopes side by side.
+    With limits (K,), a pair whose value is above its limit may get infinity instead. Pairs are abandoned in blocks of
+    lanes, so list pairs with similar prospects next to each other.
 
     Example:
         >>> x = Side(torch.tensor([[[0.0], [1.0]], [[1.0], [3.0]]]))
@@ -95,7 +100,7 @@ def elastic_path(
 ) -> tuple[Tensor, Tensor]:
     """Optimal paths (B, Tx + Ty - 1, 2) int64, padded with -1, and their numbers of steps (B,).
 
-    Every cell where the path was is listed; a step along the border is drawn along the first row or column.
+    Every cell on the path is listed; a step along the border appears in the first row or column.
 
     Example:
         >>> x, y = Side(torch.tensor([[[0.0], [1.0], [2.0]]])), Side(torch.tensor([[[0.0], [2.0]]]))
@@ -115,7 +120,7 @@ def _tensors(x: Side, y: Side, weights: Tensor | None) -> Tensors:
 
 
 class _Given:
-    """The arguments of an operator, as a problem for the kernels."""
+    """The arguments of an operator, in the form that the kernels take."""
 
     def __init__(self, arguments: tuple[Any, ...], *, all_pairs: bool) -> None:
         tensors, moves, rules = by_name(arguments)
@@ -142,11 +147,12 @@ class _Given:
             moves.hit,
             moves.miss,
             moves.last_cost,
+            *moves.own(x.shape[2]),
         )
         self.rows, self.columns = len(x), len(y)
 
     def run_listed(self, kernel: Any, x_items: Tensor, y_items: Tensor, *arguments: Any) -> None:
-        """Call the kernel on blocks of lanes of the listed pairs, on several threads."""
+        """Run the kernel on the listed pairs, in blocks of lanes, on several threads."""
         order = self.order(x_items, y_items)
         lanes = self.problem.lanes
 
@@ -166,7 +172,7 @@ class _Given:
         cpu.share_out(-(-len(order) // lanes), self.problem.cells * lanes, work)
 
     def order(self, x_items: Tensor, y_items: Tensor) -> Tensor:
-        """Places of the pairs so that similar lengths are neighbours."""
+        """An order of the pairs that puts similar lengths next to each other."""
         if self.problem.full:
             return torch.arange(len(x_items))
         lengths = self.problem.x_lengths[x_items] * (self.problem.longest_y + 1) + self.problem.y_lengths[y_items]
@@ -216,21 +222,34 @@ def _path_cpu(*arguments: Any) -> tuple[Tensor, Tensor]:
     return paths, steps
 
 
-def _grad_cpu(weight: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _slopes_cpu(*arguments: Any) -> tuple[Tensor, ...]:
+    given = _Given(arguments, all_pairs=False)
+    values = given.tensors.x.new_empty(given.rows)
+    slopes = _paired_grad(given, torch.ones_like(values), values)
+    return cpu.finite_values("elastic", values), *slopes
+
+
+def _paired_grad(given: "_Given", weight: Tensor, values: Tensor | None = None) -> tuple[Tensor, ...]:
+    """Sum of weight (B,) * d value; writes the values (B,) too, if there is room for them."""
+    found = tuple(given.tensors.x.new_zeros(0) if t is None else cpu.zeros_like(t) for t in given.tensors[:4])
+    items = torch.arange(given.rows)
+    outputs = [t.data_ptr() if t.numel() else 0 for t in found]
+    address = 0 if values is None else values.data_ptr()
+    given.run_listed(cpu.native.elastic_gradients, items, items, weight.data_ptr(), *outputs, address)
+    return found
+
+
+def _grad_cpu(weight: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
     all_pairs = weight.ndim == 2
     given = _Given(arguments, all_pairs=all_pairs)
     x, y, x_gaps, y_gaps, *_ = given.tensors
     weight = weight.contiguous()
+    if not all_pairs:
+        return _paired_grad(given, weight)
     nothing = x.new_zeros(0)
     x_grad, x_gaps_grad = cpu.zeros_like(x), nothing if x_gaps is None else cpu.zeros_like(x_gaps)
-    if not all_pairs:
-        y_grad, y_gaps_grad = cpu.zeros_like(y), nothing if y_gaps is None else cpu.zeros_like(y_gaps)
-        items = torch.arange(given.rows)
-        outputs = [t.data_ptr() if t.numel() else 0 for t in (x_grad, y_grad, x_gaps_grad, y_gaps_grad)]
-        given.run_listed(cpu.native.elastic_gradients, items, items, weight.data_ptr(), *outputs)
-        return x_grad, y_grad, x_gaps_grad, y_gaps_grad
-    # Several rows meet in one column: each part of the rows sums y's gradient apart. The number of parts is fixed, so
-    # that the sum does not depend on the number of threads.
+    # Rows share columns, so each part of the rows sums y's gradient separately. The number of parts is fixed: the sum
+    # does not depend on the number of threads.
     x_items, y_items = weight.nonzero().T.contiguous()
     listed = weight[x_items, y_items].contiguous()
     parts = max(1, min(8, given.rows))
@@ -257,6 +276,7 @@ def _grad_cpu(weight: Tensor, *arguments: Any) -> tuple[Tensor, Tensor, Tensor, 
                 x_gaps_grad.data_ptr() if x_gaps is not None else 0,
                 y_gaps_grads[part].data_ptr() if y_gaps is not None else 0,
                 0,
+                0,
                 -(-(last - first) // given.problem.lanes),
             )
 
@@ -271,6 +291,10 @@ def _path_fake(x: Tensor, y: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 
 def _grad_fake(weight: Tensor, x: Tensor, y: Tensor, x_gaps: Tensor | None, y_gaps: Tensor | None, *_: Any) -> Any:
     return tuple(x.new_empty(0) if t is None else torch.empty_like(t) for t in (x, y, x_gaps, y_gaps))
+
+
+def _slopes_fake(x: Tensor, *tensors: Any) -> Any:
+    return x.new_empty(x.shape[0]), *_grad_fake(x, x, *tensors)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -295,6 +319,20 @@ def _value_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     return _backward(ctx, grad, ctx.rest)
 
 
+def _save_slopes(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*output[1:])
+    ctx.count = len(inputs)
+
+
+def _slopes_backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:
+    slopes = _elastic_scaled(grad, *ctx.saved_tensors)  # which belong to the graph: a second derivative is refused
+    return *(slope if slope.numel() else None for slope in slopes), *(None for _ in range(ctx.count - 4))
+
+
+def _scaled(grad: Tensor, *slopes: Tensor) -> tuple[Tensor, ...]:
+    return tuple(s * grad.reshape(-1, *(1,) * (s.ndim - 1)) if s.numel() else s.clone() for s in slopes)
+
+
 def _matrix_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     *rest, symmetric = ctx.rest
     if symmetric:  # each pair once
@@ -312,7 +350,7 @@ _SIDES = (
 )
 _NUMBERS = (
     "int recurrence, bool root, int border, float penalty, float slope, float hit, float miss, bool last_cost, "
-    "int window, float size, bool open_begin, bool open_end"
+    "int parts, int window, float size, bool open_begin, bool open_end"
 )
 
 _elastic = operator(
@@ -339,6 +377,22 @@ _elastic_pairs = operator(
 )
 _elastic_path = operator(
     f"elastic_path({_SIDES}, {_NUMBERS}) -> (Tensor, Tensor)", cpu=_path_cpu, triton="elastic.path", fake=_path_fake
+)
+# The values (B,) of pairs, and the derivative of each by its own frames and gaps.
+_elastic_slopes = operator(
+    f"elastic_slopes({_SIDES}, {_NUMBERS}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    cpu=_slopes_cpu,
+    triton="elastic.slopes",
+    fake=_slopes_fake,
+    save=_save_slopes,
+    backward=_slopes_backward,
+)
+_elastic_scaled = operator(
+    "elastic_scaled(Tensor grad, Tensor x, Tensor y, Tensor x_gaps, Tensor y_gaps) -> (Tensor, Tensor, Tensor, Tensor)",
+    cpu=_scaled,
+    triton="elastic.scaled",
+    fake=_scaled,
+    backward=_no_second_derivative,
 )
 # Sum of weight * d value, weight (B,) for pairs or (N, M) for all pairs.
 _elastic_grad = operator(

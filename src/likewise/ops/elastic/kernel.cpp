@@ -103,6 +103,7 @@ template <class F> void choose(const ElasticProblem& given, const F& body) {
         case Recurrence::carry: return body(Chosen<Carry>());
         case Recurrence::count: return body(Chosen<Count>());
         case Recurrence::ball: return body(Chosen<Ball>());
+        case Recurrence::follow: return body(Chosen<Follow>());
     }
 }
 template <class F> void choose_type(const ElasticProblem& given, const F& body) {
@@ -189,7 +190,7 @@ void elastic_paths(const ElasticProblem& given, const int64_t* x_items, const in
 
 void elastic_gradients(const ElasticProblem& given, const int64_t* x_items, const int64_t* y_items, const int64_t* order,
                        int64_t count, const void* weights, void* x_grad, void* y_grad, void* x_gaps_grad,
-                       void* y_gaps_grad, int64_t begin, int64_t end) {
+                       void* y_gaps_grad, void* values, int64_t begin, int64_t end) {
     choose_type(given, [&](auto zero, auto* chosen) {
         using T = decltype(zero);
         using Moves = std::remove_pointer_t<decltype(chosen)>;
@@ -209,6 +210,7 @@ void elastic_gradients(const ElasticProblem& given, const int64_t* x_items, cons
             tracer.run(moves_of<T, Moves>(given, lanes), lanes.data, [&](int l, int64_t i, int64_t j, int move) {
                 if (l < lanes.used) slopes(l)(i, j, move);
             });
+            for (int l = 0; values && l < lanes.used; ++l) static_cast<T*>(values)[lanes.places[l]] = tracer.value(l);
             for (int l = 0; l < lanes.used && given.last_cost; ++l)
                 if (tracer.found(l) >= 0) slopes(l).add_cost(lanes.n[l] - 1, tracer.found(l), T(1));
         }

@@ -5,7 +5,7 @@
 namespace likewise {
 
 // The recurrences; moves.h says what each computes. The same order as Recurrence in __init__.py.
-enum class Recurrence : int { warp = 0, edit = 1, carry = 2, count = 3, ball = 4 };
+enum class Recurrence : int { warp = 0, edit = 1, carry = 2, count = 3, ball = 4, follow = 5 };
 // What lies beside the first row and column: nothing, the gaps so far, or zeros.
 enum class Border : int { none = 0, gaps = 1, free = 2 };
 
@@ -21,6 +21,7 @@ struct ElasticProblem {
     Border border = Border::none;
     double penalty = 0, slope = 0, hit = 0, miss = 0;
     bool last_cost = false;
+    int64_t own_first = 0, own_count = 0;  // channels whose costs follow adds up
 };
 
 }  // namespace likewise
@@ -36,10 +37,11 @@ struct ElasticProblem {
     /* Optimal paths (count, x_steps + y_steps - 1, 2) of the listed pairs, may be null, and their numbers of steps. */ \
     void elastic_paths(const ElasticProblem&, const int64_t* x_items, const int64_t* y_items, const int64_t* order,    \
                        int64_t count, int64_t* paths, int64_t* steps, int64_t begin, int64_t end);                     \
-    /* Adds weights[k] * d value[k] of the listed pairs to the gradients, each laid out as what it belongs to. */      \
+    /* Adds weights[k] * d value[k] of the listed pairs to the gradients, each laid out as what it belongs to. Writes  \
+       the values (count,) too, unless they are null. */                                                               \
     void elastic_gradients(const ElasticProblem&, const int64_t* x_items, const int64_t* y_items,                      \
                            const int64_t* order, int64_t count, const void* weights, void* x_grad, void* y_grad,       \
-                           void* x_gaps_grad, void* y_gaps_grad, int64_t begin, int64_t end);
+                           void* x_gaps_grad, void* y_gaps_grad, void* values, int64_t begin, int64_t end);
 
 namespace likewise {
 namespace baseline { LIKEWISE_ELASTIC_KERNELS }

@@ -2,7 +2,8 @@
 //
 // Each is a small struct. `ways` gives D by the diagonal, from above and from the left; `reach` makes the cell of the
 // least. What a cell costs comes as Terms: c(i, j), the cost of matching frame i of x with frame j of y; u(i) and
-// l(j), the gaps; t(|i - j|), a table. Sums are spread over the units that add and those that multiply.
+// l(j), the gaps; t(|i - j|), a table; o(i, j), the cost in some of the channels. Sums are spread over the units that
+// add and those that multiply.
 #pragma once
 #include "../simd.h"
 #include "kernel.h"
@@ -31,7 +32,7 @@ template <class T> INLINE V<T> absolute(V<T> a) {
 }
 
 template <class T> struct Terms {
-    V<T> cost, x_gap, y_gap, table;
+    V<T> cost, x_gap, y_gap, table, own;
 };
 template <class T> struct Ways {
     V<T> diagonal, up, left;
@@ -40,6 +41,9 @@ enum class Table { none, factor, summand };
 
 template <class T> struct Plain {
     V<T> value;
+};
+template <class T> struct WithSum {
+    V<T> value, sum;  // D(i, j), and V(i, j)
 };
 template <class T> struct WithCost {
     V<T> value, cost;  // D(i, j), and c(i, j) or D(i, j) + c(i, j)
@@ -152,6 +156,39 @@ template <class T> struct Ball {
     INLINE Cell reach(V<T> least, const Terms<T>& terms) const { return {least, terms.cost}; }
     INLINE V<T> result(Cell cell) const { return cell.value; }
 };
+
+// Follow: D(i, j) = min(D(i-1, j-1), D(i-1, j), D(i, j-1)) + c(i, j), and the value is the sum of other costs over that
+// path: V(i, j) = o(i, j) + V of the cell that D(i, j) came from.
+template <class T> struct Follow {
+    using Cell = WithSum<T>;
+    static constexpr bool kSquared = true, kGaps = false;
+    static constexpr Table kTable = Table::none;
+
+    explicit Follow(const ElasticProblem&) {}
+    static Cell border(V<T> value) { return {value, value}; }
+    INLINE Ways<T> ways(Cell diagonal, Cell up, Cell left, const Terms<T>&) const {
+        return {diagonal.value, up.value, left.value};
+    }
+    INLINE Cell next(Cell diagonal, Cell up, Cell left, const Terms<T>& terms) const {
+        const auto by_left = left.value < up.value;
+        const V<T> gap = by_left ? left.value : up.value, sum = by_left ? left.sum : up.sum;
+        const auto by_gap = gap < diagonal.value;
+        return {(by_gap ? gap : diagonal.value) + terms.cost, (by_gap ? sum : diagonal.sum) + terms.own};
+    }
+    INLINE V<T> result(Cell cell) const { return cell.sum; }
+};
+
+// The next cell, and what decides where an open end is.
+template <class Moves, class Cell, class Terms> INLINE Cell next_cell(const Moves& moves, Cell diagonal, Cell up, Cell left,
+                                                                      const Terms& terms) {
+    return moves.reach(moves.least(diagonal, up, left, terms), terms);
+}
+template <class T> INLINE WithSum<T> next_cell(const Follow<T>& moves, WithSum<T> diagonal, WithSum<T> up, WithSum<T> left,
+                                               const Terms<T>& terms) {
+    return moves.next(diagonal, up, left, terms);
+}
+template <class Moves, class Cell> INLINE auto rank(const Moves& moves, Cell cell) { return moves.result(cell); }
+template <class T> INLINE V<T> rank(const Follow<T>&, WithSum<T> cell) { return cell.value; }
 
 }  // namespace
 }  // namespace LIKEWISE_ISA

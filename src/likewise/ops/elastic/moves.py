@@ -1,8 +1,8 @@
-"""Moves: an elastic distance as data, and Side: what it makes of one batch of sequences.
+"""Moves, an elastic distance as data, and Side, what it reads of one batch of sequences.
 
 The engine computes D(i, j), the least cost of matching x_0..x_i with y_0..y_j, as the least of three ways to get there:
 along the diagonal (x_i is matched with y_j), from above (x_i is left out) and from the left (y_j is left out). A
-distance chooses one of five recurrences and fills in numbers. With the cost c(i, j) between frames, the gaps u(i) of x
+distance chooses one of six recurrences and fills in numbers. With the cost c(i, j) between frames, the gaps u(i) of x
 and l(j) of y, and the penalty p:
 
     WARP   D(i, j) = min(D(i-1, j-1), D(i-1, j) + p, D(i, j-1) + p) + w(|i - j|) c(i, j)
@@ -11,6 +11,8 @@ and l(j) of y, and the penalty p:
     COUNT  D(i, j) = min(D(i-1, j-1) + (hit if c(i, j) < reach else miss), D(i-1, j) + u(i), D(i, j-1) + l(j))
     BALL   D(i, j) = min(D(i-1, j-1) + c(i, j), D(i-1, j) + C(u(i), c(i, j), c(i-1, j)),
                          D(i, j-1) + C(l(j), c(i, j), c(i, j-1))), C(a, b, d) = p if a + b <= d else p + min(a, b)
+    FOLLOW D(i, j) = min(D(i-1, j-1), D(i-1, j), D(i, j-1)) + c(i, j); the value is the sum, over that path, of the
+                         costs in some channels alone
 """
 
 import enum
@@ -24,17 +26,18 @@ from likewise.ops.rules import Rules
 
 
 class Recurrence(enum.IntEnum):
-    """How D(i, j) follows from its neighbours; as in kernel.h."""
+    """How D(i, j) follows from its neighbours; numbered as in kernel.h."""
 
     WARP = 0
     EDIT = 1
     CARRY = 2
     COUNT = 3
     BALL = 4
+    FOLLOW = 5
 
 
 class Border(enum.IntEnum):
-    """What lies beside the first row and column: nothing, the gaps so far, or zeros."""
+    """The values before the first row and column: none, the gaps so far, or zeros."""
 
     NONE = 0
     GAPS = 1
@@ -46,10 +49,12 @@ class Moves:
     """The numbers of a recurrence that all pairs share.
 
     root: c is the Euclidean distance, not its square. last_cost: c(n-1, m-1) is added to the value.
+    parts: FOLLOW's frames are windows of so many equal parts and slide by one: part k + 1 of a frame is part k of the
+        next. The costs of the middle part add up.
 
     Example:
         >>> Moves(Recurrence.WARP, penalty=0.5).plain()
-        (0, False, 0, 0.5, 0.0, 0.0, 0.0, False)
+        (0, False, 0, 0.5, 0.0, 0.0, 0.0, False, 1)
     """
 
     recurrence: Recurrence
@@ -60,6 +65,7 @@ class Moves:
     hit: float = 0.0
     miss: float = 0.0
     last_cost: bool = False
+    parts: int = 1
 
     def plain(self) -> tuple[Any, ...]:
         """The numbers that custom operators take; ``from_plain`` turns them back."""
@@ -72,6 +78,7 @@ class Moves:
             float(self.hit),
             float(self.miss),
             self.last_cost,
+            self.parts,
         )
 
     @classmethod
@@ -80,10 +87,20 @@ class Moves:
         """Moves from the result of ``plain``."""
         return cls(Recurrence(recurrence), root, Border(border), *numbers)
 
+    def own(self, channels: int) -> tuple[int, int]:
+        """The first channel of the middle part, and how many it has.
+
+        Example:
+            >>> Moves(Recurrence.FOLLOW, parts=3).own(6)
+            (2, 2)
+        """
+        count = channels // self.parts
+        return self.parts // 2 * count, count
+
     @property
     def has_gaps(self) -> bool:
         """Whether the recurrence reads gaps."""
-        return self.recurrence != Recurrence.WARP
+        return self.recurrence not in (Recurrence.WARP, Recurrence.FOLLOW)
 
 
 @dataclass(frozen=True)

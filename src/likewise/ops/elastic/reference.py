@@ -1,5 +1,7 @@
 """The recurrences of elastic distances in plain torch, one cell at a time: the truth for the kernels."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -15,6 +17,13 @@ def value(x: Side, y: Side, moves: Moves, rules: Rules = Rules(), weights: Tenso
         >>> value(x, y, Moves(Recurrence.EDIT, root=True, border=Border.GAPS))
         tensor(0.)
     """
+    if moves.recurrence == Recurrence.FOLLOW:
+        first, count = moves.own(x.frames.shape[2])
+        own = range(first, first + count)
+        return sum(
+            ((x.frames[0, i, c] - y.frames[0, j, c]).square() for i, j in path(x, y, moves, rules) for c in own),
+            x.frames.new_zeros(()),
+        )
     table, cost, _ = _table(x, y, moves, rules, weights)
     n, m = cost.shape
     last = [(table[n - 1, j], j) for j in range(m) if (n - 1, j) in table and (rules.open_end or j == m - 1)]
@@ -25,8 +34,8 @@ def value(x: Side, y: Side, moves: Moves, rules: Rules = Rules(), weights: Tenso
 def path(
     x: Side, y: Side, moves: Moves, rules: Rules = Rules(), weights: Tensor | None = None
 ) -> list[tuple[int, int]]:
-    """Cells of one optimal path. Ties prefer the diagonal, then the row above; a step along the border is drawn along
-    the first row or column.
+    """Cells of one optimal path. Ties go to the diagonal first, then to the row above; a step along the border appears
+    in the first row or column.
 
     Example:
         >>> x, y = (Side(torch.tensor([[[0.0], [1.0], [3.0]]])) for _ in range(2))
@@ -57,11 +66,26 @@ def table(
 
 def step(x: Side, y: Side, moves: Moves, before: tuple[int, int], cell: tuple[int, int]) -> Tensor:
     """What the move between two cells costs, without weights."""
+    return steps(x, y, moves)(before, cell)
+
+
+def steps(
+    x: Side, y: Side, moves: Moves, weights: Tensor | None = None
+) -> Callable[[tuple[int, int], tuple[int, int]], Tensor]:
+    """What the move between two cells costs, as a function of both; (-1, -1) is before the first."""
     cost, x_gaps, y_gaps, within = _terms(x, y, moves)
-    (i, j), (n, m) = cell, cost.shape
-    if before == (i - 1, j - 1):
-        return _match(cost, i, j, n, m, moves, within, None)
-    return _gap(x_gaps[i] if before == (i - 1, j) else y_gaps[j], cost, cell, before, moves, n, m, None)
+    n, m = cost.shape
+
+    def cost_of(before: tuple[int, int], cell: tuple[int, int]) -> Tensor:
+        i, j = cell
+        if before == (i - 1, j - 1):
+            return _match(cost, i, j, n, m, moves, within, weights)
+        gap = x_gaps[i] if before == (i - 1, j) else y_gaps[j]
+        if -1 in cell:  # along the border
+            return gap if moves.border == Border.GAPS else gap.new_zeros(())
+        return _gap(gap, cost, cell, before, moves, n, m, weights)
+
+    return cost_of
 
 
 def _terms(x: Side, y: Side, moves: Moves) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
@@ -123,7 +147,7 @@ def _borders(
 def _match(
     cost: Tensor, i: int, j: int, n: int, m: int, moves: Moves, within: Tensor | None, weights: Tensor | None
 ) -> Tensor:
-    if moves.recurrence == Recurrence.WARP:
+    if moves.recurrence in (Recurrence.WARP, Recurrence.FOLLOW):
         return _weighted(cost, i, j, n, m, weights)
     if moves.recurrence == Recurrence.CARRY:
         before = cost[i - 1, j - 1] if i > 0 and j > 0 else cost.new_zeros(())
@@ -144,7 +168,7 @@ def _gap(
     m: int,
     weights: Tensor | None,
 ) -> Tensor:
-    if moves.recurrence == Recurrence.WARP:
+    if moves.recurrence in (Recurrence.WARP, Recurrence.FOLLOW):
         return moves.penalty + _weighted(cost, *cell, n, m, weights)
     if moves.recurrence != Recurrence.BALL or -1 in before:  # the latter is never taken
         return gap

@@ -26,6 +26,10 @@ template <class T> INLINE WithCost<T> keep_cell(I<T> inside, WithCost<T> cell, W
     return {inside ? cell.value : other.value, inside ? cell.cost : other.cost};
 }
 
+template <class T> INLINE WithSum<T> keep_cell(I<T> inside, WithSum<T> cell, WithSum<T> other) {
+    return {inside ? cell.value : other.value, inside ? cell.sum : other.sum};
+}
+
 // Costs of one channel, computed where they are needed.
 template <class T, int R, bool kSquared> struct OneChannel {
     const T* y;
@@ -109,15 +113,15 @@ public:
     T value(const Moves& moves, const State& state, int l, int64_t& column) const {
         const int64_t n = lanes_.n[l], m = lanes_.m[l];
         column = m - 1;
-        T best = moves.result(state.row[column])[l];
-        if (!problem().open_end) return best;
+        if (!problem().open_end) return moves.result(state.row[column])[l];
+        T best = rank(moves, state.row[column])[l];
         int64_t lo, hi;
         window_row(problem().window, n, m, n - 1, lo, hi);
         for (int64_t j = hi; j >= lo; --j) {
-            const T found = moves.result(state.row[j])[l];
+            const T found = rank(moves, state.row[j])[l];
             if (found <= best) best = found, column = j;
         }
-        return best;
+        return moves.result(state.row[column])[l];
     }
 
     // A bound from below on what any path through the last row can still come to.
@@ -141,6 +145,18 @@ private:
     static INLINE Cell unreachable() { return Moves::border(splat(kInfinity<T>)); }
     static INLINE V<T> reached(const Plain<T>& cell) { return cell.value; }
     static INLINE V<T> reached(const WithCost<T>& cell) { return cell.value; }
+    static INLINE V<T> reached(const WithSum<T>& cell) { return cell.sum; }
+
+    // o(i, j).
+    INLINE V<T> own_cost(int64_t i, int64_t j) const {
+        const int64_t channels = problem().channels;
+        V<T> total{};
+        for (int64_t c = given_.own_first; c < given_.own_first + given_.own_count; ++c) {
+            const V<T> difference = subtract<T>(load(lanes_.y + (j * channels + c) * W<T>), lanes_.of_x(lanes_.x, i * channels + c));
+            total += difference * difference;
+        }
+        return total;
+    }
 
     // t(i - j) at i - j + widest - 1: a number, or a vector where lanes differ.
     void build_table() {
@@ -240,14 +256,15 @@ private:
                 const Cell up = r > 0 ? cell[r > 0 ? r - 1 : 0] : row[s];
                 Cell next = masked && j < 0 ? rows.border[r] : unreachable();
                 if (!masked || (j >= window.lo[r] && j <= window.hi[r])) {
-                    Terms<T> terms{costs(r, j), rows.x_gap[r], V<T>{}, V<T>{}};
+                    Terms<T> terms{costs(r, j), rows.x_gap[r], V<T>{}, V<T>{}, V<T>{}};
                     if constexpr (Moves::kGaps) terms.y_gap = load(lanes_.y_gaps + j * W<T>);
                     if constexpr (Moves::kTable != Table::none) {
                         if constexpr (kApart) terms.table = lane_table_[middle + r - j];
                         else terms.table = splat(table_[middle + r - j]);
                     }
+                    if constexpr (std::is_same_v<Moves, Follow<T>>) terms.own = own_cost(rows.top + r, j);
                     if constexpr (Recorded::value) (*recorder)(rows.top + r, j, moves.ways(diagonal[r], up, cell[r], terms));
-                    next = moves.reach(moves.least(diagonal[r], up, cell[r], terms), terms);
+                    next = next_cell(moves, diagonal[r], up, cell[r], terms);
                     if constexpr (masked && kApart) {
                         const I<T> column = I<T>{} + static_cast<typename Lanes<T>::Bits>(j);
                         next = keep_cell<T>((column >= window.lane_lo[r]) & (column <= window.lane_hi[r]), next, unreachable());

@@ -15,7 +15,7 @@ public:
     explicit Tracer(const ElasticProblem& given) : given_(given), block_(given, true) {}
 
     // Calls visit(l, i, j, move) for every move of every lane, the last first. In border cells i or j is -1.
-    // found(l) then says where lane l ended, or -1 if its value overflowed.
+    // found(l) then says where lane l ended, or -1 if its value overflowed; value(l) is that value.
     template <class Visit> void run(const Moves& moves, const LaneData<T>& lanes, const Visit& visit) {
         State state;
         block_.begin(lanes, state);
@@ -23,6 +23,7 @@ public:
         trace(moves, lanes, state, 0, block_.longest(), visit);
     }
     int64_t found(int l) const { return end_[l]; }
+    T value(int l) const { return value_[l]; }
 
 private:
     using State = typename Block<T, Moves>::State;
@@ -31,6 +32,7 @@ private:
     Block<T, Moves> block_;
     Buffer<int8_t> moved_;
     int64_t i_[W<T>], j_[W<T>], end_[W<T>];
+    T value_[W<T>];
 
     void copy(const State& from, State& to) const {
         to.row.reserve(block_.room());
@@ -72,7 +74,7 @@ private:
             for (int l = 0; l < W<T>; ++l) {
                 if (lanes.n[l] != from) continue;
                 int64_t column;
-                const T value = block_.value(moves, state, l, column);
+                const T value = value_[l] = block_.value(moves, state, l, column);
                 if (value - value == 0) end_[l] = j_[l] = column;
                 else i_[l] = -1;
             }
@@ -120,7 +122,9 @@ template <class T> struct Slopes {
             const T distance = cost(i, j);
             factor = distance > 0 ? weight * share / distance : T(0);
         }
-        for (int64_t c = 0; c < channels; ++c) {
+        const bool follows = given.recurrence == Recurrence::follow;
+        const int64_t first = follows ? given.own_first : 0, last = follows ? first + given.own_count : channels;
+        for (int64_t c = first; c < last; ++c) {
             const T step = factor * (x[i * channels + c] - y[j * channels + c]);
             x_grad[i * channels + c] += step;
             y_grad[j * channels + c] -= step;
@@ -141,6 +145,7 @@ template <class T> struct Slopes {
                 if (move != kDiagonal) return add_gap(i, j, move);
                 if (i > 0 && j > 0) add_cost(i - 1, j - 1, T(1));
                 return add_cost(i, j, T(1));
+            case Recurrence::follow: return add_cost(i, j, T(1));
             case Recurrence::count: return;  // constant almost everywhere
             case Recurrence::ball: {
                 if (move == kDiagonal) return add_cost(i, j, T(1));

@@ -1,0 +1,111 @@
+"""Elastic distances and averages on a GPU: checked against the CPU, then timed. Run on a machine with a CUDA device.
+
+    python benchmarks/elastic_gpu.py [--rows FILE]
+
+All pairs of 1,000 and 1,000 series of length 256, one channel, float32; "cells" are those of the tables, 65.5 billion.
+SBD has no table: its rate says how many cells a table would have had. A distance whose values differ from the CPU's, in
+float64, gets no time. Then 1,000 averages of 50 series of length 128, ten iterations each; those of the first 20 must
+cost what they cost on the CPU. About a minute.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+import likewise as lw
+from likewise.clusters import LBFGS, MajorizeMinimize
+from likewise.testing import TOLERANCE
+
+COUNT, STEPS = 1000, 256
+MEMBERS = {
+    "DTW": lw.DTW(),
+    "ADTW": lw.ADTW(),
+    "WDTW": lw.WDTW(),
+    "DDTW": lw.DDTW(),
+    "WDDTW": lw.WDDTW(),
+    "MSM": lw.MSM(),
+    "MSM, dependent": lw.MSM(independent=False),
+    "TWE": lw.TWE(),
+    "ERP": lw.ERP(),
+    "EDR": lw.EDR(),
+    "LCSS": lw.LCSS(),
+    "ShapeDTW": lw.ShapeDTW(),
+    "SBD": lw.SBD(),
+}
+AVERAGES = {
+    "DBA": (lw.DTW(), MajorizeMinimize(max_iter=10, tol=0)),
+    "MSM": (lw.MSM(), LBFGS(max_iter=10, tol=0)),
+}
+
+
+def seconds(work: Callable[[], object], repeats: int = 5) -> float:
+    """The median time of a call, the first one left out."""
+    found = []
+    for _ in range(repeats + 1):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        work()
+        torch.cuda.synchronize()
+        found.append(time.perf_counter() - begin)
+    return sorted(found[1:])[repeats // 2]
+
+
+def matrices() -> list[dict]:
+    """One row for each distance."""
+    torch.manual_seed(0)
+    x, y = (torch.randn(COUNT, STEPS, 1).cumsum(1) for _ in range(2))
+    on_gpu, rows = (x.cuda(), y.cuda()), []
+    for name, distance in MEMBERS.items():
+        found, expected = distance.matrix(*on_gpu)[:4].cpu().double(), distance.matrix(x[:4].double(), y.double())
+        error = float((found - expected).abs().max() / expected.abs().max())
+        case = f"{name}, all pairs of 1,000 and 1,000, length 256, float32"
+        if not error <= TOLERANCE[torch.float32].value:
+            print(f"{case}: WRONG, relative error {error:.1e}")
+            continue
+        taken = seconds(lambda distance=distance: distance.matrix(*on_gpu))
+        rate = COUNT * COUNT * STEPS * STEPS / taken
+        print(f"{case}: {1e3 * taken:.1f} ms, {rate / 1e12:.2f} trillion cells/s", flush=True)
+        rows.append({"case": case, "ms": 1e3 * taken, "cells_per_second": rate, "bar": 5e11, "error": error})
+    return rows
+
+
+def averages() -> list[dict]:
+    """One row for each kind of average."""
+    generator, rows = torch.Generator().manual_seed(0), []
+    speed = torch.rand(50_000, 1, generator=generator) + 0.6
+    values = torch.sin(9 * torch.linspace(0, 1, 128) ** speed) + 0.2 * torch.randn(50_000, 128, generator=generator)
+    x, groups = values[..., None], torch.arange(1000).repeat_interleave(50)
+    on_gpu = x.cuda()
+    for name, (distance, solver) in AVERAGES.items():
+        found = lw.barycenter(distance, on_gpu, groups=groups, solver=solver).costs[:20].cpu()
+        expected = lw.barycenter(distance, x[:1000], groups=groups[:1000], solver=solver).costs
+        error = float(((found - expected) / expected).abs().max())
+        case = f"1,000 averages of 50 series of 128 under {distance.name}, 10 iterations"
+        if not error <= 1e-3:
+            print(f"{case}: WRONG, costs differ by {error:.1e}")
+            continue
+        taken = seconds(
+            lambda distance=distance, solver=solver: lw.barycenter(distance, on_gpu, groups=groups, solver=solver), 3
+        )
+        print(f"{case} ({name}): {taken:.2f} s, costs differ from the CPU's by {error:.0e}", flush=True)
+        rows.append({"case": case, "ms": 1e3 * taken, "error": error})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=Path, help="file to append the rows to")
+    options = parser.parse_args()
+    machine = {"gpu": torch.cuda.get_device_name(), "date": time.strftime("%Y-%m-%d"), "torch": torch.__version__}
+    rows = [row | machine for row in (*matrices(), *averages())]
+    if options.rows:
+        with open(options.rows, "a") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+if __name__ == "__main__":
+    main()
