@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import likewise as lw
+from likewise.evaluation.candidates import Candidates
 from likewise.search import storage
 from likewise.search.storage import Folder, read_part
 from tests.data.damage import refusals_that_name
@@ -197,6 +199,33 @@ def test_hostile_folders_are_refused(data, tmp_path, harm, message):
     harm(tmp_path)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         lw.Index.load(tmp_path)
+
+
+def test_a_distance_of_many_layers_is_refused_at_once(data, tmp_path):
+    lw.Index(lw.DTW(), data).save(tmp_path)
+    manifest = json.loads((tmp_path / "index.json").read_text())
+    encoders = [{"class": "TCN", "settings": {"channels": 2, "hidden": 4, "layers": 24}}] * 500
+    embedder = {"class": "Embedder", "settings": {"encoder": encoders, "out": 4}}
+    metric = {"encoder": embedder, "distance": {"class": "DTW", "settings": {}}}
+    manifest["settings"]["distance"] = {"class": "Metric", "settings": metric}
+    (tmp_path / "index.json").write_text(json.dumps(manifest))
+    begin = time.process_time()
+    with pytest.raises(ValueError, match=r"index\.json: asks for 12000 layers, but the index holds 0 tensors"):
+        lw.Index.load(tmp_path)
+    assert time.process_time() - begin < 0.05
+
+
+def test_options_that_make_no_sense_name_the_manifest(tmp_path):
+    candidates = Candidates(lw.DTW(), 1)
+    lw.Index(lw.SoftDTW(), torch.zeros(2, 4, 1), candidates=candidates).save(tmp_path)
+    path = tmp_path / "index.json"
+    for old, new in (('"keep": 1', '"keep": 0'), ('"normalize": null', '"normalize": "all"')):
+        kept = path.read_text()
+        assert old in kept
+        path.write_text(kept.replace(old, new))
+        with pytest.raises(ValueError, match=r"index\.json: .*must be"):
+            lw.Index.load(tmp_path)
+        path.write_text(kept)
 
 
 def test_a_flipped_bit_is_found(data, tmp_path):

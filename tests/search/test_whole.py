@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from likewise import DTW, Batch, SoftDTW
+from likewise.ops import cpu
 from likewise.search.whole import WholeSearch, refusal
 from tests.search.problems import differs, draw
 
@@ -103,3 +104,27 @@ def test_no_items_and_no_queries():
 )
 def test_what_bounds_do_not_apply_to(distance, reason):
     assert reason in refusal(distance)
+
+
+@pytest.mark.parametrize("isa", cpu.native.instruction_sets())
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("steps", "channels"), [(128, 3), (130, 1), (97, 2)])
+def test_dtw_in_stages_equals_brute_force(dtype, steps, channels, isa, monkeypatch):
+    monkeypatch.setattr(cpu, "INSTRUCTION_SET", isa)
+    drawn = torch.Generator().manual_seed(steps)
+    times = torch.linspace(0, 6, steps)[None, :, None]
+    count = 700
+    phase, speed = 2 * torch.rand(count, 1, channels, generator=drawn), 2 + torch.rand(count, 1, 1, generator=drawn)
+    items = torch.sin(times * speed + phase) + 0.05 * torch.randn(count, steps, channels, generator=drawn)
+    items[300:400] = items[:100]  # ties
+    items = items.to(dtype)
+    distance = DTW(band=0.1)
+    found = WholeSearch(distance, Batch(items)).search(Batch(items[:40]), k=4, within=None, skip=torch.arange(40))
+    D = distance.matrix(items[:40], items)
+    D[torch.arange(40), torch.arange(40)] = torch.inf
+    nearest = D.sort(dim=1, stable=True)
+    assert torch.equal(found.distances, nearest.values[:, :4])
+    assert torch.equal(found.items, nearest.indices[:, :4])
+    assert found.stats.compared > 40 * 4 * 16  # enough for stages
+    radius = int(0.1 * steps)
+    assert found.stats.cells < 0.9 * found.stats.compared * steps * (2 * radius + 1)

@@ -10,7 +10,9 @@ from likewise.distances.euclidean import Euclidean
 from likewise.distances.mean_frames import MeanFrames
 from likewise.ops.ground import at_least_float32, zero_padding
 from likewise.ops.rules import NONE
-from likewise.search import pivots, stretches, vectors, whole
+from likewise.search import device_windows, euclidean_windows, pivots, stretches, vectors, whole
+from likewise.search.device_windows import DeviceWindowSearch
+from likewise.search.euclidean_windows import EuclideanWindowSearch
 from likewise.search.exhaustive import Exhaustive, Items, lengths_of
 from likewise.search.exhaustive_windows import ExhaustiveStretches, ExhaustiveWindows
 from likewise.search.found import Searcher
@@ -22,11 +24,11 @@ from likewise.search.vectors import VectorSearch
 from likewise.search.whole import WholeSearch
 from likewise.search.windows import WindowSearch
 
-MANY_VECTORS = 4096  # from here on, candidates from a product are quicker than all distances
+MANY_VECTORS = 4096  # from here on, candidates from a product are faster than all distances
 
 
 def choose(distance: Distance, items: Items, options: Options) -> Searcher:
-    """The quickest searcher that is exact for this distance; exhaustive search where there is no other.
+    """The fastest searcher that is exact for this distance: exhaustive search if there is no other.
 
     With ``candidates`` or ``approximate``, one that may miss some. Windows are never encoded as a whole.
     """
@@ -68,9 +70,9 @@ def exhaustive(distance: Distance, items: Items) -> Searcher:
 
 
 def quick(distance: Distance, items: Items, k: int) -> Searcher | None:
-    """A searcher that is exact and quicker than all distances between whole items; None if there is none.
+    """A searcher of whole items that is exact and faster than computing all distances; None if there is none.
 
-    DTW with a band, whose bounds leave few pairs, and many vectors; k is small among the items.
+    For DTW with a band, whose bounds leave few pairs, and for many vectors, if k is small beside the number of items.
     """
     if 4 * k > len(items):
         return None
@@ -85,6 +87,10 @@ def _of_windows(distance: Distance, items: Batch, options: Options) -> Searcher:
     normalize = options.normalize == "window"
     if isinstance(distance, DTW) and whole.refusal(distance) is None and _quick(items):
         return WindowSearch(distance, items, options.length, normalize=normalize, stretch=options.stretch)
+    if isinstance(distance, DTW) and device_windows.refusal(distance, items, options.stretch) is None:
+        return DeviceWindowSearch(distance, items, options.length, normalize=normalize)
+    if isinstance(distance, Euclidean) and euclidean_windows.refusal(distance, items) is None:
+        return EuclideanWindowSearch(distance, items, options.length, normalize=normalize, stretch=options.stretch)
     return ExhaustiveWindows(distance, items, options.length, normalize=normalize, stretch=options.stretch)
 
 

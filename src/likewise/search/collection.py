@@ -105,7 +105,7 @@ class Collection:
                 self.folder.write(self._settings(), self.next_id, removed, self.weights)
         self._become(self.parts, removed)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, progress: bool = False) -> None:
         """Write all of it to a folder, which it then belongs to."""
         folder = self.folder
         if folder is None or folder.path.resolve() != Path(path).resolve():
@@ -113,7 +113,7 @@ class Collection:
             folder.take_over()
         settings, weights = self._settings(), tensors_of(modules_of(self.distance, self.options))
         parts = [self.table] if len(self) else []
-        with folder.changing():
+        with folder.changing(), folder.watched(parts, shown=progress):
             manifest = folder.write(settings, self.next_id, NONE, weights or None, parts=parts)
         self._become(parts, NONE)
         self.folder, self.weights = folder, manifest["weights"]

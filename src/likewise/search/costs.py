@@ -11,11 +11,13 @@ from likewise.distances.cosine import Cosine
 from likewise.distances.coupled_gru import CoupledAlignment
 from likewise.distances.distance import Distance
 from likewise.distances.dtw import DTW
+from likewise.distances.elastic import Elastic
 from likewise.distances.euclidean import Euclidean
 from likewise.distances.gdtw import GDTW
 from likewise.distances.mean_frames import MeanFrames
 from likewise.distances.tap import PairNetwork
 from likewise.ops.ground import GroundCost, cosine, euclidean, is_fused, sqeuclidean
+from likewise.search.elastic_costs import elastic_costs
 
 NUMBERS_AT_ONCE = 1 << 22
 
@@ -37,6 +39,7 @@ def costs(distance: Distance, x: Tensor, y: Tensor, alignment: Alignment | None,
     """The costs of one pair (Tx, C), (Ty, C) whose distance is ``value``; None if the distance does not divide.
 
     - A path or a plan with a ground cost (DTW, soft-DTW, transport, OTAM, TAP): each cell's cost times its weight.
+    - An elastic distance: each move of its path; by channel if these have paths of their own.
     - A root of a sum (Euclidean, MeanFrames): shares in proportion to the squares.
     - GDTW: the squared residuals at the steps of x, by the trapezoid rule.
     - A coupled GRU: by how much each step moves the two networks apart; not by channel.
@@ -56,6 +59,9 @@ def costs(distance: Distance, x: Tensor, y: Tensor, alignment: Alignment | None,
         return _apart(alignment, len(x), len(y))
     if isinstance(distance, GDTW) and alignment is not None:
         return _residuals(distance, x, y, alignment, value)
+    if isinstance(distance, Elastic):
+        first, second = elastic_costs(distance, x, y)
+        return Costs(first, second, value - float(first.sum()))
     ground: Any = euclidean if isinstance(distance, PairNetwork) else getattr(distance, "ground", None)
     if alignment is None or not callable(ground):
         return None

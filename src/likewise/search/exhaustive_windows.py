@@ -1,4 +1,4 @@
-"""Exhaustive search of windows and of stretches: the truth for the quick searchers, and the way for other distances."""
+"""Exhaustive search of windows and of stretches: the truth for the fast searchers, and the way for other distances."""
 
 import time
 

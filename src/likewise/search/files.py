@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import load
 from torch import Tensor
 
 from likewise import _check
+from likewise.models.storage import encoded
 
 MOST_BYTES = 1 << 30  # of one item
 KEY = re.compile(r"[0-9a-f]{16}-[0-9a-f]{64}")
@@ -43,7 +44,7 @@ class Files:
     @staticmethod
     def bytes_of(item: Tensor) -> bytes:
         """The content of an item's file."""
-        return save({"item": item.detach().to("cpu").contiguous()})
+        return b"".join(encoded({"item": item}))
 
     @staticmethod
     def item(where: str, content: bytes) -> Tensor:

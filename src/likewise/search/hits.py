@@ -81,7 +81,7 @@ class Hits:
         return (self[q] for q in range(len(self)))
 
     def query(self, q: int) -> Tensor:
-        """A query as it was compared: (T, C), normalised if the index normalises; or a vector."""
+        """A query as it was compared: (T, C), normalised if the index normalises, or a vector."""
         return self._index.view(self.queries[self._query(q)])
 
     def match(self, q: int, i: int = 0) -> Tensor:
@@ -96,7 +96,7 @@ class Hits:
         return self._items[int(self.items[q, i])]
 
     def explain(self, q: int = 0, i: int = 0, *, tolerance: float = 0.1) -> Explanation:
-        """Why the i-th hit of query q is as near as it is: alignment, costs, segments, counterfactual.
+        """Why the i-th hit of query q is so near: alignment, costs, segments, counterfactual.
 
         tolerance: how much more, as a share of the distance, the straight segments may cost than the path.
 
@@ -150,8 +150,8 @@ class Hits:
     ) -> Path:
         """Write one page about a query: its hits, drawn and aligned, with their costs, segments and counterfactuals.
 
-        The page is one file that opens from disk, and loads nothing. k: the most hits that are drawn. overwrite:
-        whether a file of that name may be replaced. Returns the path.
+        The page is a single file that loads nothing else. k: the largest number of hits to draw. overwrite: whether a
+        file of that name may be replaced. Returns the path.
 
         Example:
             >>> import tempfile

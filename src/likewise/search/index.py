@@ -1,6 +1,7 @@
 """Index: items that are searched by their distance to a query."""
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -8,6 +9,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from likewise import _check
+from likewise._progress import waiting
 from likewise.data.batch import Batch
 from likewise.distances.distance import Distance
 from likewise.distances.dtw import DTW
@@ -20,6 +22,7 @@ from likewise.search.hits import Hits
 from likewise.search.items import Items, read_items
 from likewise.search.normalization import normalized, znormalize
 from likewise.search.options import Options, read_settings
+from likewise.search.pieces import search_in_pieces
 from likewise.search.queries import read_queries, read_skip
 from likewise.search.self_join import Profile, self_join
 from likewise.search.storage import MOST_BYTES, Folder
@@ -42,15 +45,15 @@ class Index:
     stretch: (least, greatest): windows of several lengths, in units of the query's, in steps of 5 %.
     labels, ids: (N,), in place of those of the items. Ids are names, each used once; "0", "1", ... by default.
     candidates: Candidates(cheap distance, keep): only the items that it keeps for a query are compared by ``distance``.
-        This is quicker and may miss some; ``recall`` measures how many.
-    approximate: for vectors, let faiss search a graph (HNSW) where there are 50,000 or more. It may miss some, too.
+        This is faster and may miss some; ``recall`` measures how many.
+    approximate: let faiss search a graph (HNSW) of the vectors, if there are 50,000 or more. It may miss some, too.
     store: a vector database, such as a MilvusStore, that keeps the items in place of this process's memory. It proposes
         candidates by their vectors, which ``distance`` compares. With a distance that compares no vectors, give
         ``candidates`` that do, such as Candidates(MeanFrames(), keep=200).
 
-    With a distance that has free ends, such as DTW(subsequence=True), a hit is a stretch of an item. What a search
-    skips and what it computes depends on the distance and its rules; ``hits.stats`` says what was done. An index that
-    was saved or loaded belongs to its folder: ``add`` and ``remove`` write there before they return.
+    With a distance that has free ends, such as DTW(subsequence=True), a hit is a stretch of an item. What a search can
+    skip depends on the distance and its rules; ``hits.stats`` says what was done. An index that was saved or loaded
+    belongs to its folder: ``add`` and ``remove`` write there before they return.
 
     Example:
         >>> import torch
@@ -137,8 +140,9 @@ class Index:
         skip: Any = None,
         where: Any = None,
         threads: int | None = None,
+        progress: bool = False,
     ) -> Hits:
-        """The nearest items, or windows, of each query, nearest first; of equally near ones, the first.
+        """The nearest items, or windows, of each query, nearest first; ties in the order of the items.
 
         queries: what the index takes as items. k: how many to find; 10 by default, or all with ``within``. If there are
             fewer, all of them are found; an empty index finds nothing.
@@ -147,7 +151,7 @@ class Index:
         skip: (Q,) positions of items that the queries must not find, -1 for none: leave-one-out.
         where: with a store: only items whose label or other fields satisfy these conditions: a value, a list of values,
             or slice(low, high) for low <= value < high. where={"label": ["walk", "run"], "year": slice(2019, None)}.
-        threads: by default ``torch.get_num_threads()``.
+        threads: by default ``torch.get_num_threads()``. progress: draw a bar on stderr.
 
         Example:
             >>> import torch
@@ -176,8 +180,11 @@ class Index:
         if len(self) == 0 or len(read) == 0:
             found = Exhaustive(self.distance, read[:0]).search(read, k=0, within=None)
         else:
-            ready = self._compared(read)
-            found = self._searcher.search(ready, k=k, within=within, exclude=exclude, skip=skipped, threads=threads)
+            ready, given = self._compared(read), {"within": within, "exclude": exclude, "threads": threads}
+            with waiting("preparing the items", shown=progress and self._search is None):
+                searcher = self._searcher
+            search = partial(search_in_pieces, searcher) if progress else searcher.search
+            found = search(ready, k=k, skip=skipped, **given)
         return Hits(found, self, read)
 
     def recall(self, queries: Any, k: int = DEFAULT_K, *, skip: Any = None) -> float:
@@ -261,8 +268,8 @@ class Index:
     def add(self, items: Any, *, labels: Any = None, ids: Any = None, fields: Any = None) -> Self:
         """Add items, with their labels if the others have some. Returns the index.
 
-        If the process dies on the way, the folder of the index still holds the old one. With a store, repeat the call:
-        what is there already is not added twice. fields: with a store, further values for ``where``, by name: a list
+        If the process dies on the way, the folder still holds the old index. With a store, repeat the call: nothing is
+        added twice. fields: with a store, further values for ``where``, by name: a list
         for each, {"year": [2019, ...]}.
 
         Example:
@@ -291,7 +298,7 @@ class Index:
     def remove(self, ids: Any) -> Self:
         """Remove items by their ids. Positions of later items move down. Returns the index.
 
-        An id that there is not raises an error, but not with a store: there a call that failed can be repeated.
+        An unknown id raises an error. With a store it is ignored, so that a failed call can be repeated.
 
         Example:
             >>> from likewise import DTW
@@ -305,11 +312,11 @@ class Index:
 
     # On disk.
 
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: str | Path, *, progress: bool = False) -> None:
         """Write the index to a folder, in place of an index that is there; the index then belongs to the folder.
 
         Numbers go to safetensors files, settings to index.json; nothing is pickled. If the process dies on the way, the
-        folder holds what it held before. Removed items are left out.
+        folder holds what it held before. Removed items are left out. progress: draw a bar on stderr.
 
         Example:
             >>> import tempfile
@@ -319,7 +326,10 @@ class Index:
             ...     Index.load(folder).add([[5.0]])
             Index(DTW(ground='sqeuclidean', band=3), 3 sequences of 1..2 steps, 1 channel)
         """
-        self._held.save(folder)
+        if isinstance(self._held, Stored):
+            self._held.save(folder)
+        else:
+            self._held.save(folder, progress=progress)
 
     @classmethod
     def load(
@@ -330,12 +340,12 @@ class Index:
         verify: bool = True,
         limit: int = MOST_BYTES,
     ) -> Self:
-        """Load an index that ``save`` wrote. Items are mapped into memory: what is not searched is not read.
+        """Load an index that ``save`` wrote. Items are mapped into memory and read when they are searched.
 
         classes: your own classes that the distance uses; only these and likewise's are ever instantiated.
-        verify: read all files once, and compare their checksums. limit: the most bytes of items.
+        verify: read all files once and compare their checksums. limit: the most bytes of items.
 
-        Items of unequal length are padded in memory when they are first searched; those of equal length stay mapped.
+        Items of unequal length are padded in memory at the first search; those of equal length stay mapped.
         """
         source = Folder(folder)
         manifest = source.read_manifest()

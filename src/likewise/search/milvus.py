@@ -146,12 +146,12 @@ class MilvusStore:
         self._call(lambda client: client.upsert(self.collection, plain, timeout=self.timeout))
 
     def delete(self, ids: Sequence[str]) -> None:
-        """Delete rows; ids that there are not are ignored."""
+        """Delete rows; unknown ids are ignored."""
         chosen = condition("id", list(ids))
         self._call(lambda client: client.delete(self.collection, filter=chosen, timeout=self.timeout))
 
     def get(self, ids: Sequence[str]) -> Rows:
-        """The rows with these ids, those that exist."""
+        """The existing rows among these ids."""
         return self._rows(self._query(condition("id", list(ids)), self._wanted()) if ids else [])
 
     def nearest(self, vectors: Tensor, count: int, where: Where, *, with_vectors: bool) -> list[Rows]:
@@ -275,7 +275,7 @@ class MilvusStore:
         return self._connected
 
     def _call(self, call: Callable[[Any], Result]) -> Result:
-        """Ask the server; again, if it is gone for a while. Every call may be repeated."""
+        """Ask the server, and again if it does not answer for a while. Every call may be repeated."""
         start, wait = time.monotonic(), 0.1
         while True:
             try:

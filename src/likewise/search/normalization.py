@@ -1,11 +1,13 @@
 """Normalisation of windows, and the windows' lengths."""
 
+import importlib
 import math
 
 import torch
 from torch import Tensor
 
 from likewise.data.batch import Batch
+from likewise.ops.dispatch import HAS_TRITON
 from likewise.ops.ground import at_least_float32
 from likewise.ops.search import normalize
 
@@ -22,8 +24,15 @@ def znormalize(windows: Tensor) -> Tensor:
         >>> znormalize(torch.tensor([[1.0], [3.0]])).flatten(), znormalize(torch.full((3, 1), 0.1)).flatten()
         (tensor([-1.,  1.]), tensor([0., 0., 0.]))
     """
-    wide = at_least_float32(windows.detach().cpu())
+    wide = at_least_float32(windows.detach())
     steps, channels = wide.shape[-2:]
+    if wide.is_cuda and HAS_TRITON and wide.numel():
+        gpu = importlib.import_module("likewise.ops.search.gpu")  # needs Triton
+
+        rows = torch.arange(wide.numel() // (steps * channels), device=wide.device)
+        flat = wide.reshape(-1, steps, channels)
+        return gpu.windows(flat, rows, torch.zeros_like(rows), steps, normalize=True).reshape(windows.shape).to(windows)
+    wide = wide.cpu()
     flat = wide.reshape(-1, steps, channels) if wide.numel() else wide.new_empty(0, steps, channels)
     return normalize(flat).reshape(windows.shape).to(windows)
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from likewise import _check
 from likewise.distances.distance import Distance
 from likewise.evaluation.candidates import Candidates
-from likewise.models.config import build, describe
+from likewise.models.config import build, describe, sketch
 from likewise.models.metric import MOST_BYTES, Metric, put_tensors, tensors_of
-from likewise.models.storage import read_tensors
+from likewise.models.storage import read_shapes, read_tensors
 from likewise.search.storage import MANIFEST, Folder
 
 
@@ -88,18 +88,17 @@ def read_settings(
     kinds: list[type[nn.Module]] = [Metric, *classes]
     described = [settings["distance"]] if cheap is None else [settings["distance"], cheap["metric"]]
 
-    def built() -> nn.ModuleList:
-        return nn.ModuleList(build(where, one, kinds) for one in described)
-
-    with torch.device("meta"):  # shapes without memory: check sizes first
-        expected = tensors_of(built())
+    path = None if manifest["weights"] is None else folder.checked(manifest["weights"], verify=True)
+    count, name = (0, "the index") if path is None else (len(read_shapes(path)), path.name)
+    sketches = nn.ModuleList(sketch(where, one, kinds, count, name) for one in described)  # check sizes first
+    expected = tensors_of(sketches)
     weights: dict[str, Tensor] = {}
-    if manifest["weights"] is not None:
-        weights = read_tensors(folder.checked(manifest["weights"], verify=True), expected, limit=MOST_BYTES)
+    if path is not None:
+        weights = read_tensors(path, expected, limit=MOST_BYTES)
     elif expected:
         _check.refuse(where, "names no weights, which its distance needs")
     with torch.random.fork_rng(devices=[]):  # drawing the initial weights must not advance the caller's generator
-        modules = built()
+        modules = nn.ModuleList(build(where, one, kinds) for one in described)
     if weights:
         put_tensors(modules, weights)
     modules.eval()
@@ -110,7 +109,7 @@ def read_settings(
     try:
         candidates = None if cheap is None else Candidates(modules[1], cheap["keep"])  # type: ignore[arg-type]
         return distance, Options(**rest, candidates=candidates)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{where}: {error}") from error
 
 

@@ -27,8 +27,8 @@ class PivotSearch:
 
     |d(q, p) - d(p, x)| <= d(q, x) for every pivot p. The distances of a few pivots, far from each other, to all items
     are computed here. A query is compared with the pivots, then with the items of the least bounds, which gives a
-    limit, and then with those whose bound is within the limit; pairs are abandoned once they are above it. Where too
-    many remain, all pairs are compared, which is quicker. The result is that of exhaustive search.
+    limit, and then with those whose bound is within the limit; pairs are abandoned once they exceed it. If too many
+    remain, all pairs are compared, which is then faster. The result is that of exhaustive search.
 
     Example:
         >>> import likewise as lw

@@ -48,8 +48,8 @@ class RerankSearch:
     """Candidates of a cheap distance, compared and ranked by an expensive one.
 
     cheap: a searcher of the same items. distance: between items as ``encode`` returns them. keep: how many candidates
-    each query has. With all items as candidates the result is exact; with fewer, hits may be missed, and the distances
-    of those that are found are right.
+    each query has. With all items as candidates the result is exact. With fewer, hits may be missed; the distances of
+    those found are exact.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ not count, and the next change deletes it. Nothing is pickled; what is read is c
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from likewise import _check
 from likewise._output import writing
+from likewise._progress import moving
 from likewise.data.dataset import names_of
-from likewise.models.storage import DTYPES, read_json
+from likewise.models.storage import DTYPES, mapped, read_json, write_tensors
 from likewise.search.items import Part
 
 MANIFEST, LOCK = "index.json", ".lock"
@@ -36,6 +36,7 @@ LEFTOVER = re.compile(r"\.(index\.json|(items|removed|weights)-\d{1,12}\.safeten
 MOST_PARTS = 64  # parts of a folder; one more, and they are written as one
 MOST_BYTES = 1 << 40  # of all files, unless the caller allows more: they are mapped, not read into memory
 CHECKED_AT_ONCE = 1 << 24  # numbers
+READ_AT_ONCE = 1 << 22  # bytes
 
 
 class Folder:
@@ -48,6 +49,7 @@ class Folder:
         self.path = Path(path)
         self.generation = 0
         self.files: list[dict[str, Any]] = []  # of the parts, as the manifest lists them
+        self._move: Callable[[float], None] = lambda size: None  # called with bytes written, and read again
 
     def read_manifest(self) -> dict[str, Any]:
         """What index.json says, checked in form; its settings are still to be built."""
@@ -178,12 +180,23 @@ class Folder:
         self._sweep({entry["file"] for entry in (*entries, gone, weights) if entry is not None})
         return manifest
 
+    @contextmanager
+    def watched(self, parts: Sequence[Part], *, shown: bool) -> Iterator[None]:
+        """Draw a bar while these parts are written."""
+        if not shown:
+            yield
+            return
+        size = sum(tensor.nbytes for part in parts for tensor in part_tensors(part).values())
+        with moving(f"writing {self.path}", 2 * size) as self._move:
+            yield
+        self._move = lambda size: None
+
     def _put(self, name: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
-        copies = {key: tensor.detach().to("cpu").contiguous() for key, tensor in tensors.items()}
         path = self.path / name
-        with writing(path) as part:
-            save_file(copies, part)
-        return {"file": name, "bytes": path.stat().st_size, "sha256": _digest(path)}
+        write_tensors(path, tensors)
+        size = path.stat().st_size
+        self._move(size)
+        return {"file": name, "bytes": size, "sha256": _digest(path, self._move)}
 
     def _sweep(self, named: set[str]) -> None:
         """Delete files of ours that the manifest does not name: older ones, and those of changes that died."""
@@ -281,14 +294,18 @@ def _mapped(path: Path, needed: set[str], optional: set[str] = frozenset()) -> d
             for name in names:
                 if file.get_slice(name).get_dtype() not in DTYPES:
                     _check.refuse(str(path), f"{name} holds {file.get_slice(name).get_dtype()}")
-            return {name: file.get_tensor(name) for name in names}
+        return mapped(path, names)
     except (SafetensorError, UnicodeError) as error:
         raise ValueError(f"{path}: damaged, or not a safetensors file: {error}") from None
 
 
-def _digest(path: Path) -> str:
+def _digest(path: Path, move: Callable[[float], None] = lambda size: None) -> str:
+    found = hashlib.sha256()
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while piece := file.read(READ_AT_ONCE):
+            found.update(piece)
+            move(len(piece))
+    return found.hexdigest()
 
 
 def _lock(file: Any, where: str) -> None:

@@ -1,4 +1,4 @@
-"""Store: what an index needs of a vector database."""
+"""Store: what an index needs from a vector database."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,10 +52,10 @@ class Rows:
 
 
 class Store(Protocol):
-    """A database of vectors, as ``Index(metric, store=...)`` uses it. ``MilvusStore`` is one; you may write others.
+    """A database of vectors, as ``Index(metric, store=...)`` uses it. ``MilvusStore`` is one; you can write others.
 
-    Every call either did what it says or raised an error, ConnectionError if the database does not answer. All changes
-    name rows by their ids, so repeating one that failed, and perhaps succeeded, is safe.
+    Every call does what it says or raises an error: ConnectionError if the database does not answer. All changes name
+    rows by their ids, so a call can be repeated even if it may have succeeded.
 
     Example:
         >>> from likewise.search import MilvusStore
@@ -85,11 +85,11 @@ class Store(Protocol):
         ...
 
     def delete(self, ids: Sequence[str]) -> None:
-        """Delete rows; ids that there are not are ignored."""
+        """Delete rows; unknown ids are ignored."""
         ...
 
     def get(self, ids: Sequence[str]) -> Rows:
-        """The rows with these ids, those that exist, in any order, without vectors and fields."""
+        """The existing rows among these ids, in any order, without vectors and fields."""
         ...
 
     def nearest(self, vectors: Tensor, count: int, where: Where, *, with_vectors: bool) -> list[Rows]:

@@ -115,7 +115,7 @@ class Stored:
                 raise ConnectionError(f"{op}: {error}; {done}. {hint}") from error
 
     def remove(self, ids: Sequence[str]) -> None:
-        """Remove items; ids that there are not are ignored, so that a call that failed can be repeated."""
+        """Remove items; unknown ids are ignored, so that a failed call can be repeated."""
         if self._form is None:
             return
         for first in range(0, len(ids), ROWS_AT_ONCE):
@@ -125,7 +125,7 @@ class Stored:
             if self.store.files is not None:
                 self.store.files.delete(rows.keys)
 
-    def save(self, path: object) -> NoReturn:
+    def save(self, path: object, *, progress: bool = False) -> NoReturn:
         """There is nothing to save."""
         _check.refuse("Index.save", f"this index is in {self.store!r}; what is added is there when add returns")
 

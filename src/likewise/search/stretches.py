@@ -1,4 +1,4 @@
-"""Open-ended matches: every stretch of a series that DTW with free ends finds, not only the best."""
+"""Open-ended matches: every stretch of a series that DTW with free ends finds, not only the best one."""
 
 import math
 import time
@@ -86,7 +86,7 @@ class StretchSearch:
 
 
 def refusal(distance: Distance) -> str | None:
-    """Why a distance does not give all its open-ended matches this way; None if it does.
+    """Why the open-ended matches of a distance are not found this way; None if they are.
 
     Example:
         >>> refusal(DTW(subsequence=True)), refusal(DTW())

@@ -1,4 +1,4 @@
-"""Watch: the matches of a query in a stream, as they complete."""
+"""Watch: the matches of a query in a stream, as they are completed."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Exact search under DTW on the CPU: lower bounds settle most candidates, DTW the rest, abandoned as soon as it may be.
+"""Exact search under DTW on the CPU: lower bounds settle most candidates; DTW, abandoned early, compares the rest.
 
 ``Prepared`` holds items with their envelopes, built once for a band. ``whole`` searches whole items, ``windows`` every
 window of a given length, which is never laid out. Both return ``Outcome``: the k nearest, or all within a distance, in
@@ -8,7 +8,8 @@ The stages of windows: the ends, Keogh's bound of the data with the query's enve
 data's envelope, some 20 operations each for 16 samples. Of whole items: the bound of means over 8 steps with the mean
 of the query's envelope there, an eighth of that work, then Keogh's bounds. Last, DTW in lanes in the order of the
 bounds, abandoned when the least cell of a row and the bound of what follows exceed the k-th best so far, which all
-threads share. Rounding never settles a candidate: see Limit in bounds.h.
+threads share. Many candidates of one length go through DTW in stages of some rows, and lanes are filled anew after
+each stage. Rounding never settles a candidate: see Limit in bounds.h.
 
 Reference: Zhu & Shasha (2003), the bound of means; Keogh & Ratanamahatana (2005); Rakthanmanon et al. (2012), the UCR
 suite; Herrmann & Webb (2021).
@@ -136,7 +137,8 @@ def whole(queries: Tensor, lengths: Tensor | None, items: Prepared, wanted: Want
     # Few queries: their items are split, too, so that every thread has work. Many: some together read the items once.
     parts = max(1, min(8 // max(1, count), found // 256))
     bounds = [found * part // parts for part in range(parts + 1)]
-    together = max(1, min(16, count // 4))
+    blocks = max(min(4, count), -(-count // 16))  # of about as many queries each
+    together = max(1, -(-count // max(1, blocks)))
     blocks = -(-count // together)
     problem = search.problem()
 

@@ -1,4 +1,4 @@
-// Exact search under DTW: bounds first, in lanes, then DTW of what they leave, abandoned as soon as it may be.
+// Exact search under DTW: bounds first, in lanes, then DTW of what they leave, abandoned as early as possible.
 #pragma once
 #include "../problem.h"
 #include "matches.h"

@@ -187,20 +187,29 @@ def _fill_padding(counts: Tensor, upper: Tensor, lower: Tensor) -> None:
         above[i, :, count:], below[i, :, count:] = np.inf, -np.inf
 
 
-def ordered(queries: Tensor, items: Prepared, root: bool) -> dict[str, Tensor]:
-    """The queries' envelopes for windows, and their points in the order in which they tell most: the ends first."""
+def query_envelopes(queries: Tensor, window: Window, m: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Float32 copies (Q, C, n) of queries (Q, n, C), and their envelopes (Q, C, m) for windows of m steps.
+
+    The first and the last step of an envelope are the query's own: a path joins first with first, last with last.
+    """
     count, n, channels = queries.shape
-    m = items.length or 0
-    radius = radius_of(items.window, n, m)
+    radius = radius_of(window, n, m)
     plane = queries.mT.to(torch.float32).contiguous()  # (Q, C, n)
-    shape = (count, channels, m)
-    upper, lower = torch.empty(shape), torch.empty(shape)
+    upper, lower = torch.empty(count, channels, m), torch.empty(count, channels, m)
     left, right = radius + max(0, m - n), radius + max(0, n - m)
     given = [torch.full((count,), size) for size in (n, left, right, m)]
     _envelopes(plane, given[0], given[1], given[2], given[3], upper, lower)
     if m > 1:
         for envelope in (upper, lower):
             envelope[:, :, 0], envelope[:, :, -1] = plane[:, :, 0], plane[:, :, -1]
+    return plane, upper, lower
+
+
+def ordered(queries: Tensor, items: Prepared, root: bool) -> dict[str, Tensor]:
+    """The queries' envelopes for windows, and their points in the order in which they tell most: the ends first."""
+    count, n, channels = queries.shape
+    m = items.length or 0
+    plane, upper, lower = query_envelopes(queries, items.window, m)
     middle = (upper / 2 + lower / 2).numpy()
     weight = np.abs(middle - middle.mean(2, keepdims=True))
     if root:  # channels of a step stay together

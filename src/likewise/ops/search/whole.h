@@ -5,51 +5,11 @@
 #include "../dtw/kernel.h"
 #include "../lanes.h"
 #include "bounds.h"
+#include "entries.h"
 
 namespace likewise {
 namespace LIKEWISE_ISA {
 namespace {
-
-struct Entry {
-    float bound;
-    int32_t place;  // in the order of the items
-    int32_t slot;   // of what its bounds know of the rows that follow
-};
-
-INLINE void exchange(Entry& a, Entry& b) {
-    const Entry before = a;
-    a = b, b = before;
-}
-
-// Splits entries into those before the returned place and the rest, whose bounds are not less; both are shorter than all.
-inline int64_t split(Entry* entries, int64_t count) {
-    const float a = entries[0].bound, b = entries[count / 2].bound, c = entries[count - 1].bound;
-    const float pivot = max(min(a, b), min(max(a, b), c));
-    int64_t i = -1, j = count;
-    while (true) {
-        while (entries[++i].bound < pivot) {}
-        while (entries[--j].bound > pivot) {}
-        if (i >= j) return max(int64_t(1), min(count - 1, j + 1));
-        exchange(entries[i], entries[j]);
-    }
-}
-inline void sort(Entry* entries, int64_t count) {
-    while (count > 12) {
-        const int64_t middle = split(entries, count);
-        sort(entries, middle);
-        entries += middle, count -= middle;
-    }
-    for (int64_t i = 1; i < count; ++i)
-        for (int64_t j = i; j > 0 && entries[j].bound < entries[j - 1].bound; --j) exchange(entries[j], entries[j - 1]);
-}
-// Brings the `least` entries of the least bounds to the front.
-inline void select(Entry* entries, int64_t count, int64_t least) {
-    while (least > 0 && least < count) {
-        const int64_t middle = split(entries, count);
-        if (middle >= least) count = middle;
-        if (middle <= least) entries += middle, count -= middle, least -= middle;
-    }
-}
 
 template <class T> class WholeSearch {
 public:
@@ -58,6 +18,10 @@ public:
           coarse_(pairs_.channels * problem.coarse), blocks_(problem.padded / kBlock) {
         alike_ = pairs_.y_lengths[order_[0]] == pairs_.y_lengths[order_[count_ - 1]];
         most_held_ = max(int64_t(128), min(min(int64_t(4096), count_), (int64_t(1) << 17) / (blocks_ + 1)));
+        const int64_t longest = pairs_.y_steps, strip = dtw_strip(pairs_.float64);
+        state_width_ = 2 * radius_of(pairs_.window, longest, longest) + 1;
+        if (alike_ && pairs_.window.kind != WindowKind::none && 2 * state_width_ <= longest && longest >= 4 * strip)
+            stage_ = strip * max(int64_t(1), (state_width_ / 2 + strip / 2) / strip);
     }
     ~WholeSearch() {
         for (int c = 0; c < kCounts; ++c) __atomic_fetch_add(problem_.counts + c, counts_[c], __ATOMIC_RELAXED);
@@ -85,7 +49,7 @@ public:
 
 private:
     static constexpr int kQueries = 16;
-    static constexpr int64_t kNone = int64_t(1) << 62, kSample = 128;
+    static constexpr int64_t kNone = int64_t(1) << 62, kSample = 128, kFewest = 4;
     const SearchProblem& problem_;
     const Problem& pairs_;
     const int64_t* order_;
@@ -96,7 +60,8 @@ private:
     // Bounds, and squared distances of means, (queries, count): NaN, settled. Planes and envelopes of the queries; their means.
     Buffer<float> bounds_, distances_, planes_, upper_, lower_, mean_, mean_upper_, mean_lower_, rest_, scratch_, plane_;
     Buffer<Entry> entries_, seeds_;
-    Buffer<T> y_, suffix_;
+    Buffer<T> y_, suffix_, row_, state_;
+    int64_t stage_ = 0, state_width_ = 0;  // rows of a stage, 0: no stages; and numbers that go on from one to the next
 
     const T* query(int64_t b) const { return static_cast<const T*>(pairs_.x) + (first_query_ + b) * pairs_.x_steps * pairs_.channels; }
     int64_t steps(int64_t b) const { return pairs_.x_lengths[first_query_ + b]; }
@@ -116,6 +81,7 @@ private:
         bounds_.reserve(kQueries * count_), distances_.reserve(kQueries * count_), seeds_.reserve(count_);
         for (auto* buffer : {&planes_, &upper_, &lower_}) buffer->reserve(kQueries * size_);
         for (auto* buffer : {&mean_, &mean_upper_, &mean_lower_}) buffer->reserve(kQueries * coarse_);
+        if (stage_ > 0) state_.reserve(most_held_ * state_width_);
         entries_.reserve(kQueries * most_held_), rest_.reserve(kQueries * most_held_ * (blocks_ + 1));
         fill(bounds_.get(), queries_ * count_, 0.0f);
         for (int64_t b = 0; b < queries_; ++b) {
@@ -315,8 +281,81 @@ private:
     void compare_held(int64_t b) {
         Entry* entries = entries_.get() + b * most_held_;
         sort(entries, held_[b]);
-        compare(b, entries, held_[b]);
+        if (stage_ > 0 && held_[b] >= kFewest * W<T> && steps(b) == pairs_.y_lengths[order_[0]] && most(b) < kInfinity<float>)
+            compare_in_stages(b, entries, held_[b]);
+        else compare(b, entries, held_[b]);
         held_[b] = 0;
+    }
+
+    // Some rows of all of them, then some more of those that are left, in the order of what they cost at least by then.
+    // The first lanes go on to the end, for a threshold. Only at first are entries in the order of their bounds.
+    void compare_in_stages(int64_t b, Entry* entries, int64_t count) {
+        const int64_t n = steps(b), m = n;
+        for (int64_t from = 0, to; from < n && count > 0; from = to) {
+            to = n - from < 2 * stage_ ? n : from + stage_;
+            int64_t left = 0;
+            for (int64_t i = 0; i < count; i += W<T>) {
+                const float limit = roughly_most(b);
+                if (from == 0 && !(entries[i].bound <= limit)) {
+                    counts_[kQueryEnvelope] += count - i;
+                    break;
+                }
+                const int64_t used = min(int64_t(W<T>), count - i);
+                const int64_t until = i == 0 ? n : to;
+                Entry lanes[W<T>];
+                for (int64_t l = 0; l < W<T>; ++l) lanes[l] = entries[i + min(l, used - 1)];
+                const int64_t rows = advance(b, lanes, used, from, until, limit);
+                if (rows < until) counts_[kAbandoned] += used;
+                if (rows < until || until == n) continue;
+                int64_t lo, hi;
+                window_row(pairs_.window, n, m, until - 1, lo, hi);
+                V<T> least = load(row_.get() + lo * W<T>);
+                for (int64_t j = lo + 1; j <= hi; ++j) least = min(least, load(row_.get() + j * W<T>));
+                for (int64_t l = 0; l < used; ++l) {
+                    const float bound = float(least[l]) + rest_[lanes[l].slot * (blocks_ + 1) + (until + kBlock - 1) / kBlock];
+                    if (!(bound <= limit)) {
+                        ++counts_[kAbandoned];
+                        continue;
+                    }
+                    entries[left++] = {bound, lanes[l].place, lanes[l].slot};
+                    T* state = state_.get() + (lanes[l].slot - b * most_held_) * state_width_;
+                    for (int64_t j = lo; j <= hi; ++j) state[j - lo] = row_[j * W<T> + l];
+                }
+            }
+            const float limit = roughly_most(b);
+            count = 0;
+            for (int64_t i = 0; i < left; ++i)
+                if (entries[i].bound <= limit) entries[count++] = entries[i];
+            counts_[kAbandoned] += left - count;
+            select(entries, count, W<T>);
+        }
+    }
+    // Rows from..to - 1 of the DTW of a query with W entries, of which the first `used` differ.
+    int64_t advance(int64_t b, const Entry* lanes, int64_t used, int64_t from, int64_t to, float limit) {
+        const int64_t n = steps(b), m = n, channels = pairs_.channels;
+        int64_t items[W<T>], ends[W<T>], first, last, lo, hi;
+        for (int l = 0; l < W<T>; ++l) items[l] = order_[lanes[l].place], ends[l] = m;
+        window_row(pairs_.window, n, m, from, first, hi);
+        window_row(pairs_.window, n, m, to - 1, lo, last);
+        y_.reserve(m * channels * W<T>);
+        interleave(static_cast<const T*>(pairs_.y) + first * channels, pairs_.y_lengths, pairs_.y_steps, channels, items,
+                   last + 1 - first, y_.get() + first * channels * W<T>);
+        T* row = row_.reserve(m * W<T>);
+        if (from > 0) {
+            window_row(pairs_.window, n, m, from - 1, lo, hi);
+            for (int l = 0; l < W<T>; ++l) {
+                const T* state = state_.get() + (lanes[l].slot - b * most_held_) * state_width_;
+                for (int64_t j = lo; j <= hi; ++j) row[j * W<T> + l] = state[j - lo];
+            }
+        }
+        const bool foresee = to - from > dtw_strip(pairs_.float64);  // else nobody looks before the end
+        if (foresee) foresee_rows(n, [&](int64_t l) { return lanes[l].slot; });
+        T values[W<T>];
+        const double before = threshold(b);
+        const int64_t rows = dtw_advance(pairs_, query(b), n, y_.get(), ends, foresee ? suffix_.get() : nullptr, limit, from, to, row, values);
+        counts_[kCells] += used * (rows - from) * min(m, 2 * radius_of(pairs_.window, n, m) + 1);
+        if (rows == n) report(b, items, ends, used, values, before, [](int64_t) { return true; });
+        return rows;
     }
 
     // What bounds do not pay for, block by block, as it lies.
@@ -378,14 +417,22 @@ private:
         const double before = threshold(b);
         T values[W<T>];
         const int64_t rows = dtw_abandoning(pairs_, query(b), n, y_.get(), m, suffix, most, values);
+        for (int64_t l = 0; l < used; ++l) {
+            counts_[kCells] += rows * min(m[l], 2 * radius_of(pairs_.window, n, m[l]) + 1 + max(n - m[l], m[l] - n));
+            counts_[kAbandoned] += rows < n && is_wanted(l);
+        }
+        if (rows == n) report(b, items, m, used, values, before, is_wanted);
+    }
+    // Values that were computed: those that are wanted may become matches.
+    template <class F>
+    void report(int64_t b, const int64_t* items, const int64_t* m, int64_t used, const T* values, double before, F&& is_wanted) {
         Match found[W<T>];
         int64_t matches = 0;
         for (int64_t l = 0; l < used; ++l) {
-            const T value = problem_.by_lengths ? values[l] / T(n + m[l]) : values[l];
-            counts_[kCells] += rows * min(m[l], 2 * radius_of(pairs_.window, n, m[l]) + 1 + max(n - m[l], m[l] - n));
+            const T value = problem_.by_lengths ? values[l] / T(steps(b) + m[l]) : values[l];
             if (!is_wanted(l)) continue;
-            counts_[rows < n ? kAbandoned : kCompared] += 1;
-            if (double(value) <= before && rows == n) found[matches++] = {double(value), items[l], 0, m[l]};
+            ++counts_[kCompared];
+            if (double(value) <= before) found[matches++] = {double(value), items[l], 0, m[l]};
         }
         if (matches) problem_.matches->add(first_query_ + b, found, matches);
     }
