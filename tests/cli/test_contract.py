@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,8 @@ import typer.main
 
 import likewise as lw
 from likewise import _output
-from likewise.cli import app
+from likewise.cli import app, printing
+from likewise.distances import distance as distances
 from tests.cli.commands import run
 
 COMMANDS = typer.main.get_command(app).commands
@@ -40,10 +42,9 @@ NO_DATA = {"demo", "info"}
 # These draw something at random; the others give the same answer every time.
 SEEDED = {"cluster", "demo", "evaluate", "explore", "fewshot", "train", "tune"}
 # These use a GPU if there is one; the others compute on the CPU.
-ON_DEVICES = {"distance", "evaluate", "fewshot", "pairs", "train"}
-GROWS = {
-    "pairs"
-}  # larger than memory: it is written tile by tile and resumed, and --force removes what was there first
+ON_DEVICES = {"align", "average", "cluster", "demo", "distance", "evaluate", "fewshot", "pairs", "train", "tune"}
+# These may take minutes; of the others, reading may, which says for how long already.
+LONG = {"average", "cluster", "demo", "distance", "evaluate", "fewshot", "index", "pairs", "search", "train", "tune"}
 WRITES = {name for name, given in EXAMPLES.items() if "OUT" in given}
 
 
@@ -99,6 +100,8 @@ def test_common_options(name):
     assert ("--force" in options(name)) == (name in WRITES)
     assert all(parameter.help for parameter in COMMANDS[name].params)
     assert COMMANDS[name].help
+    assert len(COMMANDS[name].get_short_help_str(80)) <= 55  # a line of an overview in a window of 80 columns
+    assert "``" not in COMMANDS[name].help
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - SERVERS))
@@ -110,7 +113,7 @@ def test_json_is_one_object_and_all_that_is_printed(name, folder, small_demo):
     assert isinstance(json.loads(result.stdout), dict)
 
 
-@pytest.mark.parametrize("name", sorted(WRITES - {"demo"} - GROWS))
+@pytest.mark.parametrize("name", sorted(WRITES - {"demo"}))
 def test_results_are_never_replaced_without_force_and_are_whole_or_absent(name, folder, monkeypatch):
     assert run(*words(name)).exit_code == 0
     (left,) = written(folder)
@@ -129,7 +132,13 @@ def test_results_are_never_replaced_without_force_and_are_whole_or_absent(name, 
     assert _content(folder / left) == before
     one_line(run(*words(name, "other")))
     assert [entry for entry in written(folder) if entry.endswith((".part", ".old"))] == []
-    for entry in set(written(folder)) - {left, "result.search", "other.search"}:
+    for entry in set(written(folder)) - {
+        left,
+        "result.search",
+        "other.search",
+        "result.unfinished",
+        "other.unfinished",
+    }:
         assert (folder / entry).is_dir()
         assert not (folder / entry / "index.json").exists()
 
@@ -142,6 +151,16 @@ def _content(path):
         for file in sorted(path.rglob("*"))
         if file.is_file() and "search" not in file.parts
     }
+
+
+@pytest.mark.parametrize("name", sorted(LONG))
+def test_on_a_terminal_long_work_shows_the_time_left(name, folder, small_demo, monkeypatch):
+    monkeypatch.setattr(printing, "sys", SimpleNamespace(stderr=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(distances, "CELLS_A_STEP", 1)  # a matrix that takes less than a tenth of a second has no bar
+    monkeypatch.setenv("FORCE_COLOR", "1")  # for rich, which draws what moves on a terminal only
+    result = run(*words(name))
+    assert result.exit_code == 0, result.output
+    assert re.search(r"\d:\d\d|-:--:--", result.stderr), result.stderr
 
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - NO_DATA))

@@ -24,7 +24,7 @@ def test_it_is_evaluate_with_intervals(files):
     scores = lw.evaluate(lw.DTW(), queries, references, ks=(1, 3))
     assert (found["map"], found["accuracy"]) == (scores.map, scores.accuracy)
     assert found["recall"] == {"1": scores.recall[1], "3": scores.recall[3]}
-    assert found["intervals"] == {name: list(scores.interval(name)) for name in ("map", "accuracy")}
+    assert found["intervals"] == {name: list(scores.interval(name)) for name in ("map", "accuracy", "f1")}
     grouped = answer("evaluate", q, r, "--by-group")["intervals"]["map"]
     assert grouped == list(scores.interval("map", groups=queries.groups))
     text = run("evaluate", q, r).stdout

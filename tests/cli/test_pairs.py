@@ -1,4 +1,5 @@
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +10,9 @@ import likewise as lw
 from likewise import scale
 from likewise.cli import app
 from likewise.data import read_npz, write_npz
+from likewise.scale.matrix import compute_tile
+
+matrix_module = sys.modules[compute_tile.__module__]  # likewise.scale.matrix is also the name of the function
 
 
 def run(*arguments) -> str:
@@ -44,3 +48,50 @@ def test_force_replaces_only_a_matrix(path, tmp_path):
     with pytest.raises(ValueError, match="holds other files"):
         run(path, "--out", tmp_path / "full", "--force")
     assert (tmp_path / "full" / "a").read_text() == "mine"
+
+
+def test_the_old_matrix_stays_until_the_new_one_is_complete(path, tmp_path, monkeypatch):
+    out, part = tmp_path / "D.zarr", tmp_path / "D.zarr.unfinished"
+    run(path, "--out", out, "--tile", 4)
+    before = scale.TiledMatrix(out)[:]
+    write, written = matrix_module.write_tile, []
+
+    def interrupted(*given):
+        written.append(given)
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        write(*given)
+
+    monkeypatch.setattr(matrix_module, "write_tile", interrupted)
+    result = CliRunner().invoke(app, ["pairs", str(path), "--out", str(out), "--tile", "4", "--band", "1", "--force"])
+    assert result.exit_code == 130, result.output
+    np.testing.assert_array_equal(scale.TiledMatrix(out)[:], before)
+    assert len(list(part.rglob("c/*/*"))) == 2
+    # It goes on where it was, and only then takes the place of the old one.
+    monkeypatch.setattr(matrix_module, "write_tile", write)
+    facts = json.loads(run(path, "--out", out, "--tile", 4, "--band", 1, "--resume", "--json"))
+    assert (facts["tiles"], facts["computed"]) == (6, 4)
+    expected = lw.DTW(band=1).matrix(read_npz(path).items).numpy()
+    np.testing.assert_allclose(scale.TiledMatrix(out)[:], expected, rtol=1e-5)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["D.zarr", "a.npz"]
+
+
+def test_an_unfinished_matrix_is_neither_the_result_nor_forgotten(path, tmp_path, monkeypatch):
+    out, part = tmp_path / "D.zarr", tmp_path / "D.zarr.unfinished"
+
+    def interrupted(*given):
+        raise KeyboardInterrupt
+
+    write = matrix_module.write_tile
+    monkeypatch.setattr(matrix_module, "write_tile", interrupted)
+    assert CliRunner().invoke(app, ["pairs", str(path), "--out", str(out)]).exit_code == 130
+    assert not out.exists()
+    monkeypatch.setattr(matrix_module, "write_tile", write)
+    with pytest.raises(ValueError, match=r"D\.zarr\.unfinished: is not complete; --resume"):
+        run(path, "--out", out)
+    run(path, "--out", out, "--force", "--band", 1)
+    assert not part.exists()
+    assert scale.TiledMatrix(out).shape == (9, 9)
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="is a file; pairs writes a folder"):
+        run(path, "--out", tmp_path / "file")

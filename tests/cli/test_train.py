@@ -1,12 +1,15 @@
 import json
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
 
 import likewise as lw
-from likewise.cli import card, train
-from likewise.selection import Candidate, search
-from likewise.selection.search import divide
+from likewise.cli import card, clock, train
+from likewise.selection import Candidate, search, trainer
+from likewise.selection.division import Parts, divide
 from tests.cli.commands import answer, refusal, run
 
 
@@ -37,9 +40,10 @@ def few(monkeypatch):
     )
 
 
-def test_from_data_to_a_folder_with_a_card(path, few, tmp_path):
+def test_from_data_to_a_folder_with_a_card(path, few, tmp_path, monkeypatch):
     out = tmp_path / "some" / "run"
-    found = answer("train", path, "-o", out, "--minutes", 5)
+    monkeypatch.setattr(train.sys, "argv", ["likewise", "train", "walks.npz", "-o", "run"])
+    found = answer("train", path, "-o", out, "--minutes", 5, "--no-refit")
     assert found["complete"]
     assert found["best"] == "mlp"
     assert [result["name"] for result in found["results"]] == ["mlp", "dtw"]
@@ -50,11 +54,29 @@ def test_from_data_to_a_folder_with_a_card(path, few, tmp_path):
     assert lw.evaluate(metric, parts.held, parts.train).map == pytest.approx(found["results"][0]["map"])
     text = (out / "README.md").read_text()
     for part in ("# mlp: a metric for walks.npz", found["summary"], "| left | 12 | 8 |", "| rig\\|ht |", "## Scores",
-                 "## Confusion", "## Hardest pairs", "![The ranking](ranking.png)", "seed 0", "likewise 0."):  # fmt: skip
+                 "| MAP | 1.0000 | 1.0000 to 1.0000 |", "| macro-F1 | ", "## Confusion", "## Hardest pairs",
+                 "![The ranking](ranking.png)", "![Confusion of the nearest neighbour](confusion.png)", "seed 0",
+                 "likewise train walks.npz -o run", "Chosen by MAP", "lr 0.01, batch_size 32", "likewise 0.", "torch 2",
+                 "python 3", "drawn from each class"):  # fmt: skip
         assert part in text
     assert json.loads((out / "ranking.json").read_text())["results"] == found["results"]
     assert (out / "log.csv").read_text().startswith("epoch,loss,seconds")
     assert all((out / name).read_bytes()[:4] == b"\x89PNG" for name in found["files"] if name.endswith(".png"))
+
+
+def test_the_card_says_that_the_best_learned_from_all_items_at_the_end(path, few, tmp_path):
+    out = tmp_path / "run"
+    found = answer("train", path, "-o", out, "--minutes", 5, "--by", "accuracy")
+    assert (found["best"], found["by"]) == ("mlp", "accuracy")
+    assert found["refit_steps"] > 0
+    text = (out / "README.md").read_text()
+    assert f"trained for {found['refit_steps']} more steps with all items" in text
+    assert "are of the metric before it was trained with all items" in text
+    assert "Chosen by 1-NN accuracy" in text
+    scored = lw.Metric.load(out / "search" / "mlp" / "best")
+    parts = divide(data(), None, None, 0)
+    assert lw.evaluate(scored, parts.held, parts.train).map == pytest.approx(found["results"][0]["map"])
+    assert not torch.equal(*(next(metric.parameters()) for metric in (scored, lw.Metric.load(out))))
 
 
 def test_a_folder_that_holds_something_is_kept(path, few, tmp_path):
@@ -83,7 +105,7 @@ def test_ctrl_c_keeps_the_best_so_far(path, few, tmp_path, monkeypatch):
     def interrupted(*given, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(search, "fit", interrupted)
+    monkeypatch.setattr(trainer, "fit", interrupted)
     result = run("train", path, "-o", tmp_path / "run")
     assert result.exit_code == 130
     assert "The search was stopped before its end." in result.stdout
@@ -98,14 +120,14 @@ def test_a_search_that_was_killed_is_marked_and_can_be_resumed(path, few, tmp_pa
     def killed(*given, **options):
         raise RuntimeError("killed")
 
-    fit = search.fit
-    monkeypatch.setattr(search, "fit", killed)
+    fit = trainer.fit
+    monkeypatch.setattr(trainer, "fit", killed)
     out = tmp_path / "run"
     assert isinstance(run("train", path, "-o", out).exception, RuntimeError)
     assert not out.exists()  # whole or absent
     assert (tmp_path / "run.search" / "search.json").is_file()
     assert "run.search: is not empty; --resume continues" in refusal(1, "train", path, "-o", out)
-    monkeypatch.setattr(search, "fit", fit)
+    monkeypatch.setattr(trainer, "fit", fit)
     assert answer("train", path, "-o", out, "--resume")["complete"]
     assert not (tmp_path / "run.search").exists()
     assert (out / "search" / "search.json").is_file()
@@ -134,14 +156,17 @@ def test_images(tmp_path):
     given = ("train", tmp_path / "photos", "-o", tmp_path / "run", "--minutes", 0.0001, "--size", 40, "--val", 0.4)
     found = answer(*given)
     assert found["best"] == "pretrained"
-    assert (tmp_path / "run" / "README.md").is_file()
+    text = (tmp_path / "run" / "README.md").read_text()
+    assert "EfficientNetLite" in text
+    assert len(text.splitlines()) < 120  # not every layer
+    assert str(tmp_path / "photos" / "iris") not in text
 
 
 def test_a_hard_pair_is_nearer_than_its_own_class():
     items = torch.tensor([0.0, 1.0, 5.0, 0.4, 6.0])[:, None, None]
     whole = lw.Dataset(items, ["a", "a", "b", "b", "b"])
-    parts = search.Parts(whole, whole[3:], whole[:3])
-    (pair,) = card.hardest_pairs(lw.Metric(None, lw.Euclidean()), parts)
+    parts = Parts(whole, whole[3:], whole[:3])
+    (pair,) = card.hardest_pairs(card.distances(lw.Metric(None, lw.Euclidean()), parts), parts)
     assert (pair.query, pair.reference) == (0, 0)
     assert (pair.distance, pair.excess) == pytest.approx((0.4, 4.2))
     assert "| 3 | b | 0 | a | 0.4 | 4.2 |" in card._pairs([pair], parts)
@@ -178,3 +203,18 @@ def test_on_a_terminal_the_ranking_is_drawn_with_the_time_left(monkeypatch):
     with progress.console.capture() as shown:
         progress.console.print(progress._drawn())
     assert "round 1 of 3: tap; at most 2:00 left" in shown.get()
+
+
+def test_the_minutes_count_from_the_start_of_the_process():
+    now = time.monotonic()
+    assert train.searching(10, now, 0.0) == pytest.approx(9.75, abs=0.01)
+    assert train.searching(10, now - 60, 2.0) == pytest.approx(8.75, abs=0.01)
+    assert train.searching(10, now - 60, 60.0) == pytest.approx(7.0, abs=0.01)  # a busy machine
+    assert train.searching(1, now - 600, 60.0) == 0.1
+    begun = subprocess.run(
+        [sys.executable, "-c", "import time; time.sleep(0.5)\n"
+         "from likewise.cli.clock import process_begun; print(time.monotonic() - process_begun())"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert 0.5 < float(begun.stdout) < 60
+    assert clock.begun() == pytest.approx(time.monotonic(), abs=1)  # not the age of the tests

@@ -1,3 +1,6 @@
+import re
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -56,3 +59,22 @@ def test_the_paragraph_says_who_won_by_how_much_and_whether_it_is_real():
     assert alone.tried == alone.results
     assert "precision" not in alone.best.as_dict()
     assert torch.is_tensor(alone.metric.matrix(torch.zeros(2, 3, 1)))
+
+
+def test_the_paragraph_says_who_is_ahead_by_the_other_score():
+    right = {"a": [True] * 10 + [False] * 10, "dtw": [True] * 20}
+    results = tuple(
+        replace(result(name, values, learns=name == "a"), right=tuple(right[name]), accuracy=sum(right[name]) / 20)
+        for name, values in (("a", GOOD), ("dtw", POOR))
+    )
+    metric = lw.Metric(None, lw.DTW())
+    text = str(Selection(metric, results, 20, 3.0))
+    said = re.search(
+        r"By 1-NN accuracy, dtw is ahead with 1.000: the difference of 0.500 \((.*) to (.*)\) is real", text
+    )
+    assert 0.2 < float(said[1]) < 0.5 < float(said[2]) < 0.8
+    turned = str(Selection(metric, results[::-1], 20, 3.0, by="accuracy"))
+    assert "a, the next best, reaches 0.500: the difference of 0.500 (" in turned
+    assert "By MAP, a is ahead with 0.910: the difference of 0.510" in turned
+    level = (results[0], replace(results[1], right=results[0].right, accuracy=0.5))
+    assert "ahead" not in str(Selection(metric, level, 20, 3.0))

@@ -1,13 +1,17 @@
 import json
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 import likewise as lw
-from likewise.selection import Candidate, named_candidate, search, select
-from likewise.selection.search import divide
+from likewise.selection import Candidate, Result, division, named_candidate, search, select, trainer
+from likewise.selection.course import Course
+from likewise.selection.division import divide
+
+FEW = lw.distances.training_defaults.TrainingDefaults(lr=1e-2, batch_size=16, steps=24)
 
 
 def walks(count=60, seed=0):
@@ -22,7 +26,7 @@ def walks(count=60, seed=0):
 
 def quick(name, rate=1e-2, **options):
     class Few(lw.FrameMLP):
-        training_defaults = lw.distances.training_defaults.TrainingDefaults(lr=rate, batch_size=16, steps=24)
+        training_defaults = replace(FEW, lr=rate)
 
     return Candidate(name, f"{name}.", lambda data: lw.Metric(Few(2, hidden=8, out=4), lw.Euclidean()), **options)
 
@@ -43,14 +47,15 @@ def own_classes(monkeypatch):
             (folder / "config.json").write_text(json.dumps(config))
         return found(folder)
 
-    monkeypatch.setattr(search.Metric, "load", load)
+    monkeypatch.setattr(trainer.Metric, "load", load)
 
 
 def test_the_better_half_goes_on_and_the_best_is_kept(tmp_path):
     lines = []
     data = walks()
     candidates = [flat(), *(quick(f"learned-{i}", rate) for i, rate in enumerate((1e-2, 1e-6, 3e-3, 1e-7)))]
-    found = select(data, candidates, folder=tmp_path, report=lambda results, text: lines.append((text, results)))
+    report = lambda results, text: lines.append((text, results))  # noqa: E731
+    found = select(data, candidates, folder=tmp_path, refit=False, report=report)
     by_name = {result.name: result for result in found.results}
     assert found.complete
     assert found.best.name in ("learned-0", "learned-2")
@@ -68,12 +73,72 @@ def test_the_better_half_goes_on_and_the_best_is_kept(tmp_path):
     scores = lw.evaluate(found.metric, parts.held, parts.train)
     assert (scores.map, scores.accuracy) == pytest.approx((found.best.map, found.best.accuracy))
     assert found.best.interval == scores.interval()
+    assert found.best.right == tuple((scores.actual == scores.predicted).tolist())
+    assert (found.refit, found.scored) == (0, found.metric)
+
+
+def weights(metric):
+    return torch.cat([tensor.flatten() for tensor in metric.state_dict().values()])
+
+
+def test_the_best_learns_from_all_items_at_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(lw.FrameMLP, "training_defaults", FEW)  # which a loaded metric has
+    candidates, lines = [flat(), quick("one")], []
+    found = select(walks(), candidates, folder=tmp_path, report=lambda results, text: lines.append(text))
+    assert lines[-1] == "one is trained with all items"
+    assert found.best.best_steps in range(3, 25)
+    assert found.refit == max(3, 3 * round(found.best.best_steps / 3 / 3))  # a third of the steps; an epoch has 3
+    assert f"Then it was trained for {found.refit} more steps with all items" in str(found)
+    assert not torch.equal(weights(found.metric), weights(found.scored))
+    parts = divide(walks(), None, None, 0)
+    assert lw.evaluate(found.scored, parts.held, parts.train).map == pytest.approx(found.best.map)
+    # Resumed, it is the same, and is not trained again.
+    monkeypatch.setattr(trainer, "fit", None)
+    again = select(walks(), candidates, folder=tmp_path, resume=True)
+    assert torch.equal(weights(again.metric), weights(found.metric))
+    assert again.refit == found.refit
+
+
+def test_without_time_or_after_ctrl_c_the_validated_weights_are_kept(tmp_path, monkeypatch):
+    candidates = [flat(), quick("one")]
+    select(walks(), candidates, folder=tmp_path, refit=False)
+
+    def late(self, *given, **options):
+        raise trainer.OutOfTime
+
+    monkeypatch.setattr(trainer.Trainer, "_train", late)
+    found = select(walks(), candidates, folder=tmp_path, resume=True)
+    assert (found.best.name, found.refit, found.complete) == ("one", 0, True)
+
+    def interrupted(self, *given, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trainer.Trainer, "_train", interrupted)
+    state = json.loads((tmp_path / "search.json").read_text())
+    (tmp_path / "search.json").write_text(json.dumps(state | {"refitted": {}}))
+    found = select(walks(), candidates, folder=tmp_path, resume=True)
+    assert (found.best.name, found.refit, found.complete) == ("one", 0, False)
+
+
+def test_the_score_to_choose_by(tmp_path):
+    results = {
+        "a": Result("a", "", True, map=0.9, accuracy=0.7, precision=(0.9,)),
+        "b": Result("b", "", True, map=0.8, accuracy=0.8, precision=(0.8,)),
+        "c": Result("c", "", True, left_out="too slow"),
+        "d": Result("d", "", True, map=0.9, accuracy=0.8, precision=(0.9,)),
+    }
+    for by, order in (("map", "dabc"), ("accuracy", "dbac")):
+        searched = search._Search(trainer.Trainer(None, {}, tmp_path, 0, "cpu", by), print)
+        searched.results = results
+        assert "".join(result.name for result in searched.ranked()) == order
+    with pytest.raises(ValueError, match="by must be one of map, accuracy, got 'f1'"):
+        select(walks(), [flat()], folder=tmp_path, by="f1")
 
 
 def test_a_search_resumes_where_it_was_interrupted(tmp_path, monkeypatch):
     candidates = [flat(), quick("one"), quick("two", 3e-3)]
     whole = select(walks(), candidates, folder=tmp_path / "whole")
-    calls, fit = [], search.fit
+    calls, fit = [], trainer.fit
 
     def interrupted(*given, **options):
         calls.append(options["epochs"])
@@ -81,7 +146,7 @@ def test_a_search_resumes_where_it_was_interrupted(tmp_path, monkeypatch):
             signal.raise_signal(signal.SIGINT)
         return fit(*given, **options)
 
-    monkeypatch.setattr(search, "fit", interrupted)
+    monkeypatch.setattr(trainer, "fit", interrupted)
     first = select(walks(), candidates, folder=tmp_path / "run")
     assert not first.complete
     assert str(first).endswith("The search was stopped before its end.")
@@ -104,13 +169,13 @@ def test_without_a_result_ctrl_c_is_ctrl_c(tmp_path, monkeypatch):
     def interrupted(*given, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(search, "evaluate", interrupted)
+    monkeypatch.setattr(trainer, "evaluate", interrupted)
     with pytest.raises(KeyboardInterrupt):
         select(walks(), [flat()], folder=tmp_path)
 
 
 def test_what_is_too_slow_or_does_not_suit_is_left_out_with_the_reason(tmp_path, monkeypatch):
-    monkeypatch.setattr(search.Course, "predict", lambda self, data, pairs, device: (1e6, 0.0))
+    monkeypatch.setattr(Course, "predict", lambda self, data, pairs, device: (1e6, 0.0))
     found = select(walks(), [flat(), quick("slow"), named_candidate("cosine", "attended")], folder=tmp_path)
     reasons = {result.name: result.left_out for result in found.results}
     assert reasons["flat"] is None
@@ -147,7 +212,7 @@ def test_large_data_are_scored_by_a_sample():
     many = lw.Dataset(torch.randn(3000, 1024, 1), ["a", "b", "c"] * 1000)
     parts = divide(many, 0.2, None, 0)
     assert len(parts.train) == 2400
-    assert len(parts.held) * len(parts.references) * 1024**2 <= 1.1 * search.MOST_CELLS
+    assert len(parts.held) * len(parts.references) * 1024**2 <= 1.1 * division.MOST_CELLS
     assert set(parts.held.labels) == set(parts.references.labels) == {"a", "b", "c"}
     assert set(parts.held.ids).isdisjoint(parts.train.ids)
 
@@ -184,7 +249,7 @@ def test_wrong_arguments(tmp_path):
 
 def test_the_trial_predicts_the_time_of_an_epoch():
     metric = lw.Metric(lw.FrameMLP(2, hidden=8), lw.SoftDTWDivergence())
-    course = search.Course(metric, 64)
+    course = Course(metric, 64)
     assert (course.batch_size, course.per_epoch, course.epochs) == (32, 2, 200)
     epoch, score = course.predict(walks(), 100, "cpu")
     assert min(epoch, score) >= 0

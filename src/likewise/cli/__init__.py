@@ -29,6 +29,7 @@ from likewise.cli import (
     train,
     tune,
 )
+from likewise.cli.clock import process_begun
 
 
 class _Commands(TyperGroup):
@@ -78,27 +79,27 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-COMMANDS = (
-    convert.convert,
-    train.train,
-    evaluate.evaluate,
-    fewshot.fewshot,
-    distance.distance,
-    pairs.pairs,
-    align.align,
-    average.average,
-    cluster.cluster,
-    index.index,
-    search.search,
-    explain.explain,
-    serve.explore,
-    serve.serve,
-    tune.tune,
-    demo.demo,
-    info.info,
-)
-for command in COMMANDS:
-    app.command()(command)
+COMMANDS = {
+    convert.convert: "What is in a file, and what looks wrong; convert it.",
+    train.train: "Find, train and keep the metric that suits the data.",
+    evaluate.evaluate: "The scores of a metric, with intervals.",
+    fewshot.fewshot: "Accuracy from a few examples of each class.",
+    distance.distance: "A matrix of distances.",
+    pairs.pairs: "A matrix larger than memory, tile by tile.",
+    align.align: "How two sequences match.",
+    average.average: "The average of sequences.",
+    cluster.cluster: "Groups of similar items.",
+    tune.tune: "The settings of a distance, by leave-one-out.",
+    index.index: "Make an index of items.",
+    search.search: "The nearest items, or windows, of an index.",
+    explain.explain: "Why a hit is near its query.",
+    serve.explore: "A page to look, ask, understand and judge.",
+    serve.serve: "An HTTP service.",
+    demo.demo: "The whole way, on data that come with likewise.",
+    info.info: "Versions, kernels and hardware.",
+}
+for command, line in COMMANDS.items():
+    app.command(short_help=line)(command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -121,4 +122,4 @@ def main() -> None:
     if sys.stdout is None:  # closed by the caller: what we print would be lost, or land in a file that we open
         typer.echo("error: standard output is closed", err=True)
         sys.exit(1)
-    app()
+    app(obj=process_begun())

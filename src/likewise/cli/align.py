@@ -45,6 +45,7 @@ def align(
     split_a: arguments.SplitA = None,
     split_b: arguments.SplitB = None,
     columns: arguments.Columns = None,
+    device: arguments.Device = arguments.DeviceName.AUTO,
     force: arguments.Force = False,
     as_json: arguments.Json = False,
 ) -> None:
@@ -59,9 +60,10 @@ def align(
         check_output(plot, overwrite=force)
     first, second = read_both(a, b, split_a, split_b, columns)
     x, y = select(first, item_a, a), select(first if second is None else second, item_b, b)
+    chosen.to(arguments.device_of(device))
     with torch.no_grad():
-        alignment = chosen.align(x, y)
-        path = alignment.path(0)
+        alignment = chosen.align(arguments.moved(x, device), arguments.moved(y, device))
+        path = alignment.path(0).cpu()
     facts = {
         "distance": distance.value if metric is None else str(metric),
         "options": options,

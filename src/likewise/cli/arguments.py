@@ -141,6 +141,14 @@ FileA = Annotated[
         metavar="A", help="Sequences: .npz, .ts, a long table (.csv, .tsv, .parquet), WAV files.", show_default=False
     ),
 ]
+ItemsA = Annotated[
+    Path,
+    typer.Argument(
+        metavar="A",
+        help="Items: .npz, .ts, a long table (.csv, .tsv, .parquet), or a folder of WAV files or images.",
+        show_default=False,
+    ),
+]
 Items = Annotated[
     Path,
     typer.Argument(

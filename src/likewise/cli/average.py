@@ -35,6 +35,7 @@ def average(
     settings: arguments.Settings = None,
     split: arguments.SplitA = None,
     columns: arguments.Columns = None,
+    device: arguments.Device = arguments.DeviceName.AUTO,
     force: arguments.Force = False,
     as_json: arguments.Json = False,
 ) -> None:
@@ -53,11 +54,12 @@ def average(
         raise ValueError(f"{a}: holds no classes, which --by-class needs")
     start = time.perf_counter()
     groups = data.labels if by_class else None
-    found = barycenter(chosen, data.items, length=length, groups=groups, progress=is_terminal())
+    items = arguments.moved(data.items, device)
+    found = barycenter(chosen, items, length=length, groups=groups, progress=is_terminal())
     seconds = time.perf_counter() - start
     names = [str(name) for name in found.labels] if by_class else None
     if output is not None:
-        lw.data.write_npz(lw.Dataset(found.sequences, names), output)
+        lw.data.write_npz(lw.Dataset(found.sequences.to("cpu"), names), output)
     facts = {
         "distance": distance.value,
         "options": options,

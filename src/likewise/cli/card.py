@@ -1,6 +1,5 @@
 """What ``likewise train`` leaves in its folder: the metric, the ranking, the log, pictures and a card."""
 
-import json
 import shutil
 import time
 from collections import Counter
@@ -9,16 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 import likewise as lw
+from likewise._modes import evaluating
 from likewise._output import writing
 from likewise.cli.files import save_figure
 from likewise.cli.info import environment
-from likewise.evaluation import Scores
+from likewise.evaluation import Scores, evaluate_matrix
 from likewise.models.metric import CONFIG, WEIGHTS
 from likewise.models.storage import write_json
 from likewise.selection import Selection
-from likewise.selection.search import Parts
+from likewise.selection.division import Parts
+from likewise.selection.result import SCORES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,6 +29,7 @@ FILES = (CONFIG, WEIGHTS, "README.md", "ranking.json", "log.csv", "ranking.png",
 HARDEST = 8  # pairs in the card
 MOST_PAIRS = 1 << 24  # distances that are kept to find them
 MOST_CLASSES = 40  # in the table of classes
+LONGEST, DEEPEST = 60, 7  # lines of a metric's description, and the spaces before those that a longer one leaves out
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,14 @@ class Pair:
 def write_run(folder: Path, selection: Selection, parts: Parts, *, data: Path, command: str, seed: int) -> list[str]:
     """Write all files, the metric last, and return their names."""
     folder.mkdir(parents=True, exist_ok=True)
-    scores = lw.evaluate(selection.metric, parts.held, parts.references)
-    pairs = hardest_pairs(selection.metric, parts)
+    pairs: list[Pair] = []
+    if parts.pairs <= MOST_PAIRS:
+        D = distances(selection.scored, parts)
+        pairs = hardest_pairs(D, parts)
+        columns = None if parts.references is None else parts.references.labels
+        scores = evaluate_matrix(D, parts.held.labels, columns)
+    else:
+        scores = lw.evaluate(selection.scored, parts.held, parts.references)
     pictures = draw(folder, selection, scores, parts, pairs)
     ranking = {"summary": str(selection), "complete": selection.complete, "seconds": selection.seconds}
     write_json(folder / "ranking.json", ranking | {"results": [result.as_dict() for result in selection.results]})
@@ -58,15 +67,17 @@ def write_run(folder: Path, selection: Selection, parts: Parts, *, data: Path, c
     return names + ["log.csv"] * (selection.log is not None) + pictures
 
 
-def hardest_pairs(metric: lw.Metric, parts: Parts) -> list[Pair]:
+def distances(metric: lw.Metric, parts: Parts) -> Tensor:
+    """From each validation item to what it is searched among."""
+    with torch.no_grad(), evaluating(metric):
+        return metric.matrix(parts.held, parts.references).cpu().double()
+
+
+def hardest_pairs(D: Tensor, parts: Parts) -> list[Pair]:
     """Validation items whose nearest item of another class is nearer than any of their own, the worst first."""
     others = parts.held if parts.references is None else parts.references
-    if len(parts.held) * len(others) > MOST_PAIRS:
-        return []
-    with torch.no_grad():
-        D = metric.matrix(parts.held, None if parts.references is None else others).cpu().double()
     if parts.references is None:
-        D.fill_diagonal_(torch.inf)
+        D = D.clone().fill_diagonal_(torch.inf)
     same = torch.from_numpy(parts.held.labels[:, None] == others.labels[None])
     own, (foreign, place) = D.masked_fill(~same, torch.inf).amin(1), D.masked_fill(same, torch.inf).min(1)
     excess = torch.nan_to_num(own - foreign, nan=-torch.inf, posinf=-torch.inf)
@@ -93,7 +104,7 @@ def draw(folder: Path, selection: Selection, scores: Scores, parts: Parts, pairs
         made["confusion.png"] = Figure((side + 0.9, side), layout="constrained")
         viz.plot_confusion(scores.confusion, scores.classes, ax=made["confusion.png"].subplots())
     if pairs:
-        figure = _draw_pair(selection.metric, parts, pairs[0])
+        figure = _draw_pair(selection.scored, parts, pairs[0])
         if figure is not None:
             made["hardest.png"] = figure
     for name, figure in made.items():
@@ -108,12 +119,13 @@ def _draw_pair(metric: lw.Metric, parts: Parts, pair: Pair) -> "Figure | None":
 
     others = parts.held if parts.references is None else parts.references
     x, y = parts.held.items[pair.query], others.items[pair.reference]
-    titles = [f"{part.ids[i]}: {part.labels[i]}" for part, i in ((parts.held, pair.query), (others, pair.reference))]
+    shown = (parts.held, pair.query), (others, pair.reference)
+    titles = [f"{_name(part.ids[i])}, class {part.labels[i]}" for part, i in shown]
     figure = Figure(figsize=(7.0, 3.4), layout="constrained")
     if isinstance(parts.held, lw.ImageSet):
         for ax, image, title in zip(figure.subplots(1, 2), (x, y), titles, strict=True):
             ax.imshow(image.permute(1, 2, 0).numpy())
-            ax.set_title(title)
+            ax.set_title(title, fontsize="small", wrap=True)
             ax.set_axis_off()
         return figure
     with torch.no_grad():
@@ -124,7 +136,7 @@ def _draw_pair(metric: lw.Metric, parts: Parts, pair: Pair) -> "Figure | None":
             alignment = lw.DTW(band=0.1).align([x], [y])
             figure = Figure(figsize=(7.0, 3.4), layout="constrained")
             viz.plot_two_way(x, y, alignment, ax=figure.subplots())
-    figure.suptitle(" and ".join(titles))
+    figure.suptitle(f"x: {titles[0]};  y: {titles[1]}", fontsize="medium", wrap=True)
     return figure
 
 
@@ -140,14 +152,11 @@ def card(
     seed: int,
 ) -> str:
     """The text of README.md."""
-    best = selection.best
-    found = environment()
-    versions = ", ".join(f"{name} {found[name]}" for name in ("likewise", "python", "torch"))
     sections = [
-        f"# {best.name}: a metric for {data.name}\n\n{selection}",
+        f"# {selection.best.name}: a metric for {data.name}\n\n{selection}",
         f'```\n{command}\n```\n\n```python\nimport likewise as lw\n\nmetric = lw.Metric.load(".")  # this folder\n```',
-        f"## Data\n\n{_data(parts, data)}",
-        f"## Scores\n\n{_scores(scores, parts)}\n\n{_ranking(selection)}",
+        f"## Data\n\n{_data(parts, data, seed)}",
+        f"## Scores\n\n{_scores(scores, parts, selection)}\n\n{_ranking(selection)}",
     ]
     if "ranking.png" in pictures:
         sections.append("![The ranking](ranking.png)")
@@ -157,21 +166,37 @@ def card(
     sections.append(f"## Hardest pairs\n\n{_pairs(pairs, parts)}")
     if "hardest.png" in pictures:
         sections.append("![The hardest pair](hardest.png)")
-    settings = json.dumps(json.loads(json.dumps(selection.metric.training_defaults.__dict__, default=str)))
-    sections.append(
-        f"## Settings\n\n```\n{selection.metric}\n```\n\nTrained for {best.epochs} epochs, {best.steps} steps, "
-        f"seed {seed}. Defaults of training: `{settings}`.\n\nMade on {time.strftime('%Y-%m-%d')} with {versions}, on "
-        f"{found['platform']}, in {selection.seconds:.0f} s."
-    )
+    sections.append(f"## Settings\n\n{_settings(selection, seed)}")
     return "\n\n".join(sections) + "\n"
 
 
-def _data(parts: Parts, data: Path) -> str:
+def _settings(selection: Selection, seed: int) -> str:
+    best, found = selection.best, environment()
+    lines = [f"```\n{_outline(str(selection.metric))}\n```", ""]
+    if best.learns:
+        defaults = {name: value for name, value in vars(selection.metric.training_defaults).items() if name != "loss"}
+        shown = ", ".join(f"{name} {value}" for name, value in defaults.items() if value is not None)
+        more = f", and {selection.refit:,} steps with all items" if selection.refit else ""
+        lines.append(f"Trained: {best.about}. Best after {best.best_steps:,} of {best.steps:,} steps{more}; {shown}.")
+    else:
+        lines.append("It learns nothing.")
+    versions = ", ".join(f"{name} {found[name]}" for name in ("likewise", "python", "torch"))
+    lines.append(
+        f"\nChosen by {SCORES[selection.by]}, seed {seed}. Made on {time.strftime('%Y-%m-%d')} with {versions}, on "
+        f"{found['platform']}, in {selection.seconds:.0f} s."
+    )
+    return "\n".join(lines)
+
+
+def _data(parts: Parts, data: Path, seed: int) -> str:
     counts = Counter(parts.train.labels.tolist()), Counter(parts.held.labels.tolist())
     names = sorted(set(counts[0]) | set(counts[1]))
-    lines = [f"`{data}`: {parts.train!r} to train with, {parts.held!r} to validate with."]
+    lines = [f"`{data}`, divided with seed {seed}:", ""]
+    lines += [f"- to train with: {parts.train!r}", f"- to validate with: {parts.held!r}", ""]
     if parts.groups is not None:
         lines.append(f"No group is in both parts: {len(set(parts.groups))} groups validate.")
+    elif parts.references is not None:
+        lines.append("Validation items were drawn from each class.")
     if parts.references is None:
         lines.append("The validation classes are not among the training classes.")
     lines += ["", "| class | training | validation |", "|---|---|---|"]
@@ -181,14 +206,16 @@ def _data(parts: Parts, data: Path) -> str:
     return "\n".join(lines)
 
 
-def _scores(scores: Scores, parts: Parts) -> str:
+def _scores(scores: Scores, parts: Parts, selection: Selection) -> str:
     rows = ["| score | value | 95 % interval |", "|---|---|---|"]
-    for name, value in (("MAP", scores.map), ("1-NN accuracy", scores.accuracy)):
-        low, high = scores.interval("map" if name == "MAP" else "accuracy", groups=parts.groups)
-        rows.append(f"| {name} | {value:.4f} | {low:.4f} to {high:.4f} |")
-    rows += [f"| macro-F1 | {scores.f1:.4f} | |", f"| MAP@R | {scores.map_at_r:.4f} | |"]
+    for name, score in (("MAP", "map"), ("1-NN accuracy", "accuracy"), ("macro-F1", "f1")):
+        low, high = scores.interval(score, groups=parts.groups)
+        rows.append(f"| {name} | {getattr(scores, score):.4f} | {low:.4f} to {high:.4f} |")
     what = "one another, each left out of its own references" if parts.references is None else "the training items"
-    return f"{scores.queries} validation items among {what}.\n\n" + "\n".join(rows)
+    text = f"{scores.queries} validation items among {what}."
+    if selection.refit:
+        text += " All scores, pairs and pictures are of the metric before it was trained with all items."
+    return f"{text}\n\n" + "\n".join(rows)
 
 
 def _ranking(selection: Selection) -> str:
@@ -230,9 +257,20 @@ def _pairs(pairs: list[Pair], parts: Parts) -> str:
     for pair in pairs:
         names: list[Any] = []
         for part, i in ((parts.held, pair.query), (others, pair.reference)):
-            names += [_cell(part.ids[i]), _cell(part.labels[i])]
+            names += [_cell(_name(part.ids[i])), _cell(part.labels[i])]
         rows.append(f"| {' | '.join(names)} | {pair.distance:.4g} | {pair.excess:.4g} |")
     return "\n".join(rows)
+
+
+def _outline(text: str) -> str:
+    """The description of a metric; of a long one, the outer modules only."""
+    lines = text.splitlines()
+    return text if len(lines) <= LONGEST else "\n".join(line for line in lines if not line.startswith(" " * DEEPEST))
+
+
+def _name(identity: str) -> str:
+    """The id of an item; of a file, its name and that of its folder."""
+    return "/".join(Path(identity).parts[-2:])
 
 
 def _cell(text: object) -> str:

@@ -15,7 +15,7 @@ import likewise as lw
 from likewise._output import check_output, is_standard_output, writing
 from likewise.cli import arguments
 from likewise.cli.arguments import DistanceName
-from likewise.cli.files import read, save_figure
+from likewise.cli.files import check_kind, read_items, save_figure
 from likewise.cli.printing import finite, is_terminal, print_facts
 
 MOST_PRINTED = 10_000  # clusters of items that --json prints
@@ -31,7 +31,7 @@ class Method(StrEnum):
 
 
 def cluster(
-    a: arguments.FileA,
+    a: arguments.ItemsA,
     clusters: Annotated[
         int | None, typer.Option("--clusters", "-c", min=1, help="How many; not for hdbscan.", show_default=False)
     ] = None,
@@ -55,11 +55,13 @@ def cluster(
     settings: arguments.Settings = None,
     split: arguments.SplitA = None,
     columns: arguments.Columns = None,
+    size: arguments.Size = 96,
     seed: arguments.Seed = 0,
+    device: arguments.Device = arguments.DeviceName.AUTO,
     force: arguments.Force = False,
     as_json: arguments.Json = False,
 ) -> None:
-    """Divide the sequences of A into clusters under a distance.
+    """Divide the items of A into clusters under a distance.
 
     k-means has averages as centres, k-medoids items; hierarchical joins the nearest on average; hdbscan finds dense
     clusters, however many, and leaves noise as cluster -1. If A has labels, their agreement with the clusters is told.
@@ -71,9 +73,13 @@ def cluster(
     if centers is not None and method not in (Method.K_MEANS, Method.K_MEDOIDS):
         raise typer.BadParameter(f"{method} has no centres")
     _check_outputs({output: ".csv", centers: ".npz", plot: None}, force=force)
-    data = read(a, split, columns)
+    data = read_items(a, split, columns, size)
+    check_kind(data, chosen, a)
+    if plot is not None and isinstance(data, lw.ImageSet):
+        raise ValueError(f"{a}: holds images, and --plot draws sequences")
+    chosen.to(arguments.device_of(device))
     start = time.perf_counter()
-    model = ESTIMATORS[method](chosen, clusters, seed, is_terminal()).fit(data.items)
+    model = ESTIMATORS[method](chosen, clusters, seed, is_terminal()).fit(arguments.moved(data.items, device))
     seconds = time.perf_counter() - start
     labels = np.asarray(model.labels_)
     names, sizes = np.unique(labels, return_counts=True)
@@ -91,7 +97,7 @@ def cluster(
     if output is not None:
         _write(output, data, labels, force=force)
     if centers is not None:
-        found = model.cluster_centers_
+        found = model.cluster_centers_.to("cpu")
         lw.data.write_npz(lw.Dataset(found, [str(k) for k in range(len(found))]), centers)
     if plot is not None:
         _draw(plot, data, labels, getattr(model, "cluster_centers_", None), chosen, force=force)

@@ -24,7 +24,7 @@ from likewise.cli.printing import is_terminal
 from likewise.cli.train import Progress, begin_search, beside, keep
 from likewise.data.japanese_vowels import load_japanese_vowels
 from likewise.selection import select
-from likewise.selection.search import divide
+from likewise.selection.division import divide
 
 DATA = "JapaneseVowels"
 NAMES = ("alignment.png", "index", "run", "run.search", "test.npz", "train.npz")  # in the folder of a demo
@@ -49,6 +49,7 @@ def demo(
         ),
     ] = None,
     seed: arguments.Seed = 0,
+    device: arguments.Device = arguments.DeviceName.CPU,
     force: arguments.Force = False,
     as_json: arguments.Json = False,
 ) -> None:
@@ -57,6 +58,7 @@ def demo(
     Each step prints the command that does the same. With --force, the files of an earlier demo are replaced.
     """
     start = time.perf_counter()
+    where = arguments.device_of(device)
     check_output_folder(out, overwrite=force, known=NAMES)
     train, test = load_japanese_vowels()
     say = _nothing if as_json else typer.echo
@@ -68,7 +70,7 @@ def demo(
 
     run, index = out / "run", out / "index"
     say(f"\nlikewise train {out}/train.npz -o {run} --minutes {minutes:g}")
-    metric, learned, summary = learn(train, run, minutes, out / "train.npz", seed, quiet=as_json)
+    metric, learned, summary = learn(train, run, minutes, out / "train.npz", seed, where, quiet=as_json)
     say(summary)
 
     say(f"\nlikewise evaluate {out}/test.npz {out}/train.npz --metric {run}")
@@ -123,12 +125,13 @@ def score(distance: lw.Distance, queries: lw.Dataset, references: lw.Dataset) ->
 
 
 def learn(
-    train: lw.Dataset, run: Path, minutes: float, data: Path, seed: int, *, quiet: bool
+    train: lw.Dataset, run: Path, minutes: float, data: Path, seed: int, device: str, *, quiet: bool
 ) -> tuple[lw.Metric, str, str]:
     """The best metric as it is loaded again, what it is called, and how much better it is."""
     begin_search(run, resume=False)
     with Progress(minutes, quiet=quiet) as progress:
-        selection = select(train, folder=beside(run), minutes=minutes, seed=seed, report=progress.report)
+        options = {"minutes": minutes, "seed": seed, "device": device, "report": progress.report}
+        selection = select(train, folder=beside(run), **options)
     keep(run, selection, divide(train, None, None, seed), data=data, command="likewise demo", seed=seed)
     return lw.Metric.load(run), f"{selection.best.name}, chosen", str(selection)
 

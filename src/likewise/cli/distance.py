@@ -12,14 +12,14 @@ import typer
 from likewise._output import check_output, is_standard_output
 from likewise.cli import arguments
 from likewise.cli.arguments import DistanceName
-from likewise.cli.files import read_both, save
+from likewise.cli.files import check_kind, read_both, save
 from likewise.cli.printing import finite, is_terminal, print_facts
 
 MOST_PRINTED = 10_000  # numbers of a matrix that --json prints
 
 
 def distance(
-    a: arguments.FileA,
+    a: arguments.ItemsA,
     b: Annotated[
         Path | None, typer.Argument(metavar="B", help="More of them; without, A against itself.", show_default=False)
     ] = None,
@@ -38,11 +38,12 @@ def distance(
     split_a: arguments.SplitA = None,
     split_b: arguments.SplitB = None,
     columns: arguments.Columns = None,
+    size: arguments.Size = 96,
     device: arguments.Device = arguments.DeviceName.AUTO,
     force: arguments.Force = False,
     as_json: arguments.Json = False,
 ) -> None:
-    """Distances between every sequence of A and every sequence of B.
+    """Distances between every item of A and every item of B.
 
     With -o, the matrix goes to a file, under the key "distances": np.load("D.npz")["distances"]. It appears once it is
     complete; --force replaces a file of that name. With -o /dev/stdout the description goes to stderr. --json describes
@@ -53,9 +54,9 @@ def distance(
     chosen, options = arguments.choose(distance, metric, settings, **given)
     if output is not None:
         check_output(output, overwrite=force)
-    x, y = (
-        None if part is None else arguments.moved(part, device) for part in read_both(a, b, split_a, split_b, columns)
-    )
+    read = read_both(a, b, split_a, split_b, columns, size)
+    check_kind(read[0], chosen, a)
+    x, y = (None if part is None else arguments.moved(part, device) for part in read)
     chosen.to(arguments.device_of(device))
     start = time.perf_counter()
     with torch.no_grad():

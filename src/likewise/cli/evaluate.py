@@ -10,7 +10,7 @@ import typer
 import likewise as lw
 from likewise.cli import arguments
 from likewise.cli.arguments import DistanceName
-from likewise.cli.files import read_labelled
+from likewise.cli.files import check_kind, read_labelled
 from likewise.cli.printing import is_terminal
 
 
@@ -44,13 +44,14 @@ def evaluate(
     if by_group and rows.groups is None:
         raise ValueError(f"{queries}: holds no groups, which --by-group needs")
     chosen, options = arguments.choose(distance, metric, settings)
+    check_kind(rows, chosen, queries)
     chosen.to(arguments.device_of(device))
     rows, others = arguments.moved(rows, device), None if others is None else arguments.moved(others, device)
     start = time.perf_counter()
     scores = lw.evaluate(chosen, rows, others, ks=tuple(k), progress=is_terminal())
     seconds = time.perf_counter() - start
     groups = rows.groups if by_group else None
-    intervals = {name: scores.interval(name, groups=groups, seed=seed) for name in ("map", "accuracy")}
+    intervals = {name: scores.interval(name, groups=groups, seed=seed) for name in ("map", "accuracy", "f1")}
     if as_json:
         facts = {"metric": str(distance.value if metric is None else metric), "options": options} | scores.as_dict()
         facts |= {"intervals": {name: list(ends) for name, ends in intervals.items()}, "seconds": round(seconds, 6)}

@@ -10,7 +10,7 @@ import typer
 import likewise as lw
 from likewise._output import check_output
 from likewise.cli import arguments
-from likewise.cli.files import read, save_figure, select
+from likewise.cli.files import read_items, save_figure, select
 from likewise.cli.printing import finite
 from likewise.cli.search import FolderArgument, Queries
 
@@ -23,6 +23,7 @@ def explain(
     plot: Annotated[Path | None, typer.Option(help="Draw it here: .png, .pdf, .svg.", show_default=False)] = None,
     split: Annotated[str | None, typer.Option(help="Read X_<split> ... of the queries; for .npz.")] = None,
     columns: arguments.Columns = None,
+    size: arguments.Size = 96,
     force: arguments.Force = False,
     as_json: arguments.Json = False,
 ) -> None:
@@ -35,7 +36,7 @@ def explain(
         check_output(plot, overwrite=force)
     if hit < 0:
         raise typer.BadParameter("--hit counts from 0")
-    one = select(read(queries, split, columns).items, query, queries)
+    one = select(read_items(queries, split, columns, size).items, query, queries)
     hits = lw.Index.load(folder).search(one, k=hit + 1)
     if int(hits.counts[0]) <= hit:
         raise ValueError(f"query {query} has only {int(hits.counts[0])} hits")

@@ -10,13 +10,13 @@ import typer
 import likewise as lw
 from likewise.cli import arguments
 from likewise.cli.arguments import DistanceName
-from likewise.cli.files import read
+from likewise.cli.files import check_kind, read_items
 from likewise.cli.printing import is_terminal, print_facts
 from likewise.evaluation.few_shot import few_shot_accuracy_matrix
 
 
 def fewshot(
-    a: arguments.FileA,
+    a: arguments.ItemsA,
     distance: arguments.Named = DistanceName.DTW,
     metric: arguments.MetricFolder = None,
     ways: Annotated[int, typer.Option(help="Classes of an episode.")] = 5,
@@ -29,17 +29,19 @@ def fewshot(
     settings: arguments.Settings = None,
     split: arguments.SplitA = None,
     columns: arguments.Columns = None,
+    size: arguments.Size = 96,
     seed: arguments.Seed = 0,
     device: arguments.Device = arguments.DeviceName.AUTO,
     as_json: arguments.Json = False,
 ) -> None:
-    """Classify sequences from a few examples of each class: mean accuracy of random episodes, with a 95 % interval."""
-    data = read(a, split, columns)
+    """Classify items from a few examples of each class: mean accuracy of random episodes, with a 95 % interval."""
+    data = read_items(a, split, columns, size)
     if data.codes is None:
         raise ValueError(f"{a}: holds no classes")
     if other_groups and data.groups is None:
         raise ValueError(f"{a}: holds no groups, which --other-groups needs")
     chosen, options = arguments.choose(distance, metric, settings)
+    check_kind(data, chosen, a)
     chosen.to(arguments.device_of(device))
     groups = data.groups if other_groups else None
     drawn = lw.Episodes(data.labels, ways, shots, queries, groups=groups, seed=seed).take(episodes)

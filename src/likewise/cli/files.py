@@ -1,7 +1,7 @@
 """Files that the subcommands read and write."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -9,6 +9,8 @@ import typer
 
 import likewise as lw
 from likewise._output import writing
+from likewise._progress import waiting
+from likewise.cli.printing import is_terminal
 from likewise.data.audio import read_audio_folder
 from likewise.data.tables import read_table
 
@@ -29,18 +31,21 @@ def read(path: Path, split: str | None = None, columns: dict[str, str] | None = 
         raise ValueError(f"{path}: only an .npz file has splits")
     if columns is not None and suffix not in TABLES:
         raise ValueError(f"{path}: only a table has columns to name")
-    if path.is_dir():
-        data = read_audio_folder(path)
-    elif suffix == ".npz":
-        data = lw.read_npz(path, split=split)
-    elif suffix == ".ts":
-        data = lw.read_ts(path)
-    elif suffix in TABLES:
-        data = read_table(path, **({"id": "id", "time": "time"} if columns is None else columns))  # type: ignore[arg-type]
-    else:
-        raise ValueError(
-            f"{path}: expected a folder of WAV files, or a file that ends in .npz, .ts, {', '.join(TABLES)}"
-        )
+    if _holds_images(path):
+        raise ValueError(f"{path}: holds images, and this command takes sequences")
+    with waiting(f"reading {path}", shown=is_terminal()):
+        if path.is_dir():
+            data = read_audio_folder(path)
+        elif suffix == ".npz":
+            data = lw.read_npz(path, split=split)
+        elif suffix == ".ts":
+            data = lw.read_ts(path)
+        elif suffix in TABLES:
+            data = read_table(path, **({"id": "id", "time": "time"} if columns is None else columns))  # type: ignore[arg-type]
+        else:
+            raise ValueError(
+                f"{path}: expected a folder of WAV files, or a file that ends in .npz, .ts, {', '.join(TABLES)}"
+            )
     if len(data) == 0:
         raise ValueError(f"{path}: holds no sequences")
     return data
@@ -50,7 +55,10 @@ def read_items(
     path: Path, split: str | None = None, columns: dict[str, str] | None = None, size: int = 96
 ) -> lw.Dataset:
     """Sequences as ``read`` gives them, or the images of one folder per class."""
-    return lw.read_image_folder(path, size=size) if _holds_images(path) else read(path, split, columns)
+    if not _holds_images(path):
+        return read(path, split, columns)
+    with waiting(f"reading {path}", shown=is_terminal()):
+        return lw.read_image_folder(path, size=size)
 
 
 def read_labelled(
@@ -77,24 +85,43 @@ def _holds_images(path: Path) -> bool:
 
 
 def read_both(
-    a: Path, b: Path | None, split_a: str | None, split_b: str | None, columns: dict[str, str] | None
-) -> tuple[lw.Batch, lw.Batch | None]:
-    """Both files in one type of number; None for the second where it is the first."""
+    a: Path,
+    b: Path | None,
+    split_a: str | None,
+    split_b: str | None,
+    columns: dict[str, str] | None,
+    size: int | None = None,
+) -> tuple[Any, Any]:
+    """The items of both files in one type of number; None for the second where it is the first.
+
+    size: of images; None takes sequences only.
+    """
     if b is None and split_b is not None:
         raise typer.BadParameter("--split-b needs B")
-    x = read(a, split_a, columns).items
+
+    def items(path: Path, split: str | None) -> Any:
+        return (read(path, split, columns) if size is None else read_items(path, split, columns, size)).items
+
+    x = items(a, split_a)
     if b is None or (a, split_a) == (b, split_b):
         return x, None
-    y = read(b, split_b, columns).items
+    y = items(b, split_b)
     dtype = torch.promote_types(x.dtype, y.dtype)
     return x.to(dtype), y.to(dtype)
 
 
-def select(sequences: lw.Batch, item: int, path: Path) -> lw.Batch:
-    """One of the sequences of a file, as a batch of one."""
-    if not 0 <= item < len(sequences):
-        raise ValueError(f"{path}: item {item} is out of range; it holds {len(sequences)}, counted from 0")
-    return lw.Batch.from_list([sequences[item]])
+def select(items: Any, item: int, path: Path) -> Any:
+    """One of the items of a file, as a batch of one."""
+    if not 0 <= item < len(items):
+        raise ValueError(f"{path}: item {item} is out of range; it holds {len(items)}, counted from 0")
+    return lw.Batch.from_list([items[item]]) if isinstance(items, lw.Batch) else items[item : item + 1]
+
+
+def check_kind(items: Any, distance: lw.Distance, path: Path) -> None:
+    """Refuse images, which only a metric with an encoder compares, if the distance has none."""
+    images = isinstance(items, (lw.ImageSet, torch.Tensor))
+    if images and not (isinstance(distance, lw.Metric) and distance.encoder is not None):
+        raise ValueError(f"{path}: holds images; {distance.name} compares sequences, so give --metric")
 
 
 def save(path: Path, D: np.ndarray, *, force: bool) -> None:

@@ -10,13 +10,13 @@ import typer
 import likewise as lw
 from likewise.cli import arguments
 from likewise.cli.arguments import DistanceName
-from likewise.cli.files import read
-from likewise.cli.printing import print_facts
+from likewise.cli.files import check_kind, read_items
+from likewise.cli.printing import is_terminal, print_facts
 from likewise.search.storage import MANIFEST
 
 
 def index(
-    a: arguments.FileA,
+    a: arguments.ItemsA,
     folder: Annotated[Path, typer.Option("--output", "-o", help="The folder of the index.", show_default=False)],
     distance: arguments.Named = DistanceName.DTW,
     metric: arguments.MetricFolder = None,
@@ -37,16 +37,17 @@ def index(
     settings: arguments.Settings = None,
     split_a: arguments.SplitA = None,
     columns: arguments.Columns = None,
+    size: arguments.Size = 96,
     force: arguments.Force = False,
     as_json: arguments.Json = False,
 ) -> None:
-    """Put the sequences of A into an index, which ``likewise search`` searches.
+    """Put the items of A into an index, which the command search searches.
 
     With --length or --windows, A holds long series, and their windows are searched. --add keeps the distance and the
     options of the index that is there; --force replaces it.
     """
     start = time.perf_counter()
-    data = read(a, split_a, columns)
+    data = read_items(a, split_a, columns, size)
     given: dict[str, Any] = {
         "band": band, "gamma": gamma, "reg": reg, "ground": ground, "normalize": normalize, "subsequence": subsequence,
     }  # fmt: skip
@@ -58,9 +59,10 @@ def index(
         if (folder / MANIFEST).exists() and not force:
             raise ValueError(f"{folder}: holds an index already; --force replaces it, --add adds to it")
         chosen, _ = arguments.choose(distance, metric, settings, **given)
+        check_kind(data, chosen, a)
         how = {"length": length, "subsequence": windows, "normalize": "window" if scale else None}
         built = lw.Index(chosen, data, **how)
-        built.save(folder)
+        built.save(folder, progress=is_terminal())
     facts = {
         "index": str(folder),
         "distance": built.distance.name,

@@ -8,16 +8,17 @@ from typing import Annotated
 import typer
 
 import likewise as lw
+from likewise._output import replace_folder
 from likewise.cli import arguments
 from likewise.cli.arguments import DistanceName
-from likewise.cli.files import read_both
+from likewise.cli.files import check_kind, read_both
 from likewise.cli.printing import is_terminal, print_facts
 from likewise.scale.engine import import_ray
 from likewise.scale.tiles import MANIFEST, Layout
 
 
 def pairs(
-    a: arguments.FileA,
+    a: arguments.ItemsA,
     b: Annotated[
         Path | None, typer.Argument(metavar="B", help="More of them; without, A against itself.", show_default=False)
     ] = None,
@@ -43,13 +44,15 @@ def pairs(
     split_a: arguments.SplitA = None,
     split_b: arguments.SplitB = None,
     columns: arguments.Columns = None,
+    size: arguments.Size = 96,
     force: arguments.Force = False,
     as_json: arguments.Json = False,
 ) -> None:
     """All distances between A and B, tile by tile, in a folder: for matrices larger than memory.
 
-    An interrupted computation continues with --resume; --force begins anew. --ray auto joins the cluster of this
-    machine, --ray local starts one, --ray 10.0.0.1:6379 joins that one.
+    The matrix grows in a folder beside it, OUT.unfinished, and is renamed once it is complete; --force then replaces an
+    earlier one. An interrupted computation continues with --resume; --force begins anew. --ray auto joins the cluster
+    of this machine, --ray local starts one, --ray 10.0.0.1:6379 joins that one.
     """
     given = {"band": band, "gamma": gamma, "reg": reg, "ground": ground, "normalize": normalize}
     if metric is not None:
@@ -58,13 +61,12 @@ def pairs(
         chosen: lw.Distance = lw.Metric.load(metric)
     else:
         chosen, _ = arguments.build(distance, **given)
-    replaces = (out / MANIFEST).exists() and not resume
-    if replaces and not force:
-        raise ValueError(f"{out}: holds a matrix already; --resume continues it, --force replaces it")
-    x, y = read_both(a, b, split_a, split_b, columns)
-    if replaces:
-        Layout.read(out)  # only a matrix of ours is replaced
-        shutil.rmtree(out)
+    growing = _place(out, resume=resume, force=force)
+    x, y = read_both(a, b, split_a, split_b, columns, size)
+    check_kind(x, chosen, a)
+    if not resume and growing.exists():
+        Layout.read(growing)  # only a matrix of ours is removed
+        shutil.rmtree(growing)
     if ray is not None:
         module = import_ray("pairs")
         where = {} if ray == "local" else {"address": ray}
@@ -76,7 +78,7 @@ def pairs(
         chosen,
         x,
         y,
-        out=out,
+        out=growing,
         tile=tile,
         dtype="float16" if half else "float32",
         engine=None if ray is None else "ray",
@@ -85,6 +87,8 @@ def pairs(
         progress=is_terminal(),
     )
     assert D.report is not None
+    if growing != out:
+        replace_folder(growing, out)
     facts = {
         "matrix": str(out),
         "distance": chosen.name,
@@ -99,3 +103,21 @@ def pairs(
         typer.echo(json.dumps(facts, allow_nan=False))
     else:
         print_facts(facts)
+
+
+def _place(out: Path, *, resume: bool, force: bool) -> Path:
+    """The folder in which the matrix grows: beside ``out``, or in it, if a matrix there is to be mended."""
+    part = out.with_name(f"{out.name}.unfinished")
+    if out.exists() and not out.is_dir():
+        raise NotADirectoryError(f"{out}: is a file; pairs writes a folder")
+    if out.is_dir() and any(out.iterdir()):
+        if not (out / MANIFEST).exists():
+            raise ValueError(f"{out}: holds other files, and no matrix; choose another folder")
+        Layout.read(out)  # only a matrix of ours is replaced or continued
+        if not resume and not force:
+            raise ValueError(f"{out}: holds a matrix already; --resume continues it, --force replaces it")
+        if resume and not part.exists():
+            return out
+    if part.exists() and not resume and not force:
+        raise ValueError(f"{part}: is not complete; --resume continues it, --force begins anew")
+    return part

@@ -10,15 +10,14 @@ from rich.table import Table
 
 import likewise as lw
 from likewise._output import check_output, writing
+from likewise._progress import waiting
 from likewise.cli import arguments
-from likewise.cli.files import read
-from likewise.cli.printing import finite
+from likewise.cli.files import read_items
+from likewise.cli.printing import finite, is_terminal
 
 MOST_PRINTED = 50  # rows of the table
 FolderArgument = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index.", show_default=False)]
-Queries = Annotated[
-    Path, typer.Argument(metavar="QUERIES", help="Sequences, as in ``likewise index``.", show_default=False)
-]
+Queries = Annotated[Path, typer.Argument(metavar="QUERIES", help="Items, as the index holds them.", show_default=False)]
 
 
 def search(
@@ -36,6 +35,7 @@ def search(
     query: Annotated[int, typer.Option("--query", "-q", help="The query of --html, from 0.")] = 0,
     split: Annotated[str | None, typer.Option(help="Read X_<split> ... of the queries; for .npz.")] = None,
     columns: arguments.Columns = None,
+    size: arguments.Size = 96,
     force: arguments.Force = False,
     as_json: arguments.Json = False,
 ) -> None:
@@ -46,7 +46,10 @@ def search(
     for path in (output, html):
         if path is not None:
             check_output(path, overwrite=force)
-    hits = lw.Index.load(folder).search(read(queries, split, columns), k, within, exclude)
+    found = read_items(queries, split, columns, size)
+    with waiting(f"reading {folder}", shown=is_terminal()):
+        index = lw.Index.load(folder)
+    hits = index.search(found, k, within, exclude, progress=is_terminal())
     if output is not None:
         write_csv(output, hits, force=force)
     if html is not None:

@@ -37,6 +37,7 @@ def serve(
     distance: More = None,
     split: arguments.SplitA = None,
     columns: arguments.Columns = None,
+    size: arguments.Size = 96,
     host: Host = "127.0.0.1",
     port: Port = 8000,
     token_file: TokenFile = None,
@@ -51,7 +52,7 @@ def serve(
     web = _web()
     limits = web.Limits(seconds=seconds, parallel=parallel)
     token = web.read_token(token_file, host)
-    collection = open_collection(run, data, distance or [], split, columns)
+    collection = open_collection(run, data, distance or [], split, columns, size)
     server = web.Server(web.create_service(collection, limits), host=host, port=port, token=token, limits=limits)
     _announce(server.url, collection, as_json)
     server.run()
@@ -63,6 +64,7 @@ def explore(
     distance: More = None,
     split: arguments.SplitA = None,
     columns: arguments.Columns = None,
+    size: arguments.Size = 96,
     host: Host = "127.0.0.1",
     port: Port = 8000,
     token_file: TokenFile = None,
@@ -76,7 +78,7 @@ def explore(
     """
     web = _web()
     token = web.read_token(token_file, host)
-    collection = open_collection(run, data, distance or [], split, columns)
+    collection = open_collection(run, data, distance or [], split, columns, size)
     page = web.Explorer(collection, host=host, port=port, token=token, seed=seed)
     _announce(page.url, collection, as_json)
     if browser:
@@ -93,8 +95,13 @@ def _announce(url: str, collection: Any, as_json: bool) -> None:
 
 
 def open_collection(
-    run: Path, data: Path | None, more: list[DistanceName], split: str | None, columns: dict[str, str] | None
-):
+    run: Path,
+    data: Path | None,
+    more: list[DistanceName],
+    split: str | None,
+    columns: dict[str, str] | None,
+    size: int = 96,
+) -> Any:
     """The metric of a run, and the items of data; RUN may itself be data, compared with the distances given."""
     beside = {str(name): DISTANCES[name]() for name in more}
     if (run / "index.json").is_file():
@@ -113,7 +120,7 @@ def open_collection(
     metrics |= beside
     if not metrics:
         metrics[str(DistanceName.DTW)] = lw.DTW()
-    items = None if data is None else read_items(data, split, columns)
+    items = None if data is None else read_items(data, split, columns, size)
     return _web().Collection(items, metrics, name=(data or run).resolve().stem)
 
 

@@ -6,6 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,16 +15,25 @@ import typer
 
 import likewise as lw
 from likewise._output import check_output_folder, writing_folder
-from likewise.cli import arguments
+from likewise.cli import arguments, clock
 from likewise.cli.card import FILES, write_run
 from likewise.cli.files import read_labelled
 from likewise.cli.printing import is_terminal, ranking_table, stderr_console
 from likewise.selection import Candidate, Result, Selection, named_candidate, select
 from likewise.selection.candidates import DISTANCES, ENCODERS, LOSSES
-from likewise.selection.search import STATE, Parts, divide
+from likewise.selection.division import Parts, divide
+from likewise.selection.search import STATE
 
 if TYPE_CHECKING:
     from rich.console import Group
+
+
+class Score(StrEnum):
+    """What a metric is chosen by."""
+
+    MAP = "map"
+    ACCURACY = "accuracy"
+
 
 SEARCH = "search"  # the subfolder of checkpoints; until the end of the search it lies beside the result
 INTERRUPTED = 130
@@ -50,6 +60,10 @@ def train(
     by_group: Annotated[
         bool, typer.Option("--by-group", help="No group, such as a subject, is in training and in validation.")
     ] = False,
+    by: Annotated[
+        Score, typer.Option(help="The score to choose by: mean average precision, or that of the nearest neighbour.")
+    ] = Score.MAP,
+    refit: Annotated[bool, typer.Option(help="Train the best with all items, for the last sixth of the time.")] = True,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted search.")] = False,
     split: arguments.SplitA = None,
     columns: arguments.Columns = None,
@@ -61,12 +75,13 @@ def train(
 ) -> None:
     """Find the metric that suits labelled data best, train it, and write it to a folder with a card.
 
-    Without --metric, several metrics are tried: the better ones are trained for longer, until one is left. The ranking,
-    by mean average precision of validation items, is printed as it changes. Ctrl-C ends the search, and keeps the best
-    so far; --resume continues it. The folder appears when it is complete: the metric (Metric.load), README.md,
-    ranking.json, log.csv, pictures, and the checkpoints. Until then, these lie in a folder beside it, OUTPUT.search.
+    Without --metric, several metrics are tried: the better ones are trained for longer, until one is left, which is
+    then trained with all items. The ranking on validation items is printed as it changes. Ctrl-C ends the search and
+    keeps the best so far; --resume continues it. The folder appears when it is complete: the metric (Metric.load),
+    README.md, ranking.json, log.csv, pictures, and the checkpoints. Until then, the search is in OUTPUT.search.
     """
-    begun = time.monotonic()
+    begun = clock.begun()
+    startup = time.monotonic() - begun
     chosen = _candidates(metric, encoder, loss)
     _check_folder(output, resume=resume, force=force)
     items = read_labelled(data, split, columns, size)
@@ -86,7 +101,9 @@ def train(
             folder=beside(output),
             val=share,
             groups=groups,
-            minutes=searching(minutes, begun),
+            by=by.value,
+            refit=refit,
+            minutes=searching(minutes, begun, startup),
             seed=seed,
             resume=resume,
             device=arguments.device_of(device),
@@ -99,7 +116,9 @@ def train(
         "output": str(output),
         "best": selection.best.name,
         "complete": selection.complete,
+        "by": selection.by,
         "queries": selection.queries,
+        "refit_steps": selection.refit,
         "seconds": round(selection.seconds, 3),
         "results": [result.as_dict() for result in selection.results],
         "summary": str(selection),
@@ -115,11 +134,16 @@ def train(
         raise typer.Exit(INTERRUPTED)
 
 
-def searching(minutes: float, begun: float) -> float:
-    """The minutes for the search: less those since the beginning, and a tenth, at most 15 s, for the result's files."""
+def searching(minutes: float, begun: float, startup: float) -> float:
+    """The minutes for the search: less those since the beginning, and some for the result's files.
+
+    startup: the seconds that the imports took. Writing the files, with pictures, takes about twice as long, so that a
+    slow or busy machine keeps more time for it.
+    """
     if minutes <= 0:
         raise ValueError(f"train: minutes must be positive, got {minutes:g}")
-    return max(minutes - (time.monotonic() - begun) / 60 - min(minutes / 10, 0.25), minutes / 10)
+    files = max(min(minutes / 10, 0.25), min(minutes / 4, 2 * startup / 60))
+    return max(minutes - (time.monotonic() - begun) / 60 - files, minutes / 10)
 
 
 def _candidates(metric: str | None, encoder: str | None, loss: str | None) -> list[Candidate] | None:

@@ -13,7 +13,7 @@ import likewise as lw
 from likewise._output import check_output_folder, writing_folder
 from likewise.cli import arguments
 from likewise.cli.arguments import DistanceName
-from likewise.cli.files import read
+from likewise.cli.files import check_kind, read_items
 from likewise.cli.printing import is_terminal
 from likewise.models.metric import CONFIG, WEIGHTS
 
@@ -52,7 +52,7 @@ def _parse_grid(text: str) -> tuple[str, list[Any]]:
 
 
 def tune(
-    a: arguments.FileA,
+    a: arguments.ItemsA,
     distance: arguments.Named = DistanceName.DTW,
     grid: Annotated[
         list[Any] | None,
@@ -73,11 +73,13 @@ def tune(
     ] = None,
     split: arguments.SplitA = None,
     columns: arguments.Columns = None,
+    size: arguments.Size = 96,
     seed: arguments.Seed = 0,
+    device: arguments.Device = arguments.DeviceName.AUTO,
     force: arguments.Force = False,
     as_json: arguments.Json = False,
 ) -> None:
-    """Choose the settings of a distance by the leave-one-out accuracy of 1-NN on the labelled sequences of A.
+    """Choose the settings of a distance by the leave-one-out accuracy of 1-NN on the labelled items of A.
 
     The folder of -o is what --metric of the other commands takes.
     """
@@ -86,9 +88,12 @@ def tune(
     chosen, _ = arguments.choose(distance, metric)
     if grid is None and (metric is not None or distance not in GRIDS):
         raise typer.BadParameter(f"{distance if metric is None else metric} has no usual values; give --grid")
-    data = read(a, split, columns)
+    data = read_items(a, split, columns, size)
+    check_kind(data, chosen, a)
     if data.codes is None:
         raise ValueError(f"{a}: holds no classes, which tuning needs")
+    chosen.to(arguments.device_of(device))
+    data = arguments.moved(data, device)
     try:
         found = lw.tune(chosen, data, dict(grid or GRIDS[distance]), most=most, seed=seed, progress=is_terminal())
     except TypeError as error:  # a value in the grid

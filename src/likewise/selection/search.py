@@ -3,46 +3,24 @@
 import hashlib
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
-
-import torch
+from typing import Any
 
 from likewise import _check
 from likewise.data.batch import Batch
 from likewise.data.dataset import Dataset
-from likewise.data.split import HeldOutClasses, split_items
-from likewise.evaluation.evaluate import evaluate
+from likewise.data.split import HeldOutClasses
 from likewise.models.metric import Metric
 from likewise.models.storage import read_json, write_json
 from likewise.selection.candidates import Candidate, candidates_for
-from likewise.selection.course import Course
-from likewise.selection.result import Result, Selection
-from likewise.training.fit import fit
-from likewise.training.options import Checkpoints
-from likewise.training.step import Step
+from likewise.selection.division import divide
+from likewise.selection.result import SCORES, Result, Selection
+from likewise.selection.trainer import SideBySide, Trainer, Turn
 
-STATE, BEST = "search.json", "best"
-LEAST_HELD, SHARE, MOST_SHARE = 50, 0.2, 0.4  # validation items of small sets, and the share of others
-MOST_CELLS, MOST_IMAGES = 1 << 35, 2000  # of the tables of alignments, and images, that a score may take
-CHUNKS = 8  # scores in a candidate's whole course
+STATE, REFITTED = "search.json", "refitted"
+RESERVED = 1 / 6  # of the time, for training the best on all items
 Report = Callable[[Sequence[Result], str], object]
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The training items, the validation items, and what these are searched among: None for one another.
-
-    groups: of the validation items, if the data were divided by them.
-    """
-
-    train: Dataset
-    held: Dataset
-    references: Dataset | None
-    groups: tuple[str, ...] | None = None
 
 
 def select(
@@ -52,26 +30,31 @@ def select(
     folder: str | Path,
     val: float | HeldOutClasses | None = None,
     groups: object = None,
+    by: str = "map",
+    refit: bool = True,
     minutes: float = 10.0,
     seed: int = 0,
     resume: bool = False,
     device: str = "cpu",
     report: Report = lambda results, text: None,
-    side_by_side: "SideBySide | None" = None,
+    side_by_side: SideBySide | None = None,
 ) -> Selection:
     """Try several metrics on labelled data, and return the one with the highest mean average precision.
 
     Candidates that learn nothing are scored once. The others are trained by successive halving: all for a quarter of
     their usual steps, the better half for a half of them, and so on to one, which is trained to the end. Each round has
     an equal part of the time, so that a slow candidate is trained for fewer steps, and one that cannot finish an epoch
-    is left out. Scores are those of validation items, which no candidate is trained on.
+    is left out. Scores are those of validation items, which no candidate is trained on. At the end, the best is
+    trained for some more steps with all items, the validation items too.
 
     data: a Dataset or an ImageSet with labels. candidates: by default, those of ``candidates_for(data)``.
     folder: for checkpoints and the state of the search. resume: continue the search of that folder.
     val: the share of items to validate with, by default a fifth, and up to two fifths of small sets; or
         ``HeldOutClasses(0.2)``, to score classes that training never sees.
     groups: (N,), the subject of each item: no subject is in both parts, and intervals are those of subjects.
-    minutes: the time for all rounds, over all calls that resume one another. Training ends within a step of it.
+    by: "map", or "accuracy" of the nearest neighbour, the score to choose by; the other decides between equals.
+    refit: whether to train the best with all items at the end, in a sixth of the time and what the rounds left of it.
+    minutes: the time for everything, over all calls that resume one another. Training ends within a step of it.
     device: "cpu" or "cuda".
     report: a function of the results so far, best first, and a line of text.
     side_by_side: trains the candidates of a round at the same time; ``likewise.scale.select`` gives one.
@@ -82,7 +65,7 @@ def select(
     Reference: Jamieson & Talwalkar (2016), arXiv:1502.07943; here rounds have equal time, and the training goes on.
 
     Example:
-        >>> import tempfile
+        >>> import tempfile, torch
         >>> from likewise.selection import named_candidate
         >>> x = torch.randn(20, 6, 2).cumsum(1) + torch.tensor([0.0, 3.0]).repeat(10)[:, None, None]
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -98,142 +81,57 @@ def select(
     names = [candidate.name for candidate in chosen]
     if not names or len(set(names)) != len(names):
         _check.refuse(op, "expected at least one candidate, and no two of the same name")
+    if by not in SCORES:
+        _check.refuse(op, f"by must be one of {', '.join(SCORES)}, got {by!r}")
     parts = divide(data, val, groups, seed)
-    search = _Search(parts, chosen, Path(folder), seed, device, report, side_by_side)
-    search.open(resume, {"data": _fingerprint(data), "seed": seed, "val": repr(val), "candidates": names})
+    trainer = Trainer(parts, {candidate.name: candidate for candidate in chosen}, Path(folder), seed, device, by)
+    search = _Search(trainer, report, side_by_side)
+    settings = {"data": _fingerprint(data), "seed": seed, "val": repr(val), "candidates": names, "by": by}
+    search.open(resume, settings)
     begun = time.monotonic() - search.spent
-    complete = True
+    deadline, complete, final = begun + 60 * minutes, True, None
+    reserved = 60 * minutes * RESERVED if refit and search.alive else 0.0
     try:
-        search.run(begun, begun + 60 * minutes)
+        search.run(begun, deadline - reserved)
+        if refit and search.found:
+            final = search.refit(data, begun, deadline)
     except KeyboardInterrupt:
-        if not any(result.left_out is None and result.precision for result in search.results.values()):
+        if not search.found:
             raise
         complete = False
     search.spent = time.monotonic() - begun
     search.write(done=complete)
     ranked = search.ranked()
-    if not ranked or ranked[0].left_out is not None:
+    if not search.found:
         reasons = "; ".join(f"{result.name}: {result.left_out}" for result in ranked)
         _check.refuse(op, f"no candidate could be tried ({reasons}); give more minutes, or shorter sequences")
-    log = search.folder / _folder_name(ranked[0].name) / "log.csv"
+    log = trainer.place(ranked[0].name) / "log.csv"
+    validated = trainer.load(ranked[0].name)
     return Selection(
-        search.load(ranked[0].name),
+        validated if final is None else final,
         ranked,
         len(parts.held),
         search.spent,
-        complete,
-        log if log.is_file() else None,
-        parts.groups,
+        complete=complete,
+        log=log if log.is_file() else None,
+        groups=parts.groups,
+        by=by,
+        validated=None if final is None else validated,
+        refit=0 if final is None else int(search.refitted["steps"]),
     )
-
-
-def divide(data: Dataset, val: float | HeldOutClasses | None, groups: object, seed: int) -> Parts:
-    """Divide data for training and for validation.
-
-    Of large data, a sample of the validation items is scored, among a sample of the training items, so that a score
-    does not take longer than some ten seconds.
-    """
-    if val is None:
-        val = min(MOST_SHARE, max(SHARE, LEAST_HELD / len(data)))
-    if groups is not None:
-        data = replace(data, groups=groups)
-    if isinstance(val, HeldOutClasses):
-        train, held = data.split(val)
-        held = _sample(held, math.isqrt(_affordable(data)), seed)
-        return Parts(train, held, None, None if groups is None else tuple(map(str, held.groups)))
-    train, held = data.split(val, seed=seed, groups=groups)
-    known = torch.isin(held.codes, train.codes)  # type: ignore[arg-type]
-    if not known.all():  # a class of a single subject
-        held = held[known]
-    if not len(held):
-        _check.refuse("select", "no class is in both parts; hold out classes with val=HeldOutClasses(0.2)")
-    pairs = _affordable(data)
-    held = _sample(held, max(LEAST_HELD, math.isqrt(pairs) // 2), seed)
-    references = _sample(train, max(LEAST_HELD, pairs // len(held)), seed)
-    return Parts(train, held, references, None if groups is None else tuple(map(str, held.groups)))
-
-
-def _affordable(data: Dataset) -> int:
-    """How many pairs of these items a score may compare."""
-    if not isinstance(data.items, Batch):
-        return (MOST_IMAGES // 2) ** 2
-    return int(MOST_CELLS / float(data.items.lengths.double().mean()) ** 2)
-
-
-def _sample(data: Dataset, most: int, seed: int) -> Dataset:
-    """At most that many items, drawn by class."""
-    if len(data) <= most:
-        return data
-    return data[split_items("select", data.labels, len(data), most / len(data), seed=seed)[1]]
-
-
-class _OutOfTime(Exception):  # noqa: N818  it is no error
-    """The time of a candidate is over."""
-
-
-@dataclass(frozen=True)
-class Turn:
-    """The training of one candidate in one round: up to a share of its course, or for some seconds."""
-
-    result: Result
-    round: int
-    goal: float
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Trainer:
-    """What another process needs to train a candidate; checkpoints and weights go to the folder."""
-
-    parts: Parts
-    candidates: Sequence[Candidate]
-    folder: Path
-    seed: int
-    device: str
-
-    def take(self, turn: Turn) -> Result:
-        """Train a candidate for its turn, from its last checkpoint."""
-        name = turn.result.name
-        search = _Search(self.parts, self.candidates, self.folder, self.seed, self.device, lambda results, text: None)
-        search.results[name], search.round = turn.result, turn.round
-        search.train(search.candidates[name], turn.goal, turn.seconds)
-        return search.results[name]
-
-
-class SideBySide(Protocol):
-    """Lets ``trainer.take(turn)`` run for several turns at once, and gives the results as they are done."""
-
-    @property
-    def workers(self) -> int:
-        """The number of turns at once."""
-        ...
-
-    def __call__(self, trainer: Trainer, turns: Sequence[Turn]) -> Iterator[Result]:
-        """The results of all turns, in any order."""
-        ...
 
 
 class _Search:
     """The state of a search, which search.json holds between calls."""
 
-    def __init__(
-        self,
-        parts: Parts,
-        candidates: Sequence[Candidate],
-        folder: Path,
-        seed: int,
-        device: str,
-        report: Report,
-        side_by_side: SideBySide | None = None,
-    ) -> None:
-        self.parts, self.side_by_side = parts, side_by_side
-        self.candidates = {candidate.name: candidate for candidate in candidates}
-        self.folder, self.seed, self.device, self.report = folder, seed, device, report
+    def __init__(self, trainer: Trainer, report: Report, side_by_side: SideBySide | None = None) -> None:
+        self.trainer, self.report, self.side_by_side = trainer, report, side_by_side
+        self.folder, self.candidates = trainer.folder, trainer.candidates
         self.results: dict[str, Result] = {}
-        self.alive = [candidate.name for candidate in candidates if candidate.learns]
-        self.round, self.spent, self.done = 0, 0.0, False
+        self.alive = [name for name, candidate in self.candidates.items() if candidate.learns]
+        self.round, self.spent = 0, 0.0
         self.settings: dict[str, Any] = {}
-        self.scoring: dict[str, float] = {}  # the seconds that a candidate's last score took
+        self.refitted: dict[str, Any] = {}  # the name of the candidate that was trained on all items, and the steps
 
     def open(self, resume: bool, settings: dict[str, Any]) -> None:
         """Make the folder, or read the state of an earlier call."""
@@ -253,26 +151,35 @@ class _Search:
             self.results = {name: _read_result(value) for name, value in found["results"].items()}
             self.alive = [name for name in found["alive"] if name in self.candidates]
             self.round, self.spent = int(found["round"]), float(found["seconds"])
+            self.refitted = dict(found["refitted"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ValueError(f"{path}: damaged: {error}") from error
 
     def write(self, *, done: bool = False) -> None:
         """Write the state."""
         results = {
-            name: result.as_dict() | {"precision": list(result.precision)} for name, result in self.results.items()
+            name: result.as_dict() | {"precision": list(result.precision), "right": list(result.right)}
+            for name, result in self.results.items()
         }
         state = {"settings": self.settings, "alive": self.alive, "round": self.round, "seconds": self.spent}
-        write_json(self.folder / STATE, state | {"done": done, "results": results})
+        write_json(self.folder / STATE, state | {"done": done, "refitted": self.refitted, "results": results})
+
+    @property
+    def found(self) -> bool:
+        """Whether a candidate has a score."""
+        return any(result.left_out is None and result.precision for result in self.results.values())
 
     def ranked(self) -> tuple[Result, ...]:
         """All results, best first; what was left out comes last."""
-        return tuple(sorted(self.results.values(), key=lambda result: (result.left_out is not None, -result.map)))
+        tried = [result for result in self.results.values() if result.left_out is None]
+        tried.sort(key=lambda result: result.scores(self.trainer.by), reverse=True)
+        return (*tried, *(result for result in self.results.values() if result.left_out is not None))
 
     def run(self, begun: float, deadline: float) -> None:
         """All rounds."""
         for name, candidate in self.candidates.items():
             if not candidate.learns and name not in self.results:
-                self.score_untrained(candidate)
+                self.results[name] = self.trainer.score_untrained(self._result(name))
                 self._say(f"{name} learns nothing and is scored once", begun)
         rounds = max(1, math.ceil(math.log2(max(2, sum(c.learns for c in self.candidates.values())))) + 1)
         while self.alive and self.round < rounds:
@@ -280,7 +187,7 @@ class _Search:
             waiting = [name for name in self.alive if self._result(name).rounds <= self.round]
             for name in self.train_all(waiting, goal, deadline, rounds - self.round):
                 self._say(f"round {self.round + 1} of {rounds}: {name}", begun)
-            kept = sorted(self._tried(), key=lambda name: -self.results[name].map)
+            kept = [result.name for result in self.ranked() if result.left_out is None and result.name in self.alive]
             self.alive = kept[: max(1, math.ceil(len(kept) / 2))] if self.round + 1 < rounds else kept
             self.round += 1
             self.write()
@@ -290,125 +197,31 @@ class _Search:
         if self.side_by_side is None:
             for place, name in enumerate(waiting):
                 left = (deadline - time.monotonic()) / rounds / (len(waiting) - place)
-                self.train(self.candidates[name], goal, left)
+                self.results[name] = self.trainer.take(Turn(self._result(name), self.round, goal, left))
                 yield name
             return
         share = min(1.0, self.side_by_side.workers / max(1, len(waiting)))
         left = (deadline - time.monotonic()) / rounds * share
         turns = [Turn(self._result(name), self.round, goal, left) for name in waiting]
-        trainer = Trainer(self.parts, tuple(self.candidates.values()), self.folder, self.seed, self.device)
-        for result in self.side_by_side(trainer, turns):
+        for result in self.side_by_side(self.trainer, turns):
             self.results[result.name] = result
             yield result.name
 
-    def score_untrained(self, candidate: Candidate) -> None:
-        """Score a candidate that learns nothing."""
-        begin, result = time.monotonic(), self._result(candidate.name)
-        metric = self._made(candidate, result)
-        if metric is not None:
-            self._score(metric, result, begin)
-
-    def train(self, candidate: Candidate, goal: float, seconds: float) -> None:
-        """Train a candidate to a share of its course, but not for longer than some seconds."""
-        import likewise.training.loop  # noqa: F401, which takes seconds, outside of the measured time
-
-        begin, result = time.monotonic(), self._result(candidate.name)
-        metric = self._made(candidate, result)
-        if metric is None:
-            return
-        course = Course(metric, len(self.parts.train))
-        target = max(1, round(goal * course.epochs))
-        pace, scoring = result.pace, self.scoring.get(candidate.name, 0.0)
-        if not result.epochs:
-            others = self.parts.held if self.parts.references is None else self.parts.references
-            pace, scoring = course.predict(self.parts.train, len(self.parts.held) * len(others), self.device)
-        if not result.epochs and pace + scoring > seconds:
-            text = f"an epoch takes about {pace + scoring:.0f} s, and {max(0.0, seconds):.0f} s were left for it"
-            self.results[candidate.name] = replace(result, left_out=text)
-            return
-        while result.epochs < target and time.monotonic() - begin + pace + scoring <= seconds:
-            left = seconds - (time.monotonic() - begin) - scoring
-            # The first epoch tells how long the others take.
-            affordable = int(left / max(pace, 1e-9)) if result.epochs else 1
-            more = min(target - result.epochs, max(1, course.epochs // CHUNKS), max(1, affordable))
-            start = time.monotonic()
-            try:
-                epochs = self._fit(candidate, metric, result.epochs + more, course, start + left)
-            except _OutOfTime:
-                if not result.epochs:
-                    text = f"an epoch did not end within the {max(0.0, left):.0f} s that were left for it"
-                    result = replace(result, left_out=text)
-                break
-            pace = (time.monotonic() - start) / more
-            result = replace(result, epochs=epochs, steps=epochs * course.per_epoch, pace=pace)
-            self.results[candidate.name] = result = self._score(metric, result, start)
-            scoring = self.scoring[candidate.name]
-        self.results[candidate.name] = replace(result, rounds=self.round + 1)
-
-    def _fit(self, candidate: Candidate, metric: Metric, epochs: int, course: Course, deadline: float) -> int:
-        """Train up to some epochs, from the last checkpoint, and return how many there were."""
-
-        def watch_time(step: Step) -> torch.Tensor:
-            if time.monotonic() > deadline:
-                raise _OutOfTime
-            return torch.zeros((), device=step.labels.device)  # adds nothing to the loss
-
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "fit: a step of")  # the time is bounded here
-            history = fit(
-                metric,
-                self.parts.train,
-                None if candidate.loss is None else candidate.loss(),
-                epochs=epochs,
-                average=course.average,
-                checkpoints=Checkpoints(self.folder / _folder_name(candidate.name), resume=True),
-                seed=self.seed,
-                verbose=False,
-                loggers=[],
-                accelerator="gpu" if self.device == "cuda" else self.device,
-                terms=[watch_time],
-                **dict(candidate.settings),
-            )
-        return len(history.losses)
-
-    def _score(self, metric: Metric, result: Result, begin: float) -> Result:
-        """Score a metric on the validation items, and keep it if it is the best of its candidate."""
-        start = time.monotonic()
-        scores = evaluate(metric.to(self.device), self.parts.held, self.parts.references)
-        self.scoring[result.name] = time.monotonic() - start
-        result = replace(result, seconds=result.seconds + time.monotonic() - begin)
-        if not result.precision or scores.map > result.map:
-            result = replace(
-                result,
-                map=scores.map,
-                interval=scores.interval(groups=self.parts.groups),
-                accuracy=scores.accuracy,
-                precision=tuple(None if math.isnan(value) else value for value in scores.precision.tolist()),
-            )
-            metric.save(self.folder / _folder_name(result.name) / BEST)
-        self.results[result.name] = result
-        return result
-
-    def load(self, name: str) -> Metric:
-        """The best weights of a candidate."""
-        return Metric.load(self.folder / _folder_name(name) / BEST)
-
-    def _made(self, candidate: Candidate, result: Result) -> Metric | None:
-        """The untrained metric; None, with the reason in its result, where it does not suit the data."""
-        try:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(self.seed)
-                return candidate.make(self.parts.train)
-        except (ValueError, ImportError) as error:
-            self.results[candidate.name] = replace(result, left_out=str(error))
-            return None
+    def refit(self, data: Dataset, begun: float, deadline: float) -> Metric | None:
+        """The best, trained for some more steps on all items; None if there was no time, or nothing to learn."""
+        best = self.ranked()[0]
+        if self.refitted.get("name") != best.name:
+            if best.learns:
+                self._say(f"{best.name} is trained with all items", begun)
+            metric, steps = self.trainer.refit(best, data, deadline - time.monotonic())
+            if steps:
+                metric.save(self.folder / REFITTED)
+            self.refitted = {"name": best.name, "steps": steps}
+        return Metric.load(self.folder / REFITTED) if self.refitted.get("steps") else None
 
     def _result(self, name: str) -> Result:
         candidate = self.candidates[name]
         return self.results.get(name, Result(name, candidate.about, candidate.learns))
-
-    def _tried(self) -> list[str]:
-        return [name for name in self.alive if name in self.results and self.results[name].left_out is None]
 
     def _say(self, text: str, begun: float) -> None:
         self.spent = time.monotonic() - begun
@@ -427,11 +240,8 @@ def _fingerprint(data: Dataset) -> str:
     return found.hexdigest()
 
 
-def _folder_name(name: str) -> str:
-    return "".join(letter if letter.isalnum() or letter == "-" else "_" for letter in name)
-
-
 def _read_result(value: dict[str, Any]) -> Result:
     made = dict(value)
-    made["interval"], made["precision"] = tuple(made["interval"]), tuple(made["precision"])
+    for key in ("interval", "precision", "right"):
+        made[key] = tuple(made[key])
     return Result(**made)
