@@ -1,4 +1,4 @@
-"""The pictures of the explorer in docs/_static: python docs/screenshots.py. Needs Chromium and Playwright."""
+"""The pictures of the explorer in docs/_static: python docs/screenshots.py. Needs Chromium, Playwright, umap-learn."""
 
 from pathlib import Path
 
@@ -60,6 +60,11 @@ def show_vowels(browser) -> None:
         page.wait_for_selector("[data-ready]")
         drag(page, ".map canvas", (0.2, 0.3), (0.42, 0.62))
         shoot(page, "look")
+        page.select_option("#metric", "learned")
+        page.get_by_label("Method").select_option("umap")
+        page.wait_for_selector("figcaption >> text=UMAP under learned", timeout=120_000)  # it compiles itself first
+        shoot(page, "umap")
+        page.select_option("#metric", "DTW")
         page.click("#tab-understand")
         page.fill("#pair-x", "3")
         page.fill("#pair-y", "9")

@@ -211,6 +211,9 @@ def test_every_picture_and_table_can_be_saved(browser, address):
             if panel == "understand":
                 understand(page, 0, 4)
             ready(page)
+            if panel == "look":
+                drag(page, ".map canvas", (0.02, 0.02), (0.98, 0.98))
+                page.wait_for_selector(".grid li")
             if panel == "ask":
                 page.click("summary")
             for button in page.locator("[data-export]").all():
@@ -221,8 +224,14 @@ def test_every_picture_and_table_can_be_saved(browser, address):
                 assert content.startswith(starts[kind])
                 assert len(content) > 40
                 assert download.value.suggested_filename.endswith(f".{kind}")
-                saved.add((panel, kind))
-        assert {("look", "svg"), ("look", "png"), ("ask", "csv"), ("understand", "png"), ("judge", "csv")} <= saved
+                saved.add((panel, download.value.suggested_filename))
+        names = {
+            "look": {"map.svg", "map.png", "selection.csv"},
+            "ask": {"query.svg", "query.png", "neighbours.csv"},
+            "understand": {f"{name}.{kind}" for name in ("alignment", "from-one-to-the-other", "cost-and-path", "warp", "by-step-of-x") for kind in ("svg", "png")},
+            "judge": {"scores-of-dtw.csv", "confusion.csv", "precision-against-recall.svg", "precision-against-recall.png", "worst-queries.csv", "hardest-negatives.csv"},
+        }  # fmt: skip
+        assert {(panel, name) for panel, some in names.items() for name in some} <= saved
 
 
 def test_the_keyboard_reaches_everything(browser, address):
@@ -318,6 +327,10 @@ def test_images_have_tiles_and_attention(browser):
         page.wait_for_selector(".grid canvas")
         page.click("#tab-ask")
         page.wait_for_selector(".hits canvas")
+        for kind, start in (("png", b"\x89PNG"), ("svg", b"<svg")):
+            with page.expect_download() as download:
+                page.click(f".query [data-export={kind}]")
+            assert download.value.path().read_bytes().startswith(start)
         page.locator(".hits button").first.click()
         page.wait_for_selector("h3 >> text=Attention of y, norms.1")
         assert page.locator("h3 >> text=What carries the distance").count() == 1
@@ -331,6 +344,20 @@ def test_a_token_is_asked_for_and_kept_out_of_addresses(browser, collection):
         ready(page)
         assert token not in page.url
         page.problems[:] = [text for text in page.problems if "401" not in text]  # the browser notes the first answer
+
+
+def test_a_tab_may_be_chosen_before_the_collection_is_here(browser, address):
+    with visit(browser, address) as page:
+        held = []
+        page.route("**/api/collection", lambda route: held.append(route))  # Playwright keeps a mark on what it is given
+        with page.expect_request("**/api/collection"):
+            page.reload()
+        page.click("#tab-judge")
+        assert page.get_attribute("#tab-judge", "aria-selected") == "true"
+        held[0].continue_()
+        ready(page)
+        assert page.locator("main").get_attribute("aria-labelledby") == "tab-judge"
+        assert page.url.endswith("#judge")
 
 
 def test_names_are_text_never_markup(browser):

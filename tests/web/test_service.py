@@ -1,6 +1,8 @@
 """The service through its ASGI application: answers equal the library's, and what is wrong is refused by name."""
 
 import json
+import os
+import sys
 import threading
 
 import numpy as np
@@ -12,6 +14,7 @@ from fastapi.testclient import TestClient
 
 import likewise as lw
 from likewise.web.collection import Collection
+from likewise.web.explorer import create_explorer
 from likewise.web.guard import HEADERS, Guard
 from likewise.web.limits import Limits
 from likewise.web.service import create_service
@@ -275,6 +278,65 @@ def test_no_answer_names_a_folder_of_the_server():
     found = TestClient(create_service(held)).post("/search", json={"queries": [[0.0]]})
     assert [hit["id"] for hit in found.json()["hits"][0]] == ["rose/1.png", "rose/2.png"]
     assert "secret" not in found.text
+
+
+@pytest.mark.parametrize("path", ["/srv/secret/index/items-100.safetensors", "C:\\secret\\items.npz"])
+def test_no_refusal_names_a_file_of_the_server(path):
+    class Damaged(lw.Distance):
+        def paired(self, x, y, x_lengths, y_lengths):
+            raise ValueError(f"{path}: its checksum is wrong; use application/x-npy, or 3/4 of it")
+
+    found = TestClient(create_service(Collection([[0.0, 1.0]], {"damaged": Damaged()}))).post(
+        "/search", json={"queries": [[1.0]]}
+    )
+    assert found.status_code == 422
+    assert "secret" not in found.text
+    assert found.json()["detail"].endswith(": its checksum is wrong; use application/x-npy, or 3/4 of it")
+
+
+def test_all_bodies_together_are_bounded():
+    held = Collection([[0.0, 1.0]], {"dtw": lw.DTW()})
+    client = TestClient(create_service(held, Limits(body=1 << 20, bodies=1 << 10)))
+    found = client.post("/search", content=b" " * 2000, headers={"content-type": "application/json"})
+    assert found.status_code == 503
+    assert found.headers["retry-after"]
+    assert client.post("/search", json={"queries": [[1.0]]}).status_code == 200  # nothing is held any more
+
+
+def test_a_picture_of_too_many_pixels_is_refused_before_it_is_decoded():
+    from io import BytesIO
+
+    from PIL import Image
+
+    held = Collection(images(), {"cnn": lw.Metric(lw.models.SmallCNN(3, out=8), lw.Euclidean())})
+    client = TestClient(create_service(held, Limits(pixels=100)))
+    buffer = BytesIO()
+    Image.new("RGB", (11, 10)).save(buffer, "PNG")
+    found = client.post("/search", content=buffer.getvalue(), headers={"content-type": "image/png"})
+    assert found.status_code == 413
+    assert "110 pixels" in found.json()["detail"]
+
+
+def test_bodies_and_uploads_never_touch_the_disk(held):
+    opened, watching = [], [False]
+
+    def watch(event, given):
+        if watching[0] and event == "open" and given[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            opened.append(given[0])
+
+    sys.addaudithook(watch)  # for good: Python removes none
+    with TestClient(create_explorer(held)) as client:
+        large = npy(np.tile(held.items[3].double().numpy(), (200, 1)))  # a few hundred kilobytes
+        client.post("/search?k=2", content=npy(held.items[3].numpy()), headers=NPY)  # imports what it needs
+        watching[0] = True
+        try:
+            assert client.post("/search?k=2", content=large, headers=NPY).status_code == 200
+            assert client.post("/api/upload", content=large, headers=NPY).status_code == 200
+            rows = "\n".join("0.5,1.5" for _ in range(2000)).encode()
+            assert client.post("/api/upload", content=rows, headers={"content-type": "text/csv"}).status_code == 200
+        finally:
+            watching[0] = False
+    assert opened == []
 
 
 def test_images_by_npy_and_by_picture():

@@ -146,7 +146,7 @@ class Explorer(Server):
     Example:
         >>> with Explorer(Collection([[0.0, 1.0]], {"dtw": DTW()})) as page:
         ...     page
-        Explorer(http://127.0.0.1:..., 1 items)
+        Explorer(http://127.0.0.1:..., 1 item)
     """
 
     def __init__(self, collection: Collection, *, limits: Limits = PAGE_LIMITS, seed: int = 0, **options: Any) -> None:
@@ -159,7 +159,7 @@ class Explorer(Server):
         return f'<a href="{self.url}" target="_blank" rel="noopener">Explore {len(self.collection):,} items</a>'
 
     def __repr__(self) -> str:
-        return f"Explorer({self.url}, {len(self.collection):,} items)"
+        return f"Explorer({self.url}, {len(self.collection):,} item{'s' * (len(self.collection) != 1)})"
 
 
 def explore(

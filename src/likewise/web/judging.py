@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from likewise.evaluation.classification import count_pairs, mean_f1
+from likewise.evaluation.intervals import bootstrap_f1, bootstrap_interval
 from likewise.evaluation.ranking import average_precision, hit_precision, nearest
 from likewise.models.metric import Metric, take
 from likewise.web.collection import Collection
@@ -16,7 +17,7 @@ from likewise.web.work import Job
 
 MOST_QUERIES, MOST_REFERENCES = 1000, 20_000
 CELLS = 1 << 35  # cells of alignment tables: a few seconds of DTW
-DRAWS = 500  # resamplings of the queries for an interval
+DRAWS = 2000  # resamplings of the queries for an interval
 VOTERS = 5
 LISTED = 60  # rows of a list
 POINTS = 50  # of the curve of precision against recall
@@ -112,19 +113,13 @@ def _scores(
     rows: Tensor, predicted: Tensor, precision: Tensor, matched: Tensor, seed: int
 ) -> dict[str, tuple[float, float, float]]:
     """Accuracy, macro-F1 and mean average precision, with intervals."""
-    generator = torch.Generator().manual_seed(seed)
-    right = (rows == predicted).double()
-
-    def of(picked: Tensor) -> tuple[float, float, float]:
-        among = matched[picked]
-        mean = float(precision[picked][among].mean()) if among.any() else 0.0
-        return float(right[picked].mean()), mean_f1(rows[picked], predicted[picked]), mean
-
-    drawn = [of(torch.randint(len(rows), (len(rows),), generator=generator)) for _ in range(DRAWS)]
-    low, high = np.quantile(np.array(drawn), (0.025, 0.975), axis=0)
-    whole = of(torch.arange(len(rows)))
-    names = ("accuracy", "macro-F1", "MAP")
-    return {name: (whole[i], float(low[i]), float(high[i])) for i, name in enumerate(names)}
+    right, known = (rows == predicted).double(), precision[matched]
+    mean = float(known.mean()) if len(known) else 0.0
+    return {
+        "accuracy": (float(right.mean()), *bootstrap_interval(right, draws=DRAWS, seed=seed)),
+        "macro-F1": (mean_f1(rows, predicted), *bootstrap_f1(rows, predicted, draws=DRAWS, seed=seed)),
+        "MAP": (mean, *bootstrap_interval(known, draws=DRAWS, seed=seed)),
+    }
 
 
 def _curve(D: Tensor, rows: Tensor, columns: Tensor, relevant: Tensor) -> tuple[list[float], list[float]]:

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from likewise.data.batch import Batch
 from likewise.models.metric import take
 from likewise.web.collection import Collection
 
@@ -73,8 +72,3 @@ def png(picture) -> bytes:
 def as_series(item: Tensor) -> Tensor:
     """An item as a series (T, C): a vector is drawn as one channel."""
     return item[:, None] if item.ndim == 1 else item
-
-
-def item_of(items: Batch | Tensor, i: int) -> Tensor:
-    """An item without its padding."""
-    return items[i]

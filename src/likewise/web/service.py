@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -36,6 +37,7 @@ from likewise.web.work import Job, Work
 VERSION = metadata.version("likewise")
 log = logging.getLogger("likewise.web")
 MOST_CELLS = 1 << 24  # cells of an alignment whose plan is held in memory
+FOLDERS = re.compile(r"(?<![\w./])(?:[A-Za-z]:)?(?:[/\\][^\s/\\:;,'\")]+){2,}")  # a path of the server's disk in a text
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": text}
@@ -301,7 +303,7 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(TypeError)
     async def mistaken(request: Request, error: Exception) -> Response:
         log.info("422 %s: %s", request.url.path, error)
-        return answer_json({"detail": " ".join(str(error).split())[:500]}, 422)
+        return answer_json({"detail": FOLDERS.sub("a file of the server", " ".join(str(error).split()))[:500]}, 422)
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:

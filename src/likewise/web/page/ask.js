@@ -2,7 +2,7 @@
 import { get, post, latest, cancelled, upload } from "/api.js";
 import { classColor, token } from "/color.js";
 import { h, busy, count, duration, empty, number, problem, say } from "/dom.js";
-import { table } from "/figure.js";
+import { figure, table } from "/figure.js";
 import { drawn, small, thumbnails } from "/series.js";
 import { state, change, colorCode } from "/state.js";
 import { short } from "/look.js";
@@ -73,8 +73,8 @@ export function ask() {
   function show() {
     const { query } = state, label = item.label ? `, ${item.label}` : "";
     const about = query.item !== undefined ? `Item ${item.id}${label}` : query.upload ? "Uploaded" : "Drawn";
-    shown.replaceChildren(h("div", { class: "bar" }, h("h3", {}, about), h("small", {}, item.series ? `${item.length} steps` : "")),
-      drawn(item, { onstretch: mark, stretch: query.start === undefined ? null : [query.start, query.end], label: about }));
+    const stretch = query.start === undefined ? null : [query.start, query.end];
+    shown.replaceChildren(figure(about, drawn(item, { onstretch: mark, stretch, label: about }), { note: item.series ? `${item.length} steps` : null, name: "query" }));
     start.value = query.start ?? "";
     end.value = query.end ?? "";
     start.max = end.max = item.length;
@@ -123,7 +123,7 @@ export function ask() {
     if (answer.problem) return h("section", { class: "card" }, head, h("p", { class: "problem" }, answer.problem));
     const pruned = Object.entries(answer.pruned), killed = pruned.reduce((sum, [, value]) => sum + value, 0);
     const unit = found => found === 1 ? "pair" : "pairs";
-    const work = `${duration(answer.seconds)}, ${answer.method}: ${count(answer.candidates)} ${unit(answer.candidates)}, ` + (killed ? `${(100 * killed / answer.candidates).toPrecision(3)} % pruned (${pruned.map(([stage, value]) => `${stage} ${count(value)}`).join(", ")})` : "none pruned");
+    const work = `${duration(answer.seconds)}, ${answer.method}: ${count(answer.candidates)} ${unit(answer.candidates)}, ` + (killed ? `${(100 * killed / answer.candidates).toPrecision(3)} % pruned (${pruned.filter(([, value]) => value).map(([stage, value]) => `${stage} ${count(value)}`).join(", ")})` : "none pruned");
     const pictures = state.about.kind === "images" ? await thumbnails(answer.hits.map(hit => hit.item), 44) : null;
     const same = label ? answer.hits.filter(hit => hit.label === label).length : null;
     return h("section", { class: "card" }, head, h("small", {}, work), same === null ? null : h("div", {}, h("small", { class: same === answer.hits.length ? "good" : null }, `${same} of ${answer.hits.length} share the label ${label}`)),

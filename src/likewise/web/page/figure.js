@@ -14,14 +14,19 @@ export function table(title, columns, rows, { note = null, open = null } = {}) {
   // columns: [heading, function of a row, whether it is a number]
   const cell = ([, value, numeric], row) => h("td", { class: numeric ? "num" : null }, value(row));
   const body = rows.map(row => h("tr", {}, columns.map(column => cell(column, row)), open && h("td", {}, open(row))));
-  const csv = () => [columns.map(([heading]) => heading), ...rows.map(row => columns.map(([, value]) => value(row)))]
-    .map(line => line.map(quoted).join(",")).join("\n") + "\n";
   return h("figure", { "aria-label": title },
     h("figcaption", {}, h("h3", {}, title), note && h("small", {}, note),
-      h("span", { class: "tools" }, h("button", { class: "quiet", type: "button", "data-export": "csv", "aria-label": `Save “${title}” as CSV`,
-        onclick: () => save(new Blob([csv()], { type: "text/csv" }), title, "csv") }, "CSV"))),
+      h("span", { class: "tools" }, csvButton(title, columns, rows))),
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title },
       h("table", {}, h("thead", {}, h("tr", {}, columns.map(([heading, , numeric]) => h("th", { class: numeric ? "num" : null, scope: "col" }, heading)), open && h("th", {}, ""))), h("tbody", {}, body))));
+}
+
+// Saves rows as CSV; columns as in a table.
+export function csvButton(title, columns, rows) {
+  const csv = () => [columns.map(([heading]) => heading), ...rows.map(row => columns.map(([, value]) => value(row)))]
+    .map(line => line.map(quoted).join(",")).join("\n") + "\n";
+  return h("button", { class: "quiet", type: "button", "data-export": "csv", "aria-label": `Save “${title}” as CSV`,
+    onclick: () => save(new Blob([csv()], { type: "text/csv" }), title, "csv") }, "CSV");
 }
 
 const quoted = value => {
@@ -31,6 +36,7 @@ const quoted = value => {
 };
 
 async function exportPicture(picture, name, kind, toSvg) {
+  if (picture instanceof HTMLImageElement) picture = copied(picture);
   if (picture instanceof HTMLCanvasElement && kind === "png") {
     return save(await new Promise(done => picture.toBlob(done)), name, "png");
   }
@@ -38,6 +44,12 @@ async function exportPicture(picture, name, kind, toSvg) {
   const text = new XMLSerializer().serializeToString(svg);
   const blob = new Blob([text], { type: "image/svg+xml" });
   save(kind === "svg" ? blob : await rasterized(blob, svg), name, kind);
+}
+
+function copied(image) {
+  const canvas = h("canvas", { width: image.naturalWidth, height: image.naturalHeight });
+  canvas.getContext("2d").drawImage(image, 0, 0);
+  return canvas;
 }
 
 function standalone(picture) {

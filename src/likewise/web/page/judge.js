@@ -1,7 +1,7 @@
 // Judge: how well neighbours share a label, and the items behind every number.
 import { classColor, token } from "/color.js";
 import { h, s, busy, count, empty, number, percent, problem, say } from "/dom.js";
-import { figure, table } from "/figure.js";
+import { csvButton, figure, table } from "/figure.js";
 import { thumbnails, wide } from "/series.js";
 import { state, change, listen, labelOf, colorCode } from "/state.js";
 import { short, verdict } from "/look.js";
@@ -36,7 +36,7 @@ export function judge() {
     const sample = found.queries.items.length < found.total ? `${count(found.queries.items.length)} queries, drawn at random, against ${count(found.references)} of ${count(found.total)} items` : `each of ${count(found.total)} items against all others`;
     body.replaceChildren(...[
       h("p", {}, h("small", {}, `Leave-one-out: ${sample}. Intervals hold 95 % of resamplings of the queries.`)),
-      ...both.map(one => h("section", { class: "card stack" }, h("h2", {}, one.metric), scores(one))),
+      ...both.map(one => h("section", { class: "card stack" }, h("div", { class: "bar" }, h("h2", {}, one.metric), h("span", { class: "end" }, csvButton(`Scores of ${one.metric}`, SCORES, Object.entries(one.scores)))), scores(one))),
       other ? h("section", { class: "card stack" }, versus(found, other, opened)) : null,
       h("div", { class: "halves" }, h("section", { class: "card" }, confusion(found, opened)), h("section", { class: "card" }, figure("Precision against recall", curves(both), { note: both.map(one => one.metric).join(" and ") }))),
       opened,
@@ -50,6 +50,8 @@ export function judge() {
   load();
   return node;
 }
+
+const SCORES = [["score", ([name]) => name], ["value", ([, [value]]) => number(value, 6), true], ["low", ([, [, low]]) => number(low, 6), true], ["high", ([, [, , high]]) => number(high, 6), true]];
 
 function scores(found) {
   return h("div", { class: "scores" }, Object.entries(found.scores).map(([name, [value, low, high]]) => h("div", { class: "score" },
@@ -67,7 +69,7 @@ function confusion(found, opened) {
     return h("td", {}, h("button", { type: "button", disabled: value === 0, style: { background: value ? (i === j ? mixed(token("accent"), share) : mixed(token("second"), share)) : "transparent", color: !value ? "transparent" : share > 0.55 ? token("on-accent") : token("ink") },
       "aria-label": `${classes[i]} taken for ${classes[j]}: ${value} queries`, onclick: () => openCell(found, i, j, opened) }, String(value)));
   };
-  const node = table("Confusion", [["actual", row => row.actual], ["predicted", row => row.predicted], ["queries", row => row.queries, true]], csv, { note: "rows: the label; columns: the nearest item's; open a cell to see its queries" });
+  const node = table("Confusion", [["actual", row => row.actual], ["predicted", row => row.predicted], ["queries", row => row.queries, true]], csv, { note: "rows: label; columns: the nearest item's" });
   node.querySelector("table").replaceWith(h("table", { class: "confusion" }, h("thead", {}, h("tr", {}, h("th", {}, ""), classes.map(name => h("th", { scope: "col", title: name }, name)))),
     h("tbody", {}, classes.map((name, i) => h("tr", {}, h("th", { scope: "row", title: name }, name), classes.map((_, j) => cell(i, j)))))));
   return node;
@@ -88,7 +90,7 @@ async function gallery(opened, title, rows) {
   say(`${title}: ${rows.length} queries`);
 }
 
-const tag = (label, id) => h("span", { class: "name" }, h("span", { class: "dot", style: { background: classColor(colorCode(label), state.about.classes.length) } }), h("span", {}, `${short(id)} ${label}`));
+const tag = (label, id) => h("span", { class: "name" }, h("span", { class: "dot", style: { background: classColor(colorCode(label), state.about.classes.length) } }), h("span", {}, label), h("small", {}, short(id)));
 
 function understand(x, y) {
   change({ pair: [{ item: x }, { item: y }] });
@@ -116,7 +118,7 @@ function hardest(found) {
 
 function suspects(found) {
   if (!found.suspects.length) return h("div", {}, h("h3", {}, "Suspected label errors"), empty("None: no item's neighbours agree on another label."));
-  return table("Suspected label errors", [["id", row => row.id], ["label", row => row.label], ["neighbours say", row => row.suggested], ["votes", row => `${row.votes} of ${row.of}`], ["own class is farther by", row => number(row.margin, 3), true]], found.suspects,
+  return table("Suspected label errors", [["id", row => row.id], ["label", row => row.label], ["neighbours say", row => row.suggested], ["votes", row => `${row.votes} of ${row.of}`], ["own class: times as far", row => number(row.margin, 3), true]], found.suspects,
     { note: "items whose nearest agree on another label", open: row => h("button", { type: "button", onclick: () => { change({ query: { item: row.item } }); open("ask"); } }, "Ask") });
 }
 

@@ -2,13 +2,14 @@
 import { get, latest, cancelled } from "/api.js";
 import { classColor, ramp } from "/color.js";
 import { h, busy, count, number, percent, problem, say } from "/dom.js";
-import { figure } from "/figure.js";
+import { csvButton, figure } from "/figure.js";
 import { PointMap } from "/map.js";
 import { thumbnails } from "/series.js";
 import { state, change, listen, labelOf } from "/state.js";
 import { open } from "/main.js";
 
 const SHOWN = 48;
+const COLUMNS = [["item", row => row.item], ["id", row => row.id], ["label", row => row.label]];
 
 export function look() {
   const map = new PointMap({ onselect: picked, onhover: hover, onopen: i => ask(found.items[i]), label: "Map of the items. Arrow keys walk from point to point." });
@@ -124,10 +125,11 @@ export function look() {
     const names = few.map((item, i) => ({ item, code: found.codes?.[indices[i]], id: found.ids?.[indices[i]] ?? String(item) }));
     chosen.replaceChildren(
       h("div", { class: "bar" }, h("small", {}, `${count(items.length)} item${items.length === 1 ? "" : "s"}${items.length > SHOWN ? `, the first ${SHOWN}` : ""}`),
+        h("span", { class: "end" }, csvButton("Selection", COLUMNS, indices.map(i => ({ item: found.items[i], id: found.ids?.[i] ?? found.items[i], label: found.codes ? labelOf(found.codes[i]) : "" })))),
         items.length === 2 ? h("button", { type: "button", onclick: () => { change({ pair: [{ item: items[0] }, { item: items[1] }] }); open("understand"); } }, "Understand these two") : null),
       tally(indices),
       h("ul", { class: "grid" }, names.map(({ item, code, id }, i) => h("li", {}, h("button", { type: "button", "aria-label": `Item ${id}${code === undefined || code === null ? "" : `, label ${labelOf(code)}`}: ask for its neighbours`, title: `Ask for the neighbours of ${id}`, onclick: () => ask(item) },
-        pictures[i], h("span", { class: "name" }, code === undefined || code === null ? null : h("span", { class: "dot", style: { background: classColor(code, state.about.classes.length) } }), h("span", {}, short(id), code === undefined || code === null ? "" : ` ${labelOf(code)}`)))))));
+        pictures[i], h("span", { class: "name" }, code === undefined || code === null ? null : h("span", { class: "dot", style: { background: classColor(code, state.about.classes.length) } }), ...(code === undefined || code === null ? [h("span", {}, short(id))] : [h("span", {}, labelOf(code)), h("small", {}, short(id))])))))));
   }
 
   function tally(indices) {
@@ -135,7 +137,7 @@ export function look() {
     const totals = new Map();
     for (const i of indices) totals.set(found.codes[i], (totals.get(found.codes[i]) ?? 0) + 1);
     const most = [...totals].sort((a, b) => b[1] - a[1]).slice(0, 5);
-    return h("small", {}, most.map(([code, total]) => `${labelOf(code)} ${number(100 * total / indices.length, 3)} %`).join(", "));
+    return h("small", {}, most.map(([code, total]) => `${labelOf(code)}: ${number(100 * total / indices.length, 3)} %`).join(", "));
   }
 
   function ask(item) {

@@ -21,8 +21,9 @@ export function open(name, { focus = true } = {}) {
   }
   const main = byId("panel");
   main.setAttribute("aria-labelledby", `tab-${name}`);
-  main.replaceChildren(PANELS[name]());
   if (location.hash !== `#${name}`) history.replaceState(null, "", `#${name}`);
+  if (!state.about) return; // start opens the panel of the address once the collection is here
+  main.replaceChildren(PANELS[name]());
   if (focus) main.focus({ preventScroll: true });
   scrollTo(0, 0);
 }

@@ -9,6 +9,7 @@ export class PointMap {
     this.node = h("div", { class: "map" }, this.canvas, this.tip);
     Object.assign(this, { onselect, onhover, onopen, points: null, colors: [], hidden: null, selected: new Set(), focus: -1, brush: null });
     this.view = { x: 0, y: 0, scale: 1 };
+    this.size = { width: 0, height: 0 };  // until it is first drawn
     new ResizeObserver(() => this.draw()).observe(this.node);
     this.listen();
   }

@@ -60,7 +60,8 @@ function sequences(found) {
   const left = [], right = [];
   if (found.cost && alignment) left.push(h("section", { class: "card" }, matrix("Cost and path", found.cost, alignment.path, found)));
   if (alignment?.plan) left.push(h("section", { class: "card" }, matrix("Plan", alignment.plan, null, found)));
-  if (alignment) right.push(h("section", { class: "card" }, figure("Warp", warp(found), { note: "where in y each step of x is matched" })));
+  const under = alignment?.plan ? right : left; // so that both columns are about as long
+  if (alignment) under.push(h("section", { class: "card" }, figure("Warp", warp(found), { note: "where in y each step of x is matched" })));
   right.push(h("section", { class: "card stack" }, ...carried(contributions, found)));
   nodes.push(h("div", { class: "halves" }, h("div", { class: "stack" }, left), h("div", { class: "stack" }, right)));
   return nodes;
