@@ -3,6 +3,7 @@
 python benchmarks/scale.py overhead    Ray against the same tiles without it, two workers of one thread each
 python benchmarks/scale.py pairs       200,000 series of length 64, DTW with a band of 10 %, from a sample of tiles
 python benchmarks/scale.py graph       the 10 nearest of 20,000 series, whole
+python benchmarks/scale.py gpu         all pairs of 20,000 series of length 256 on a GPU, against the kernel alone
 """
 
 import argparse
@@ -51,6 +52,7 @@ def overhead(repeats: int) -> None:
     """The same tiles of about a second, by two processes that share nothing, and by two workers of Ray."""
     import ray
 
+    os.environ.setdefault("RAY_worker_niceness", "0")  # as the processes that it is compared with
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     x = walks(12_000, 64)
     operands = read_operands("scale", DTW(band=0.1), x)
@@ -124,9 +126,44 @@ def graph() -> None:
          pairs=20_000**2, threads=torch.get_num_threads(), worker_mb=peak_memory() >> 20)  # fmt: skip
 
 
+def gpu(repeats: int) -> None:
+    """``scale.matrix`` on a GPU, written to disk, in turn with the kernel on the same tiles, which keeps nothing."""
+    count, steps, dtw = 20_000, 256, DTW()
+    x = walks(count, steps)
+    on_gpu = x.cuda()
+    times: dict[str, list[float]] = {"whole": [], "kernel": []}
+    for turn in range(-1, repeats):  # the first compiles, and does not count
+        with tempfile.TemporaryDirectory() as folder:
+            begin = time.perf_counter()
+            D = scale.matrix(dtw, x, out=Path(folder, "D.zarr"), tile=4000, devices="cuda")
+            whole = time.perf_counter() - begin
+            torch.testing.assert_close(torch.tensor(D[:3, :3]), dtw.matrix(x[:3]))
+            begin = time.perf_counter()
+            for tile in D.layout.tiles():
+                rows, columns = on_gpu[tile.rows], on_gpu[tile.columns]
+                dtw.matrix(rows, None if tile.row == tile.column else columns)
+            torch.cuda.synchronize()
+            kernel = time.perf_counter() - begin
+        if turn >= 0:
+            times["whole"].append(whole)
+            times["kernel"].append(kernel)
+    cells = count * (count + 1) / 2 * steps**2
+    ours, alone = (statistics.median(times[name]) for name in ("whole", "kernel"))
+    keep(
+        "20,000 series of length 256, one GPU",
+        gpu=torch.cuda.get_device_name(),
+        whole=[round(s, 3) for s in times["whole"]],
+        kernel=[round(s, 3) for s in times["kernel"]],
+        cells_per_s=round(cells / ours),
+        kernel_cells_per_s=round(cells / alone),
+        lost=round(1 - alone / ours, 4),
+        worker_mb=peak_memory() >> 20,
+    )
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["overhead", "pairs", "graph"])
+    parser.add_argument("what", choices=["overhead", "pairs", "graph", "gpu"])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=20.0, help="of the sample")
     options = parser.parse_args()
@@ -134,5 +171,7 @@ if __name__ == "__main__":
         overhead(options.repeats)
     elif options.what == "pairs":
         pairs(options.seconds)
-    else:
+    elif options.what == "graph":
         graph()
+    else:
+        gpu(options.repeats)

@@ -67,10 +67,14 @@ def main() -> None:
             print(
                 f"{number + 1}: a {kind} lost, {lost} tiles computed again, {'equal' if good else 'WRONG'}", flush=True
             )
-    cluster.shutdown()
     print(
-        f"{right} of {times}: every bit equal, one file for each tile; {losses} tiles lost their worker and ran again"
+        f"{right} of {times}: every bit equal, one file for each tile; {losses} tiles lost their worker and ran again",
+        flush=True,
     )
+    import ray
+
+    ray.shutdown()  # first: a cluster does not remove the machine that its driver is connected to
+    cluster.shutdown()
 
 
 if __name__ == "__main__":

@@ -117,6 +117,7 @@ class Plan:
         if ray is None or ray.is_initialized():
             yield
             return
+        os.environ.setdefault("RAY_worker_niceness", "0")  # on one's own machine, workers are as important as the rest
         ray.init(include_dashboard=False, log_to_driver=False)
         try:
             yield

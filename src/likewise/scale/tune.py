@@ -16,8 +16,8 @@ from likewise.scale.engine import Plan
 from likewise.scale.progress import watched
 from likewise.selection.candidates import Candidate
 from likewise.selection.result import Result, Selection
-from likewise.selection.search import Trainer, Turn
 from likewise.selection.search import select as select_here
+from likewise.selection.trainer import Trainer, Turn
 
 
 @dataclass(frozen=True)
