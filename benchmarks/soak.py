@@ -2,12 +2,15 @@
 
 Every round computes every distance of likewise with gradients, trains, saves and loads a metric, averages sequences,
 builds, saves, loads and searches an index, sends requests to a running service, and reads files, some of them damaged.
-The last fifth of the rounds is compared with the second; during the first, caches fill up.
 
-"In use" is what malloc has handed out. If it grows, something leaks; if only resident memory grows, the
-allocator's free memory is fragmented. oneDNN, which computes PyTorch's convolutions, keeps compiled code for the last
-1,024 shapes. With lengths that vary, filling that cache takes over a hundred rounds and looks like a leak meanwhile, so
-it is limited to 64 shapes here.
+After a warm-up, the first fifth of the rounds, a line is fitted to each of three series: resident memory, what malloc
+has handed out ("in use"), and the number of Python's objects, whose memory malloc does not see. Memory is flat if the
+upper end of the slope's 95 % interval is below 5 kB a round, and objects if it is below 50. As a control, a leak of
+10 kB (100 objects) a round is added to the series that were measured: the rule must then say that they grow.
+
+The libraries below PyTorch's convolutions cache what they prepare for each shape: ideep 1,024 shapes
+(LRU_CACHE_CAPACITY), oneDNN's compiled code as many (ONEDNN_PRIMITIVE_CACHE_CAPACITY). With lengths that vary, these
+caches take hundreds of rounds to fill, some 30 MB, and look like a leak meanwhile: here each holds 64.
 
 Run: python benchmarks/soak.py [--minutes 60]
 """
@@ -15,12 +18,14 @@ Run: python benchmarks/soak.py [--minutes 60]
 import argparse
 import contextlib
 import ctypes
+import datetime
 import gc
 import inspect
 import json
 import os
 import resource
-import statistics
+import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
@@ -29,23 +34,31 @@ import warnings
 from pathlib import Path
 from typing import NamedTuple
 
-os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")  # read once, when torch is imported
+os.environ.setdefault("LRU_CACHE_CAPACITY", "64")  # read once, when torch is imported
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 
+import numpy as np
 import torch
+from scipy import stats
 
 import likewise as lw
 from likewise import distances, losses
 from likewise.web import Collection, Server, create_service
 
-GROWTH = 0.02  # of memory, from the second fifth to the last: what the allocator's rounding may be
-FEWEST = 30  # rounds from which anything can be said
+RESULTS = Path(__file__).parent / "results" / "soak.jsonl"
+WARM_UP = 0.2  # of the rounds
+FEWEST = 60  # rounds from which anything can be said
+BLOCKS = 12  # whose means are fitted: rounds beside each other are not independent
+MOST = {"memory": 5e3, "in use": 5e3, "objects": 50.0}  # growth in a round: bytes, bytes, objects
+CONTROL = {name: 2 * most for name, most in MOST.items()}  # a leak that must be found
 
 
 class State(NamedTuple):
-    """Bytes in memory, bytes that malloc has handed out, threads, and open files of this process."""
+    """Bytes in memory, bytes that malloc has handed out, Python's objects, threads, and open files of this process."""
 
     resident: int
     in_use: int
+    objects: int
     threads: int
     handles: int
 
@@ -57,7 +70,8 @@ class State(NamedTuple):
         with open("/proc/self/statm") as file:
             pages = int(file.read().split()[1])
         threads, handles = len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
-        return cls(pages * resource.getpagesize(), in_use(), threads, handles)
+        objects = sys.getallocatedblocks()
+        return cls(pages * resource.getpagesize(), in_use(), objects, threads, handles)
 
 
 class MallInfo(ctypes.Structure):
@@ -87,7 +101,9 @@ def every_distance() -> list[lw.Distance]:
     """One of each distance that likewise exports."""
     found = [getattr(distances, name) for name in distances.__all__ if name not in ("Distance", "Elastic")]
     kinds = [kind for kind in found if isinstance(kind, type) and issubclass(kind, lw.Distance)]
-    return [kind(2) if "channels" in inspect.signature(kind).parameters else kind() for kind in kinds]
+    needed = {"channels": 2, "distance": distances.ADTW()}
+    wanted = [[needed[name] for name in inspect.signature(kind).parameters if name in needed] for kind in kinds]
+    return [kind(*arguments) for kind, arguments in zip(kinds, wanted, strict=True)]
 
 
 def compute(distance, generator) -> None:
@@ -166,27 +182,60 @@ def once(kinds, server, generator) -> None:
     ask(server, generator)
 
 
-def report(states: list[State], minutes: float) -> tuple[str, bool]:
-    """The closing line, and whether everything is flat."""
-    fifth = len(states) // 5
+class Slope(NamedTuple):
+    """Growth in a round, and the upper end of its 95 % interval."""
+
+    growth: float
+    most: float
+
+    @classmethod
+    def of(cls, series: np.ndarray) -> "Slope":
+        blocks = np.array_split(np.arange(len(series)), BLOCKS)
+        fit = stats.linregress([block.mean() for block in blocks], [series[block].mean() for block in blocks])
+        return cls(fit.slope, fit.slope + stats.t.ppf(0.975, BLOCKS - 2) * fit.stderr)
+
+
+def report(states: list[State], minutes: float) -> tuple[str, dict]:
+    """The closing line, and what it says as a row: each slope, and whether everything is flat."""
     if len(states) < FEWEST:
-        return f"soak: {len(states)} rounds in {minutes:.1f} minutes are too few to say anything", False
-    parts = states[fifth : 2 * fifth], states[-fifth:]
-    before, after = ([statistics.median(values) for values in zip(*part, strict=True)] for part in parts)
-    memory = all(new <= old * (1 + GROWTH) for old, new in zip(before[:2], after[:2], strict=True))
-    most = [[max(values) for values in zip(*part, strict=True)][2:] for part in parts]
-    flat = memory and all(new <= old for old, new in zip(*most, strict=True))
-    megabytes = [[size / 2**20 for size in part[:2]] for part in (before, after)]
-    facts = [f"{what} {a:.0f} to {b:.0f} MB" for what, a, b in zip(("memory", "in use"), *megabytes, strict=True)]
-    facts += [f"{what} {a} to {b}" for what, a, b in zip(("threads", "handles"), *most, strict=True)]
+        return f"soak: {len(states)} rounds in {minutes:.1f} minutes are too few to say anything", {"flat": False}
+    after = np.array(states[int(WARM_UP * len(states)) :], dtype=float)
+    series = dict(zip(MOST, after.T, strict=False))
+    slopes = {name: Slope.of(values) for name, values in series.items()}
+    leaking = {name: Slope.of(v + CONTROL[name] * np.arange(len(v))) for name, v in series.items()}
+    awake = all(slope.most >= MOST[name] for name, slope in leaking.items())
+    early, late = (part[:, -2:].max(axis=0) for part in np.array_split(after, 2))
+    flat = bool(all(slope.most < MOST[name] for name, slope in slopes.items()) and (late <= early).all() and awake)
+    facts = [f"{n} {s.growth / 1e3:+.2f} kB a round (at most {s.most / 1e3:.2f})" for n, s in slopes.items()][:2]
+    facts.append(f"objects {slopes['objects'].growth:+.1f} (at most {slopes['objects'].most:.1f})")
+    facts += [f"{what} {a:.0f} to {b:.0f}" for what, a, b in zip(("threads", "handles"), early, late, strict=True)]
+    facts.append(f"a leak of {CONTROL['memory'] / 1e3:.0f} kB a round would be {'seen' if awake else 'MISSED'}")
+    size = f"{np.median(series['memory']) / 2**20:.0f} MB, in use {np.median(series['in use']) / 2**20:.0f} MB"
     verdict = "flat" if flat else "GROWING"
-    return f"soak: {minutes:.1f} minutes, {len(states)} rounds: {', '.join(facts)}: {verdict}", flat
+    text = f"soak: {minutes:.1f} minutes, {len(states)} rounds, {size}: {', '.join(facts)}: {verdict}"
+    row = {"minutes": round(minutes, 1), "rounds": len(states), "flat": flat, "control_seen": awake}
+    row |= {f"{name}_growth": [round(value, 2) for value in slope] for name, slope in slopes.items()}
+    row |= {what: [int(a), int(b)] for what, a, b in zip(("threads", "handles"), early, late, strict=True)}
+    return text, row
+
+
+def keep(row: dict, states: list[State]) -> None:
+    """Add a row, with every tenth state."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    row = row | {"date": datetime.date.today().isoformat(), "commit": commit, "torch": torch.__version__}
+    row |= {"states": [list(state) for state in states[::10]]}
+    with RESULTS.open("a") as file:
+        file.write(json.dumps(row) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60)
-    minutes = parser.parse_args().minutes
+    parser.add_argument("--leak", type=float, default=0, help="lose so many bytes a round, to see that it is found")
+    parser.add_argument("--no-rows", action="store_true", help="print only; keep no row")
+    options = parser.parse_args()
+    minutes, lost = options.minutes, []
     warnings.simplefilter("ignore")
     generator, states, start = torch.Generator().manual_seed(0), [], time.monotonic()
     torch.manual_seed(0)
@@ -196,14 +245,17 @@ def main() -> None:
     with Server(create_service(items)) as server:
         while time.monotonic() - start < 60 * minutes:
             once(kinds, server, generator)
+            lost.append(bytearray(int(options.leak)))
             states.append(State.now())
             now = states[-1]
             if len(states) % 10 == 0:
                 facts = f"{now.resident / 2**20:.1f} MB, in use {now.in_use / 2**20:.1f}, {now.threads} threads"
                 print(f"{(time.monotonic() - start) / 60:.1f} min, round {len(states)}: {facts}", flush=True)
-    text, flat = report(states, (time.monotonic() - start) / 60)
+    text, row = report(states, (time.monotonic() - start) / 60)
     print(text)
-    raise SystemExit(not flat)
+    if len(states) >= FEWEST and not options.leak and not options.no_rows:
+        keep(row, states)
+    raise SystemExit(not row["flat"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The one writer of files."""
+"""Writing files and folders."""
 
 import errno
 import os
@@ -41,7 +41,7 @@ def test_nothing_is_overwritten_unless_allowed(tmp_path):
         assert caught.value.filename == str(path)
     with pytest.raises(FileExistsError), writing(tmp_path / "late", overwrite=False) as part:  # noqa: PT012
         part.write_text("ours")
-        (tmp_path / "late").write_text("theirs")  # it appeared while we were writing
+        (tmp_path / "late").write_text("theirs")  # created while we were writing
     assert (tmp_path / "late").read_text() == "theirs"
     assert path.read_text() == "old"
     write(path, "new")
@@ -217,7 +217,7 @@ def test_standard_output(tmp_path):
     with result.open("wb") as file:
         run = command("distance", data, "-o", "/dev/stdout", "--json", stdout=file, stderr=subprocess.PIPE)
     assert run.returncode == 0, run.stderr
-    assert b'"output": "/dev/stdout"' in run.stderr  # what would be printed goes aside
+    assert b'"output": "/dev/stdout"' in run.stderr  # printed text goes elsewhere
     with np.load(result) as saved:
         assert saved["distances"].shape == (2, 2)
     with open("/dev/full", "wb") as full:

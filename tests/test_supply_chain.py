@@ -1,10 +1,13 @@
-"""Dependencies: their licences, their pins, and what is promised of them."""
+"""Dependencies: their licences, pins and documented promises."""
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 
@@ -48,18 +51,48 @@ def test_what_counts_as_the_gpl(licences, text, expected):
 def test_the_page_of_licences_is_complete(licences):
     page = licences.PAGE.read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| (\S+) \|", page, re.MULTILINE))
-    assert set(licences.core()) <= listed, "run python docs/licences.py"
+    missing = (set(licences.core()) | set(licences.extras())) - listed  # of the extras, what is installed
+    assert not missing, "run python docs/licences.py"
+
+
+def pins(name):
+    """The versions that a file of constraints pins, by name."""
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    pairs = (line.split()[0].partition("==") for line in lines if "==" in line)
+    return {canonicalize_name(package): version for package, _, version in pairs}
+
+
+def test_a_release_pins_every_file_by_its_hash(licences):
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        import release_constraints
+    finally:
+        sys.path.remove(str(ROOT / "tools"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    users = set(project["optional-dependencies"]) - {"bench", "dev", "docs", "fuzz"}
+    assert set(release_constraints.EXTRAS) == users
+    released, tested = pins("constraints-release.txt"), pins("constraints.txt")
+    wanted = [Requirement(text) for extra in users for text in project["optional-dependencies"][extra]]
+    needed = {**licences.core(), **licences.closure(wanted)}
+    assert not set(needed) - set(released), "run make release-constraints"
+    public = {name: version.partition("+")[0] for name, version in released.items()}  # torch is the CPU build
+    assert {n: v for n, v in public.items() if tested.get(n, v) != v} == {}
+    lines = (ROOT / "constraints-release.txt").read_text(encoding="utf-8").splitlines()[1:]
+    assert [line for line in lines if not re.fullmatch(r"\S+==\S+ --hash=sha256:[0-9a-f]{64}", line)] == []
 
 
 def test_every_dependency_is_pinned_and_no_registry_is_named():
-    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
-    names = {line.partition("==")[0].lower().replace("_", "-") for line in pins.splitlines() if "==" in line}
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    block = text[text.index("dependencies = [") : text.index("[project.optional-dependencies]")]
-    wanted = {name.lower().replace("_", "-") for name in re.findall(r'"([A-Za-z0-9_-]+)', block)}
-    assert wanted <= names
-    assert "dtw-python" not in names  # GPL-3
-    assert not re.search(r"https?://|index-url", pins)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [
+        *project["dependencies"],
+        *(text for extra in project["optional-dependencies"].values() for text in extra),
+    ]
+    names = {canonicalize_name(Requirement(text).name) for text in wanted} - {"likewise"}
+    pinned = pins("constraints.txt")
+    assert names <= set(pinned)
+    assert "dtw-python" not in pinned  # GPL-3
+    for name in ("constraints.txt", "constraints-release.txt"):
+        assert not re.search(r"https?://|index-url", (ROOT / name).read_text(encoding="utf-8"))
 
 
 def test_lightnings_malicious_releases_are_excluded():

@@ -1,6 +1,6 @@
 """Known vulnerabilities of what is installed, by pip-audit; part of ``make check``.
 
-Says how many packages its index knew. Where it knew none, or did not answer, nothing was audited, and a line says so.
+Prints how many packages its index knew, or that nothing was audited if it knew none or did not answer.
 """
 
 import json
@@ -11,7 +11,7 @@ SECONDS = 60
 
 
 def summary(text: str) -> tuple[str, bool]:
-    """What pip-audit's JSON says in a line, and whether it is sound."""
+    """A line that sums up pip-audit's JSON, and whether it found nothing."""
     found = json.loads(text)["dependencies"]
     known = [package for package in found if "skip_reason" not in package]
     wrong = [f"{p['name']} {p['version']}: {v['id']}" for p in known for v in p["vulns"]]

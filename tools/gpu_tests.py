@@ -1,4 +1,4 @@
-"""Runs the tests of the GPU kernels on a real GPU and writes down, in tests/gpu_tests.md, which passed at which commit.
+"""Run the tests of the GPU kernels on a real GPU and record in tests/gpu_tests.md which passed at which commit.
 
 CI has no GPU and runs these kernels in Triton's interpreter only. A file whose tests fail keeps the line of the last
 commit at which they passed, and says at which they fail.
@@ -22,12 +22,13 @@ FILES = [
     "tests/ops/test_gdtw_gpu.py",
     "tests/ops/test_transport_gpu.py",
     "tests/ops/test_tap_gpu.py",
+    "tests/ops/test_tap_gradients.py",
     "tests/ops/test_pair_convolution.py",
     "tests/ops/test_coupled_gru_gpu.py",
     "tests/ops/test_additive_attention_gpu.py",
     "tests/ops/test_joint_gaussians_gpu.py",
     "tests/ops/test_checkpoint.py",
-    "tests/ops/test_launch.py",
+    "tests/cli/test_devices.py",
 ]
 HEADER = """# Tests on a GPU
 
@@ -41,7 +42,7 @@ NEVER = "never"
 
 @dataclass(frozen=True)
 class Line:
-    """The last commit at which all tests of a file passed, and what came of them later."""
+    """The last commit at which all tests of a file passed, and later results."""
 
     file: str
     passed: str = ""
@@ -89,7 +90,7 @@ def run(file: str, report: Path) -> dict[str, int]:
 
 
 def git(*arguments: str) -> str:
-    """What git says."""
+    """The output of a git command."""
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = ("audio", "clusters", "images", "milvus", "search", "tables", "umap", "web")  # for users, not developers
+EXTRAS = ("audio", "clusters", "images", "milvus", "scale", "search", "tables", "umap", "web")  # not for developers
 
 
 def lines(report: dict) -> list[str]:

@@ -1,4 +1,4 @@
-"""The one writer of files and folders: a result is whole or absent, and nothing is replaced by surprise.
+"""Write files and folders atomically: a result is complete or absent, and nothing is overwritten unless asked.
 
 A file is written under another name beside its target, made durable and renamed: readers see the old file or the new
 one. A symbolic link is followed. A pipe, a character device such as /dev/null, and an open descriptor such as
@@ -19,7 +19,7 @@ from secrets import token_hex
 from typing import BinaryIO
 
 MOST_LINKS = 40  # as in Linux
-LONGEST_NAME = 200  # bytes of the target's name in that of its temporary file; file systems allow 255
+LONGEST_NAME = 200  # bytes of the target's name that its temporary file keeps; file systems allow 255
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def writing(path: str | os.PathLike[str], *, overwrite: bool = True) -> Iterator
 
 
 def check_output(path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
-    """Raise what ``writing`` would raise, before the work of computing a result.
+    """Raise the errors of ``writing`` early, before a result is computed.
 
     Example:
         >>> check_output("/")
@@ -85,27 +85,42 @@ def writing_folder(
     check_output_folder(path, overwrite=overwrite, known=known)
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
-    name = f".{_shortened(target.name)}.{os.getpid()}-{token_hex(4)}"
-    part, old = target.with_name(f"{name}.part"), target.with_name(f"{name}.old")
+    part = target.with_name(f".{_shortened(target.name)}.{os.getpid()}-{token_hex(4)}.part")
     part.mkdir()
     try:
         yield part
-        check_output_folder(path, overwrite=overwrite, known=known)  # it may have appeared meanwhile
-        if target.is_dir():
-            target.rename(old)
-        try:
-            part.rename(target)
-        except OSError:
-            if old.is_dir():
-                old.rename(target)
-            raise
+        check_output_folder(path, overwrite=overwrite, known=known)  # it may have been created meanwhile
+        replace_folder(part, target)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+
+
+def replace_folder(part: Path, target: Path) -> None:
+    """Rename a finished folder to ``target``, in place of a folder that is there.
+
+    Example:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name in ("new", "old"):
+        ...         Path(folder, name).mkdir()
+        ...         Path(folder, name, name).touch()
+        ...     replace_folder(Path(folder, "new"), Path(folder, "old"))
+        ...     os.listdir(folder), os.listdir(Path(folder, "old"))
+        (['old'], ['new'])
+    """
+    old = target.with_name(f".{_shortened(target.name)}.{os.getpid()}-{token_hex(4)}.old")
+    if target.is_dir():
+        target.rename(old)
+    try:
+        part.rename(target)
+    except OSError:
+        if old.is_dir():
+            old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def check_output_folder(path: str | os.PathLike[str], *, overwrite: bool = True, known: Collection[str] = ()) -> None:
-    """Raise what ``writing_folder`` would raise, before the work of computing a result.
+    """Raise the errors of ``writing_folder`` early, before a result is computed.
 
     Example:
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -187,7 +202,7 @@ def _finish(part: Path, target: Path, overwrite: bool) -> None:
     with suppress(FileNotFoundError):
         old = target.stat()
         if hasattr(os, "chown"):
-            with suppress(PermissionError):  # only root gives files away
+            with suppress(PermissionError):  # only root may change the owner
                 os.chown(part, old.st_uid, old.st_gid)
         os.chmod(part, stat.S_IMODE(old.st_mode))
     with part.open("rb") as file:
@@ -196,7 +211,7 @@ def _finish(part: Path, target: Path, overwrite: bool) -> None:
         part.replace(target)
     else:
         _link_new(part, target)
-    with suppress(OSError):  # some file systems cannot
+    with suppress(OSError):  # not supported by some file systems
         folder = os.open(target.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -205,12 +220,12 @@ def _finish(part: Path, target: Path, overwrite: bool) -> None:
 
 
 def _link_new(part: Path, target: Path) -> None:
-    """Name a file without ever replacing another one, which may have appeared meanwhile."""
+    """Name a file without ever replacing another one, which may have been created meanwhile."""
     try:
         os.link(part, target)
     except FileExistsError:
         raise FileExistsError(errno.EEXIST, "already exists; --force replaces it", str(target)) from None
-    except OSError:  # no hard links here
+    except OSError:  # the file system has no hard links
         _target(target, overwrite=False)
         part.replace(target)
 
@@ -222,7 +237,7 @@ def _pour(part: Path, target: Path) -> None:
 
 
 def _stream(target: Path) -> BinaryIO:
-    """Open a pipe or a device; our own descriptor is duplicated, since it knows how far it has been written."""
+    """Open a pipe or a device; our own descriptor is duplicated, which keeps its position."""
     descriptor = _follow(target)[0]
     if descriptor.parent == Path(f"/proc/{os.getpid()}/fd") and descriptor.name.isdecimal():
         sys.stdout.flush()
@@ -239,6 +254,6 @@ def _is_running(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # someone else's
+    except OSError:  # it belongs to another user
         return True
     return True

@@ -1,4 +1,4 @@
-"""What a damaged file may do: be read, or be refused by its name."""
+"""A damaged file may be read, or raise an error that names it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -12,7 +12,7 @@ ROW = " ".join("0.5" for _ in range(13))
 
 
 def write_blocks(path: Path, items) -> Path:
-    """Write the public layout, which begins with a blank line and has blanks in some."""
+    """Write the public layout: the file begins with a blank line, and some lines contain blanks."""
     with path.open("w") as file:
         for item in items:
             file.write("   \n" + "".join(" ".join(map(repr, row)) + "\n" for row in item))

@@ -91,8 +91,8 @@ MALFORMED = {
         "A WALKING\n",
         "1:1: expected a whole number below 1000000000, got 'A'",
     ),
-    "name twice": ("activity_labels.txt", "1 A\n2 A\n", "2:1: this code or name has come before"),
-    "code twice": ("activity_labels.txt", "1 A\n1 B\n", "2:1: this code or name has come before"),
+    "name twice": ("activity_labels.txt", "1 A\n2 A\n", "2:1: this code or name is listed twice"),
+    "code twice": ("activity_labels.txt", "1 A\n1 B\n", "2:1: this code or name is listed twice"),
     "odd name": ("activity_labels.txt", "1 A\n2 \1\n", r"2:3: '\x01' cannot name a class"),
 }
 

@@ -1,4 +1,4 @@
-"""No bytes make a reader raise anything but ValueError, hang, or take memory out of proportion to a file."""
+"""For any bytes, a reader raises nothing but ValueError, does not hang, and takes memory in proportion to the file."""
 
 import io
 import tracemalloc
@@ -81,7 +81,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 
 @st.composite
 def mutations(draw, seed: bytes) -> bytes:
-    """Seed with bits flipped, parts cut out, copied elsewhere or put in, and perhaps its end lost."""
+    """The seed with flipped bits, parts removed, copied or inserted, and perhaps truncated."""
     content = bytearray(seed)
     where = st.integers(0, len(seed))
     tokens = st.sampled_from([b":", b",", b"\n", b"?", b"1e999", b"@data", b"\xff", b"\0", b"9" * 30, b"PK\1\2", b"-"])
@@ -151,7 +151,7 @@ def test_any_array_header(descr, shape, version, tmp_path_factory):
 
 
 def peak_of_refusal(path: Path, reader: Callable[[Path], object]) -> int:
-    """Most bytes that were allocated at once while the file was refused."""
+    """Peak memory while the file was read and refused."""
     tracemalloc.start()
     try:
         with pytest.raises(ValueError) as caught:

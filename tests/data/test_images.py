@@ -57,7 +57,7 @@ def test_photographs_are_turned_upright(tmp_path):
     pixels = np.zeros((8, 8, 3), np.uint8)
     pixels[:, 4:] = 200  # dark on the left, when the sensor's top was at the top
     exif = Image.Exif()
-    exif[0x0112] = 6  # the camera was turned: the left is now at the top
+    exif[0x0112] = 6  # after the rotation, the left is at the top
     Image.fromarray(pixels).save(tmp_path / "a.png", exif=exif)
     found = decode(tmp_path / "a.png", size=8)
     assert (found[:, :4] == 0).all()
@@ -171,9 +171,9 @@ def test_cub(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("images.txt", "1 ../secret.png\n2 a\n3 b\n4 c\n", "image 1: '../secret.png' leads out of the folder"),
-        ("images.txt", "1 /secret.png\n2 a\n3 b\n4 c\n", "leads out of the folder"),
-        ("images.txt", "1 a\n1 b\n", "images.txt:2:1: 1 has come before"),
+        ("images.txt", "1 ../secret.png\n2 a\n3 b\n4 c\n", "image 1: '../secret.png' points outside of the folder"),
+        ("images.txt", "1 /secret.png\n2 a\n3 b\n4 c\n", "points outside of the folder"),
+        ("images.txt", "1 a\n1 b\n", "images.txt:2:1: 1 is listed twice"),
         ("image_class_labels.txt", "1 1\n2 7\n", "image_class_labels.txt:2:1: .*class 7 not in classes.txt"),
         ("image_class_labels.txt", "1 1\n2 1\n", "image 3 has no class"),
         ("image_class_labels.txt", "1\n", "image_class_labels.txt:1:1: expected 2 words"),
@@ -240,5 +240,5 @@ def test_folders_that_are_not_there_or_empty_are_refused(tmp_path):
     (tmp_path / "iris").mkdir()
     with pytest.raises(ValueError, match=r"the class .*iris has no images"):
         image_folders.read_image_folder(tmp_path)
-    with pytest.raises(ValueError, match=r"found no images.txt, neither here nor in CUB_200_2011"):
+    with pytest.raises(ValueError, match=r"found no images.txt here or in CUB_200_2011"):
         image_folders.read_cub(tmp_path)

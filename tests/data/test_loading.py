@@ -18,7 +18,7 @@ from likewise.models.metric import Metric
 
 
 class Walks(torch.utils.data.Dataset):
-    """Random walks that are made when they are asked for; ``held`` is the most that are alive at once."""
+    """Random walks that are generated on access; ``held`` is the largest number alive at once."""
 
     def __init__(self, count=30):
         self.labels = [f"class {i % 3}" for i in range(count)]
@@ -83,7 +83,7 @@ def test_collate():
     images = collate([torch.zeros(3, 4, 4, dtype=torch.uint8), np.ones((3, 4, 4), np.uint8)])
     assert (images.shape, images.dtype) == ((2, 3, 4, 4), torch.uint8)
     assert collate([torch.zeros(3), [1.0, 2.0]]).lengths.tolist() == [3, 2]
-    with pytest.raises(ValueError, match="images of a batch must have one size and type"):
+    with pytest.raises(ValueError, match="images of a batch must have the same size and type"):
         collate([torch.zeros(3, 4, 4), torch.zeros(3, 4, 5)])
 
 
@@ -132,7 +132,7 @@ def test_evaluation_of_what_does_not_fit_in_memory(metric):
     assert found.classes == ("class 0", "class 1", "class 2")
     mixed = evaluate(metric, others, in_memory(walks), chunk=5)
     expected = evaluate(metric, in_memory(others), in_memory(walks))
-    assert mixed.map == pytest.approx(expected.map)  # the sum of a chunk after another
+    assert mixed.map == pytest.approx(expected.map)  # summed chunk by chunk
     assert torch.equal(mixed.predicted, expected.predicted)
     episodes = Episodes(walks, 3, 1, 2)
     score = few_shot_accuracy(metric, walks, episodes, count=20, workers=workers)

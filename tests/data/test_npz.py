@@ -171,9 +171,9 @@ WRONG = {
     "fields": ({"X": np.zeros((1, 1, 1), "f4,f4")}, "X.npy: byte 10: expected a plain type and a shape"),
     "dates": ({"X": np.zeros((1, 1, 1), "M8[s]")}, "X.npy: byte 10: expected a plain type and a shape"),
     "complex": ({"X": np.zeros((1, 1, 1), complex)}, "X.npy: byte 10: expected a plain type and a shape"),
-    "absurd shape": (
+    "impossible shape": (
         {"values": np.zeros((0, 1 << 40)), "lengths": np.zeros(0, int)},
-        "values.npy: absurd shape (0, 1099511627776)",
+        "values.npy: impossible shape (0, 1099511627776)",
     ),
 }
 

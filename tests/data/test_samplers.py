@@ -54,7 +54,7 @@ def test_the_seed_and_the_epoch_decide(make):
     for epoch in (2, 0, 1):
         sampler.set_epoch(epoch)
         assert list(sampler) == epochs[epoch]
-    # Seeds and epochs do not run into each other.
+    # Different seeds and epochs give different batches.
     assert list(make(seed=1)) not in epochs
 
 
@@ -74,7 +74,7 @@ def test_resuming_gives_the_remaining_batches(make, stop):
     again = make()
     again.load_state_dict(state)
     if stop < len(sampler):
-        again.set_epoch(1)  # as trainers do when they go on in an epoch
+        again.set_epoch(1)  # as trainers do when they resume within an epoch
         assert list(again) == rest
     assert list(again) == following
     assert list(again) == list(sampler)
@@ -299,7 +299,7 @@ def test_labels_may_be_names_or_tensors():
 
 
 def on_a_line(labels):
-    """Distances between items whose class is their place on a line."""
+    """Distances between items on a line, whose class is their position."""
     places = torch.as_tensor(labels, dtype=torch.float32)
     return (places[:, None] - places).abs()
 

@@ -162,7 +162,7 @@ def broken(folder, name, change):
         ("Pressure.txt", lambda b: b.replace(b" ", b" inf ", 1), "Pressure.txt:1:"),
         ("Pressure.txt", lambda b: b.replace(b" ", b" 1e999 ", 1), "Pressure.txt:1:"),
         ("train_order.txt", lambda b: b"1 2", "has 2 numbers, and there are more frames"),
-        ("train_order.txt", lambda b: b"1 1 2", "names a place twice"),
+        ("train_order.txt", lambda b: b"1 1 2", "lists a position twice"),
         ("train_order.txt", lambda b: b"1 -1 2", "train_order.txt:1:3: expected a whole number"),
     ],
 )  # fmt: skip
@@ -175,7 +175,7 @@ def test_malformed_files_are_refused_with_their_place(tmp_path, name, change, me
 def test_a_line_that_is_too_long_is_refused(tmp_path, monkeypatch):
     write(tmp_path, *recording())
     monkeypatch.setattr(shl, "MOST_BYTES", 20)
-    with pytest.raises(ValueError, match="is no frame of these recordings"):
+    with pytest.raises(ValueError, match="is too long for a frame of these recordings"):
         read_shl(tmp_path, steps=4)
 
 

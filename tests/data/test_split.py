@@ -42,7 +42,9 @@ def test_held_out_classes():
     assert len(set(labels[out])) == 5
     assert not set(labels[out]) & set(labels[kept])
     assert len(kept) + len(out) == 60
-    assert len(set(labels[HeldOutClasses(0.01).split(labels)[1]])) == 2  # one class alone would always be found
+    assert (
+        len(set(labels[HeldOutClasses(0.01).split(labels)[1]])) == 2
+    )  # with one class alone, every neighbour would be correct
     with pytest.raises(ValueError, match="2 of 3 classes would be held out; training needs two"):
         HeldOutClasses(0.2).split([0, 1, 2])
     with pytest.raises(TypeError, match="expected share to be a number"):

@@ -35,7 +35,7 @@ def test_lines_lose_their_ends(tmp_path):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 def test_a_pipe_does_not_hang(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(ValueError, match="expected a file, this is no regular file"):
+    with pytest.raises(ValueError, match="expected a file, this is not a regular file"):
         file_size(tmp_path / "pipe")
 
 
@@ -51,7 +51,7 @@ def test_numbers_are_what_python_says(numbers):
 
 
 def plain_decimals(text: str) -> list[float] | None:
-    """What Python reads, less what only Python reads."""
+    """The numbers that Python reads, without the forms that are specific to Python."""
     try:
         numbers = [float(word) for word in text.split()]
     except ValueError:

@@ -84,7 +84,7 @@ def test_dtype(read):
         read(HEADER + ROW, dtype=torch.float16)
 
 
-# What is in the file, and how the message begins after the file's name.
+# The file's contents, and the beginning of the message after the file's name.
 MALFORMED = {
     "empty": ("", "1:1: the file is empty"),
     "no header": ("1,2,3:walk\n", "1:1: expected the header"),
@@ -290,7 +290,7 @@ def test_name(tmp_path):
     assert (tmp_path / "gait.ts").read_text().startswith("@problemName gait\n")
     write_ts(data, tmp_path / "gait.ts", name="my walk")
     assert (tmp_path / "gait.ts").read_text().startswith("@problemName my walk\n")
-    with pytest.raises(ValueError, match="write_ts: the name 'a\\\\nb' is empty or does not print"):
+    with pytest.raises(ValueError, match="write_ts: the name 'a\\\\nb' is empty or not printable"):
         write_ts(data, tmp_path / "gait.ts", name="a\nb")
 
 
@@ -299,7 +299,7 @@ UNWRITABLE = {
     "groups": (Dataset(ZEROS, groups=[0, 1]), "no groups"),
     "blank in a class": (
         Dataset(ZEROS, ["a", "b c"]),
-        "class 'b c' is empty, does not print or has a blank",
+        "class 'b c' is empty, is not printable or has a blank",
     ),
     "comma in a class": (Dataset(ZEROS, ["a", "b,c"]), "class 'b,c'"),
     "colon in a class": (Dataset(ZEROS, ["a", "b:c"]), "class 'b:c'"),

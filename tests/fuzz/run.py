@@ -1,21 +1,28 @@
-"""``python -m tests.fuzz.run``: fuzz every reader with atheris, guided by coverage, each in a process of its own.
+"""``python -m tests.fuzz.run``: fuzz every reader with atheris, guided by coverage, each in a process of its own, forked.
 
 Corpora and inputs that were found are in build/fuzz; a found input becomes a file in tests/fuzz/found. A run that was
-stopped continues, unless ``--fresh`` is given. The last line says how many inputs each reader saw, and what was found.
+stopped continues, unless ``--fresh`` is given. With ``--rows``, benchmarks/results/fuzz.jsonl keeps a row for each reader.
 """
 
 import argparse
+import datetime
+import hashlib
 import importlib.util
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 WORK = ROOT / "build" / "fuzz"
+ROWS = ROOT / "benchmarks" / "results" / "fuzz.jsonl"
 INSTRUMENTED = [
     "likewise.data",
     "likewise.models",
@@ -23,8 +30,12 @@ INSTRUMENTED = [
     "likewise.search",
     "likewise.web",
     "likewise.training",
-    "zipfile",
+    "PIL",
+    "csv",
     "json",
+    "numpy.lib",
+    "scipy.io",
+    "zipfile",
 ]
 
 
@@ -43,57 +54,117 @@ def import_plainly() -> None:
     sys.path.insert(0, str(ROOT / "src"))
 
 
-def inputs_seen(name: str) -> int:
-    """How many inputs a target has read, also in earlier runs."""
-    tally = WORK / name / "inputs.txt"
-    return int(tally.read_text()) if tally.exists() else 0
+class Tally(NamedTuple):
+    """How many inputs a target has read, and in how many seconds; earlier runs that were stopped count."""
+
+    inputs: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, name: str) -> "Tally":
+        path = WORK / name / "tally.json"
+        return cls(**json.loads(path.read_text())) if path.exists() else cls()
+
+    def write(self, name: str) -> None:
+        (WORK / name / "tally.json").write_text(json.dumps(self._asdict()))
+
+
+def instrument() -> None:
+    """Import the readers so that atheris sees their branches."""
+    import atheris
+
+    import_plainly()
+    with atheris.instrument_imports(include=INSTRUMENTED):
+        import tests.fuzz.targets  # noqa: F401
+
+
+def forked(name: str, runs: int) -> int:
+    """Fuzz one target in a process of its own; returns its exit code."""
+    sys.stdout.flush()
+    process = os.fork()
+    if process:
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    code = 1
+    try:
+        with open(WORK / name / "log.txt", "w") as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+        fuzz(name, runs)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def fuzz(name: str, runs: int) -> None:
     """Fuzz one target in this process, which ends when it is done or something is found."""
     import atheris
 
-    import_plainly()
-    with atheris.instrument_imports(include=INSTRUMENTED):
-        from tests.fuzz.targets import Prober
+    from tests.fuzz.prober import Prober
+    from tests.fuzz.targets import TARGETS
 
     corpus = WORK / name / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)
-    tally = WORK / name / "inputs.txt"
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # quicker than a disk
     with tempfile.TemporaryDirectory(dir=memory) as folder:
-        probe = Prober(name, Path(folder))
+        probe = Prober(TARGETS[name], Path(folder))
         for k, seed in enumerate(probe.seeds):
             (corpus / f"seed-{k}").write_bytes(seed)
-        before, seen = inputs_seen(name), 0
+        before, seen, start = Tally.of(name), 0, time.monotonic()
 
         def counted(data: bytes) -> None:
             nonlocal seen
-            probe(data)
+            try:
+                probe(data)
+            except Exception:
+                (WORK / name / f"found-{hashlib.sha1(data).hexdigest()[:12]}").write_bytes(data)
+                raise
             seen += 1
-            if seen % 500 == 0 or before + seen == runs:
-                tally.write_text(str(before + seen))
+            if seen % 500 == 0 or before.inputs + seen == runs:
+                Tally(before.inputs + seen, before.seconds + time.monotonic() - start).write(name)
+            if (
+                before.inputs + seen == runs
+            ):  # libFuzzer would exit without Python, and PyTorch's destructors crash then
+                shutil.rmtree(folder, ignore_errors=True)
+                os._exit(0)
 
-        options = [f"-runs={runs - before}", "-max_len=8192", "-timeout=60", "-rss_limit_mb=4096"]
-        atheris.Setup([sys.argv[0], *options, f"-artifact_prefix={WORK / name}/found-", str(corpus)], counted)
+        options = ["-runs=-1", "-max_len=8192", "-len_control=0", "-timeout=60", "-rss_limit_mb=4096"]
+        atheris.Setup([sys.argv[0], *options, str(corpus)], counted)
         atheris.Fuzz()
 
 
-def verdict(name: str, runs: int, code: int) -> tuple[str, bool]:
-    """What became of a target, and whether it is sound: all inputs were read, and the code was seen being covered."""
+def verdict(name: str, runs: int, code: int) -> dict[str, object]:
+    """What became of a target. It is sound if it read all inputs, and the coverage of its code was seen to grow."""
     log = (WORK / name / "log.txt").read_text(errors="replace")
-    seen = inputs_seen(name)
+    seen = Tally.of(name)
     covered = [int(found) for found in re.findall(r"cov: (\d+)", log)]
-    kept = sum(1 for _ in (WORK / name / "corpus").glob("*"))
-    facts = f"{seen} inputs, {covered[-1] if covered else 0} branches, corpus of {kept}"
+    result = "sound"
     if code:
         lines = [line for line in log.splitlines() if "Error" in line]
-        return f"{facts}: FOUND {lines[-1][:200] if lines else f'exit {code}'}", False
-    if seen < runs:
-        return f"{facts}: STOPPED before {runs}", False
-    if len(set(covered)) < 2 or "Skipping import with custom loader" in log:
-        return f"{facts}: BLIND, the code is not instrumented", False
-    return f"{facts}: sound", True
+        result = f"FOUND {lines[-1][:200] if lines else f'exit {code}'}"
+    elif seen.inputs < runs:
+        result = f"STOPPED before {runs}"
+    elif len(set(covered)) < 2:
+        result = "BLIND, the code is not instrumented"
+    return {
+        "reader": name,
+        "inputs": seen.inputs,
+        "seconds": round(seen.seconds, 1),
+        "inputs_per_second": round(seen.inputs / max(seen.seconds, 1e-9)),
+        "branches": max(covered, default=0),
+        "corpus": sum(1 for _ in (WORK / name / "corpus").glob("*")),
+        "result": result,
+    }
+
+
+def keep(row: dict[str, object]) -> None:
+    """Put a reader's row in the place of its last one."""
+    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True).strip()
+    row = row | {"date": datetime.date.today().isoformat(), "commit": commit}
+    rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+    rows = sorted([*(old for old in rows if old["reader"] != row["reader"]), row], key=lambda row: row["reader"])
+    ROWS.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def main() -> int:
@@ -101,26 +172,23 @@ def main() -> int:
     parser.add_argument("targets", nargs="*", help="all, if none is named")
     parser.add_argument("--runs", type=int, default=100_000, help="inputs for each")
     parser.add_argument("--fresh", action="store_true", help="do not go on where an earlier run was stopped")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--rows", action="store_true", help="keep a row for each in benchmarks/results/fuzz.jsonl")
     options = parser.parse_args()
-    if options.one:
-        fuzz(options.one, options.runs)
-        return 0
+    instrument()
     from tests.fuzz.targets import TARGETS
 
     failed, start = [], time.monotonic()
     names = options.targets or list(TARGETS)
     for name in names:
-        began = time.monotonic()
         (WORK / name).mkdir(parents=True, exist_ok=True)
-        if options.fresh or inputs_seen(name) >= options.runs:
-            (WORK / name / "inputs.txt").unlink(missing_ok=True)
-        command = [sys.executable, "-m", "tests.fuzz.run", "--one", name, "--runs", str(options.runs)]
-        with open(WORK / name / "log.txt", "w") as log:
-            code = subprocess.run(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT).returncode
-        text, sound = verdict(name, options.runs, code)
-        print(f"{name}: {text}, {time.monotonic() - began:.0f} s", flush=True)
-        if not sound:
+        if options.fresh or Tally.of(name).inputs >= options.runs:
+            Tally().write(name)
+        row = verdict(name, options.runs, forked(name, options.runs))
+        facts = f"{row['inputs']} inputs, {row['branches']} branches, corpus of {row['corpus']}, {row['seconds']} s"
+        print(f"{name}: {facts}: {row['result']}", flush=True)
+        if options.rows:
+            keep(row)
+        if row["result"] != "sound":
             failed.append(name)
     seconds = time.monotonic() - start
     result = f"look at {', '.join(failed)}" if failed else "nothing found"

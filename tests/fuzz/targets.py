@@ -1,54 +1,45 @@
-"""What is fuzzed: for each reader, seeds, and a function that reads arbitrary bytes as its file.
-
-A reader may return, or raise a ValueError or an OSError. Everything else is a finding: any other exception, more than two
-seconds of CPU time, or more than 512 MB beyond the size of the file.
-"""
+"""What is fuzzed: for each reader, seeds, and a function that reads arbitrary bytes as its file."""
 
 import hashlib
+import inspect
 import io
 import json
-import resource
-import time
-import warnings
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import numpy as np
 import torch
 
 import likewise as lw
 from likewise.data.audio import read_audio_folder
+from likewise.data.files import read_sequence
 from likewise.data.npz import read_npy
 from likewise.data.shl import SIGNALS, read_shl
 from likewise.data.tables import read_table, read_wide
+from likewise.evaluation.candidates import Candidates
 from likewise.models import storage
+from likewise.models.config import describe
 from likewise.scale.tiled_matrix import TiledMatrix
 from likewise.scale.tiles import Layout, write_tile
+from likewise.search.files import Files
 from likewise.training.checkpoint import CHECKPOINT, Checkpoint, Progress
+from tests.fuzz.prober import Target
 
 try:  # the extra "web"
     from likewise.web import bodies
     from likewise.web.limits import DEFAULT_LIMITS
     from likewise.web.refusals import Refusal
+    from likewise.web.uploads import CSV, Uploads
 except ImportError:
-    bodies, DEFAULT_LIMITS, Refusal = None, None, ValueError
+    bodies, DEFAULT_LIMITS, Refusal, CSV, Uploads = None, None, ValueError, "", None
 
-SECONDS, BYTES = 2.0, 512 << 20
 DATA = lw.Dataset(
     lw.Batch(torch.arange(24.0).reshape(2, 4, 3), [4, 2]), ["walk", "run"], groups=[3, 4], classes=("walk", "run")
 )
-
-
-@dataclass(frozen=True)
-class Target:
-    """A reader: ``prepare`` fills a folder and gives the seeds, ``read`` reads bytes, with that folder to write to."""
-
-    prepare: Callable[[Path], list[bytes]]
-    read: Callable[[Path, bytes], object]
 
 
 def written(write: Callable[[Path], object], name: str = "seed") -> Callable[[Path], list[bytes]]:
@@ -131,6 +122,58 @@ def pictures(folder: Path) -> list[bytes]:
     return found
 
 
+def one_picture(folder: Path) -> None:
+    from PIL import Image
+
+    folder.mkdir()
+    Image.new("RGB", (9, 9)).save(folder / "1.jpg")
+
+
+def birds(name: str) -> Target:
+    def prepare(folder: Path) -> list[bytes]:
+        one_picture(folder / "images")
+        for part, text in (("images", "1 1.jpg"), ("classes", "1 Albatross"), ("image_class_labels", "1 1")):
+            (folder / f"{part}.txt").write_text(f"{text}\n")
+        return [(folder / name).read_bytes()]
+
+    return Target(prepare, beside(name, partial(lw.data.read_cub, size=8)))
+
+
+def products(folder: Path) -> list[bytes]:
+    one_picture(folder / "bicycle")
+    return [b"image_id class_id super_class_id path\n1 1 1 bicycle/1.jpg\n", b"1 2 1 bicycle/1.jpg\n" * 2]
+
+
+def cars(folder: Path) -> list[bytes]:
+    from scipy.io import savemat
+
+    one_picture(folder / "car_ims")
+    rows = np.array([[("car_ims/1.jpg", 1)]], dtype=[("relative_im_path", object), ("class", object)])
+    names, found = np.array([["Audi"]], dtype=object), []
+    for compressed in (False, True):
+        content = io.BytesIO()
+        savemat(content, {"annotations": rows, "class_names": names}, do_compression=compressed)
+        found.append(content.getvalue())
+    return found
+
+
+def flowers(folder: Path) -> list[bytes]:
+    from scipy.io import savemat
+
+    one_picture(folder / "jpg")
+    (folder / "jpg" / "1.jpg").rename(folder / "jpg" / "image_00001.jpg")
+    found = []
+    for labels, options in (
+        ([[1]], {}),
+        ([[1]], {"format": "4"}),
+        (np.ones((1, 1), np.uint8), {"do_compression": True}),
+    ):
+        content = io.BytesIO()
+        savemat(content, {"labels": labels}, **options)
+        found.append(content.getvalue())
+    return found
+
+
 def packed(folder: Path, data: bytes) -> object:
     """The bytes of one array, in an archive whose checksums are right."""
     with zipfile.ZipFile(folder / "a.npz", "w") as archive:
@@ -166,25 +209,51 @@ def metric(folder: Path) -> None:
     lw.Metric(lw.TCN(2, 4, layers=2), lw.GDTW(torch.nn.Parameter(torch.tensor(0.1)), slope=(slope, 4.0))).save(folder)
 
 
+def described() -> list[bytes]:
+    """The config of a metric with each distance, and with each kind of encoder."""
+    kinds = [getattr(lw.distances, name) for name in lw.distances.__all__ if name not in ("Distance", "Elastic")]
+    kinds = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, lw.Distance)]
+    found: list[lw.Metric] = []
+    for kind in kinds:
+        parameters = inspect.signature(kind).parameters
+        needed = {"channels": 2, "distance": lw.ADTW()}
+        found.append(lw.Metric(None, kind(*(value for name, value in needed.items() if name in parameters))))
+    frames = (lw.FrameMLP(2, 4), lw.models.SmallCNN(3), lw.Embedder(lw.GRUEncoder(2, 4), 4))
+    found += [lw.Metric(encoder, lw.Euclidean() if i else lw.DTW()) for i, encoder in enumerate(frames)]
+    return [json.dumps({"likewise": 1, "metric": describe(one)}).encode() for one in found]
+
+
 def part_of_metric(name: str) -> Target:
     def prepare(folder: Path) -> list[bytes]:
         metric(folder)
-        others = [lw.CoupledGRU(2), lw.TAP(4), lw.OPW(), lw.SoftDTW(0.5, band=2)]
-        seeds = [(folder / name).read_bytes()]
-        if name == "config.json":
-            for distance in others:
-                lw.Metric(None, distance).save(folder / "other")
-                seeds.append((folder / "other" / name).read_bytes())
-        return seeds
+        return [(folder / name).read_bytes(), *(described() if name == "config.json" else [])]
 
     return Target(prepare, beside(name, lw.Metric.load))
 
 
-def index(name: str) -> Target:
+def whole() -> lw.Index:
+    found = lw.Index(lw.DTW())
+    found.add(DATA)
+    return found
+
+
+def windows() -> lw.Index:
+    return lw.Index(lw.DTW(band=0.2), torch.arange(60.0).reshape(2, 30, 1).sin(), length=8, normalize="window")
+
+
+def learned() -> lw.Index:
+    torch.manual_seed(0)
+    found = lw.Index(lw.Metric(lw.TCN(3, 4, layers=2), lw.SoftDTW(0.5)), candidates=Candidates(lw.DTW(), 1))
+    found.add(DATA)
+    return found
+
+
+def index(name: str, make: Callable[[], lw.Index] = whole) -> Target:
     def prepare(folder: Path) -> list[bytes]:
-        found = lw.Index(lw.DTW())
-        found.add(DATA)
+        found = make()
         found.save(folder)
+        if name.startswith("removed"):
+            found.remove(found.ids[:1])
         return [path.read_bytes() for path in folder.glob(name)]
 
     def read(folder: Path, data: bytes) -> object:
@@ -192,7 +261,9 @@ def index(name: str) -> Target:
         path.write_bytes(data)
         if name != "index.json":  # the checksum is right
             manifest = json.loads((folder / "index.json").read_text())
-            manifest["parts"][0] |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            for entry in (*manifest["parts"], manifest["removed"], manifest["weights"]):
+                if entry is not None and entry["file"] == path.name:
+                    entry |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
             (folder / "index.json").write_text(json.dumps(manifest))
         return lw.Index.load(folder)
 
@@ -250,6 +321,31 @@ def picture(folder: Path, data: bytes) -> object:
     return None
 
 
+def uploaded(folder: Path, data: bytes) -> object:
+    """A table that is sent to the page."""
+    with suppress(Refusal):
+        Uploads(DEFAULT_LIMITS, bodies.Like(channels=1)).read(data, CSV)
+    return None
+
+
+def options(folder: Path, data: bytes) -> object:
+    """The part of an address after the question mark."""
+    given = dict(parse_qsl(data.decode("latin-1"), keep_blank_values=True))
+    for model in (bodies.SearchOptions, bodies.EmbedOptions):
+        with suppress(Refusal):
+            bodies.parse_options(model, given)
+    return None
+
+
+def stored(folder: Path) -> list[bytes]:
+    return [Files.bytes_of(DATA.items.values[0]), Files.bytes_of(torch.zeros(3, 2, 2, dtype=torch.uint8))]
+
+
+def stored_item(folder: Path, data: bytes) -> object:
+    """An item beside a database."""
+    return Files.item(str(folder), data)
+
+
 DIGITS = (b"\n" + b" ".join([b"0.5"] * 13) + b"\n") * 100
 PLAIN = lw.Dataset(DATA.items, DATA.labels, classes=DATA.classes)
 TARGETS: dict[str, Target] = {
@@ -276,10 +372,21 @@ TARGETS: dict[str, Target] = {
     "shl-labels": shl("Label.txt"),
     "wav": Target(wav, beside("cat/1.wav", read_audio_folder)),
     "images": Target(pictures, beside("cat/1.png", partial(lw.read_image_folder, size=8))),
+    "cub-images": birds("images.txt"),
+    "cub-labels": birds("image_class_labels.txt"),
+    "products": Target(products, beside("Ebay_train.txt", partial(lw.data.read_online_products, part="train", size=8))),
+    "cars": Target(cars, beside("cars_annos.mat", partial(lw.data.read_cars, size=8))),
+    "flowers": Target(flowers, beside("imagelabels.mat", partial(lw.data.read_flowers, size=8))),
+    "sequence": Target(array, file(read_sequence, "a.npy")),
     "metric-config": part_of_metric("config.json"),
     "metric-weights": part_of_metric("model.safetensors"),
     "index-manifest": index("index.json"),
+    "index-windows": index("index.json", windows),
+    "index-learned": index("index.json", learned),
     "index-items": index("items-*.safetensors"),
+    "index-removed": index("removed-*.safetensors"),
+    "index-weights": index("weights-*.safetensors", learned),
+    "stored-item": Target(stored, stored_item),
     "tile": tiles("c/0/0"),
     "tiles-manifest": tiles("zarr.json"),
     "checkpoint": checkpoint(),
@@ -291,44 +398,10 @@ TARGETS: dict[str, Target] = {
             b'{"x": [[1]], "y": [[2]]}',
         ],
         body,
+        named=False,
     ),
-    "service-array": Target(array, upload),
-    "service-picture": Target(pictures, picture),
+    "service-array": Target(array, upload, named=False),
+    "service-picture": Target(pictures, picture, named=False),
+    "service-table": Target(lambda folder: [b"x\n1,2\n3,4\n", b"1\t2\n"], uploaded, named=False),
+    "service-options": Target(lambda folder: [b"k=3&within=1.5&metric=dtw"], options, named=False),
 }
-
-
-class FoundError(AssertionError):
-    """What must not happen."""
-
-
-class Prober:
-    """Feeds inputs to one target, and raises FoundError for what must not happen."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self.folder, self.target = folder, TARGETS[name]
-        self.seeds = self.target.prepare(folder)
-        for seed in self.seeds:
-            self(seed)
-        self.memory = _peak()
-
-    def __call__(self, data: bytes) -> None:
-        start = time.process_time()
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                self.target.read(self.folder, data)
-        except (ValueError, OSError) as error:
-            # Ours names the file; OSError may come from the system, for an odd path that a file names.
-            if type(error) is not ValueError and not isinstance(error, OSError):
-                raise FoundError(f"{type(error).__name__}: {error}") from error
-        except Exception as error:
-            raise FoundError(f"{type(error).__name__}: {error}") from error
-        taken = time.process_time() - start
-        if taken > SECONDS:
-            raise FoundError(f"took {taken:.1f} s")
-        if _peak() > getattr(self, "memory", 1 << 60) + BYTES + len(data):
-            raise FoundError(f"took {(_peak() - self.memory) >> 20} MB")
-
-
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz import targets
-from tests.fuzz.targets import TARGETS, FoundError, Prober, Target
+from tests.fuzz import prober
+from tests.fuzz.prober import FoundError, Prober, Target
+from tests.fuzz.targets import TARGETS
 
 FOUND = Path(__file__).parent / "found"
 TOKENS = [b":", b",", b"\n", b"?", b"1e999", b"nan", b"@data", b"\xff", b"\0", b"9" * 30, b"PK\1\2", b"-", b"[", b"{}"]
@@ -18,6 +19,11 @@ NEEDS = {
     "wide": "pyarrow",
     "wav": "soundfile",
     "images": "PIL",
+    "cub-images": "PIL",
+    "cub-labels": "PIL",
+    "products": "PIL",
+    "cars": "PIL",
+    "flowers": "PIL",
     "tile": "google_crc32c",
     "tiles-manifest": "google_crc32c",
     "service-picture": "PIL",
@@ -50,28 +56,28 @@ def test_mutated_inputs(name, tmp_path):
     pytest.importorskip(NEEDS.get(name, "json"))
     if name.startswith("service-"):
         pytest.importorskip("fastapi")
-    probe, draw = Prober(name, tmp_path), random.Random(name)
+    probe, draw = Prober(TARGETS[name], tmp_path), random.Random(name)
     for _ in range(INPUTS):
         probe(mutated(draw.choice(probe.seeds), draw))
 
 
 @pytest.mark.parametrize("path", sorted(FOUND.glob("*/*")), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_inputs_that_were_found(path, tmp_path):
-    Prober(path.parent.name, tmp_path)(path.read_bytes())
+    Prober(TARGETS[path.parent.name], tmp_path)(path.read_bytes())
 
 
 def test_the_prober_sees_what_must_not_happen(tmp_path, monkeypatch):
-    monkeypatch.setattr(targets, "SECONDS", 0.05)
-    monkeypatch.setattr(targets, "BYTES", 64 << 20)
+    monkeypatch.setattr(prober, "SECONDS", 0.05)
+    monkeypatch.setattr(prober, "BYTES", 64 << 20)
     for read, message in (
         (lambda folder, data: {}["missing"], "KeyError"),
+        (lambda folder, data: int("nothing"), "names no file: ValueError"),
         (lambda folder, data: b"\xff".decode(), "UnicodeDecodeError"),
         (lambda folder, data: sum(range(5_000_000)), "took .* s"),
         (lambda folder, data: len(b"1" * (1 << 30)), "took .*"),
     ):
         good = Target(lambda folder: [b""], lambda folder, data: None)
-        monkeypatch.setitem(TARGETS, "broken", good)
-        probe = Prober("broken", tmp_path)
+        probe = Prober(good, tmp_path)
         probe.target = Target(good.prepare, read)
         with pytest.raises(FoundError, match=message):
             probe(b"")

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-PACKAGES = Path(sys.prefix) / "backbones"  # where make puts timm and torchvision, which likewise never needs
+PACKAGES = Path(sys.prefix) / "backbones"  # where make installs timm and torchvision, which likewise does not require
 declared = []
 
 
@@ -26,7 +26,7 @@ def real_packages(monkeypatch):
         import torchvision
     except ModuleNotFoundError:
         pytest.skip(f"timm and torchvision are not installed; make setup puts them in {PACKAGES}")
-    except RuntimeError:  # built for another torch: its operators are not there, and it cannot do without their names
+    except RuntimeError:  # torchvision for another torch: its operators are missing, but their names must exist
         library = torch.library.Library("torchvision", "DEF")
         for name in ("nms", "qnms"):
             library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

@@ -1,4 +1,4 @@
-"""Problems that the tests of this folder share."""
+"""Problems shared by the tests of this folder."""
 
 import pytest
 import torch
@@ -75,7 +75,7 @@ def by_loops(attention, positions, u):
 
 
 class Residual(nn.Module):
-    """A backbone that shows nothing of itself, and gives a map."""
+    """A backbone without attributes, which returns a map."""
 
     def __init__(self):
         super().__init__()

@@ -119,7 +119,7 @@ def test_masks_are_made_once_and_for_their_own_lengths():
     assert all(found.mask is first for found in maps.values())
     masks = {}
     values = torch.randn(3, 6, 2)
-    for lengths in ([6, 2, 4], [1, 6, 6]):  # a layer that gives a Batch has lengths of its own
+    for lengths in ([6, 2, 4], [1, 6, 6]):  # a layer that returns a Batch has its own lengths
         found = as_map("op", "x", Batch(values, lengths), batch.lengths, masks=masks)
         assert found.mask.tolist() == Batch(values, lengths).mask.tolist()
     assert as_map("op", "x", values, batch.lengths, masks=masks).mask.tolist() == batch.mask.tolist()
@@ -160,19 +160,19 @@ def test_refusals():
         AttendedFeatures(Residual(), ["spare"])
     with pytest.raises(ValueError, match="expected layers to be a list of names, not empty, got 'stem'"):
         AttendedFeatures(Residual(), "stem")
-    with pytest.raises(ValueError, match="cannot tell the input of a Sequential; give example="):
+    with pytest.raises(ValueError, match="cannot infer the input of a Sequential; pass example="):
         AttendedFeatures(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), ["0"])
     with pytest.raises(ValueError, match="expected channels of 2 layers, got 1"):
         AttendedFeatures(Residual(), ["stem", "block"], channels=[4], width=6)
     with pytest.raises(TypeError, match=r"expected attention to be an Attention, such as Additive\(\)"):
         AttendedFeatures(Residual(), ["stem"], "additive")
-    with pytest.raises(ValueError, match="give the attention without sizes"):
+    with pytest.raises(ValueError, match="pass the attention without sizes"):
         AttendedFeatures(Residual(), ["stem"], Additive().sized(4, 6))
     with pytest.raises(TypeError, match="expected backbone to be an nn"):
         AttendedFeatures(None, ["stem"])
     with pytest.raises(TypeError, match="expected backbone to be an nn"):
         Embedder(None, 3)
-    with pytest.raises(ValueError, match="cannot tell how many features a Residual returns; pass channels="):
+    with pytest.raises(ValueError, match="cannot infer the number of features of a Residual; pass channels="):
         Embedder(Residual(), 3)
     with pytest.raises(ValueError, match="the backbone returned 6 features, not 5"):
         Embedder(Residual(), 3, channels=5)(torch.randn(1, 3, 9, 9))

@@ -1,7 +1,8 @@
-"""EfficientNetLite, and backbones of the real timm and torchvision, as small as they can be made."""
+"""EfficientNetLite, and the smallest backbones of timm and torchvision."""
 
 import json
 import sys
+import time
 
 import pytest
 import torch
@@ -50,7 +51,7 @@ def test_efficient_net_lite_has_imagenet_weights():
 
 
 def test_bytes_are_scaled_wherever_they_enter():
-    """Without a RandomCrop, an ImageSet's bytes gave an answer for pixels from 0 to 255, without a word."""
+    """Without a RandomCrop, the bytes of an ImageSet used to be taken for pixels from 0 to 255, without a warning."""
     pytest.importorskip("efficientnet_lite_pytorch")
     torch.manual_seed(0)
     network, images = backbones.EfficientNetLite(0, pretrained=False).eval(), pixels()
@@ -67,7 +68,7 @@ def test_bytes_are_scaled_wherever_they_enter():
             found = lw.Metric(encoder, lw.Euclidean()).attend(images)
             torch.testing.assert_close(found.maps["blocks.15"], attended.maps["blocks.15"], rtol=1e-4, atol=1e-5)
     fresh = backbones.EfficientNetLite(0, pretrained=False)
-    with pytest.raises(ValueError, match=r"floats up to 2.. are no scaled pixels; give images as bytes"):
+    with pytest.raises(ValueError, match=r"floats up to 2.. are not scaled pixels; pass images as bytes"):
         fresh(images.float())
     with pytest.raises(ValueError, match=r"Metric.attend: the encoder has no AttendedFeatures"):
         plain.attend(images)
@@ -176,9 +177,9 @@ def test_layouts():
     [
         ("TimmBackbone", {"name": "hf-hub:someone/theirs", "options": {}}, "timm has no model 'hf-hub:someone/theirs'"),
         ("TimmBackbone", {"name": "local-dir:/etc", "options": {}}, "timm has no model"),
-        ("TimmBackbone", {"name": "resnet18", "options": {"checkpoint_path": "/x"}}, "checkpoint_path says where"),
-        ("TimmBackbone", {"name": "resnet18", "options": {"pretrained": True}}, "pretrained says where weights"),
-        ("TorchvisionBackbone", {"name": "resnet18", "options": {"weights": "DEFAULT"}}, "weights says where"),
+        ("TimmBackbone", {"name": "resnet18", "options": {"checkpoint_path": "/x"}}, "checkpoint_path is not saved"),
+        ("TimmBackbone", {"name": "resnet18", "options": {"pretrained": True}}, "pretrained is not saved"),
+        ("TorchvisionBackbone", {"name": "resnet18", "options": {"weights": "DEFAULT"}}, "weights is not saved"),
         ("TorchvisionBackbone", {"name": "fasterrcnn_resnet50_fpn", "options": {}}, "has no classifier"),
     ],
 )
@@ -189,6 +190,18 @@ def test_a_file_cannot_fetch_weights(real_packages, tmp_path, kind, settings, me
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=message):
         lw.Metric.load(tmp_path)
+
+
+def test_a_file_cannot_ask_for_a_network_that_it_has_no_weights_for(real_packages, tmp_path):
+    lw.Metric(lw.models.SmallCNN(3), lw.Euclidean()).save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    settings = {"name": "convnext_atto", "options": {"depths": [100_000, 1, 1, 1], "dims": [8, 8, 8, 8]}}
+    config["metric"]["settings"]["encoder"] = {"class": "TimmBackbone", "settings": settings}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    begin = time.process_time()
+    with pytest.raises(ValueError, match=r"asks for more than \d+ parameters, but model.safetensors holds \d+ tensors"):
+        lw.Metric.load(tmp_path)
+    assert time.process_time() - begin < 2
 
 
 def test_models_without_a_linear_classifier_are_refused(real_packages):

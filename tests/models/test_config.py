@@ -2,13 +2,14 @@
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import nn
 
 import likewise as lw
-from likewise.models.config import ENCODERS, MOST_LEVELS, arguments, build, describe, known
+from likewise.models.config import ENCODERS, MOST_LEVELS, arguments, build, describe, known, sketch
 
 
 class Scaled(nn.Module):
@@ -91,3 +92,25 @@ def test_deep_descriptions_are_refused():
 def test_what_a_file_cannot_hold(value):
     with pytest.raises(TypeError, match=r"Scaled\.scale: a file cannot hold"):
         describe(Scaled(value))
+
+
+class Many(nn.Module):
+    """Parameters whose number no setting of a known name gives away."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.count = count
+        self.held = nn.ParameterList([torch.zeros(1) for _ in range(count)])
+
+
+def test_parameters_are_counted_while_a_module_is_sketched():
+    described = {"class": "Many", "settings": {"count": 100}}
+    assert len(list(sketch("here", described, [Many], 100, "file").parameters())) == 100
+    with pytest.raises(ValueError, match=r"here: .*asks for more than 84 parameters, but file holds 10 tensors"):
+        sketch("here", described, [Many], 10, "file")
+    # Those that other threads make do not count.
+    with ThreadPoolExecutor() as pool:
+        others = pool.submit(lambda: [nn.Linear(1, 1) for _ in range(2000)])
+        while not others.done():
+            sketch("here", {"class": "Many", "settings": {"count": 50}}, [Many], 0, "file")
+    Many(1000)  # the count has ended

@@ -7,7 +7,7 @@ from likewise.models import Embedder, SmallCNN, grad_cam
 
 
 class Pooled(nn.Module):
-    """Two linear features of a map, averaged; the score's derivative by the map is known."""
+    """Two linear features of a map, averaged, whose derivative is known."""
 
     def __init__(self):
         super().__init__()

@@ -87,7 +87,7 @@ def test_embed_works_in_chunks_in_eval_mode_without_gradients():
     with redirect_stderr(io.StringIO()):
         whole, parts = m.embed(batch()), m.embed(batch(), chunk=3, progress=True)
     assert torch.equal(whole.lengths, parts.lengths)
-    torch.testing.assert_close(list(whole), list(parts))  # PyTorch adds up in another order where there are fewer
+    torch.testing.assert_close(list(whole), list(parts))  # PyTorch's order of summation depends on the batch size
     assert not whole.values.requires_grad
     assert m.encoder.training
     assert not m.encoder.outward.training
@@ -251,7 +251,7 @@ def test_what_a_file_cannot_hold_is_refused_by_name(tmp_path):
         def __init__(self, size):
             super().__init__()
 
-    with pytest.raises(TypeError, match=r"Forgetful: cannot find its argument 'size'; keep it as an attribute"):
+    with pytest.raises(TypeError, match=r"Forgetful: cannot find its argument 'size'; keep it in an attribute"):
         Metric(Forgetful(3), lw.DTW()).save(tmp_path)
     m = Metric(Doubling(3), lw.DTW())
     m.encoder.channels = {3}
@@ -367,15 +367,15 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "no valid JSON"),
+        (b"", "not valid JSON"),
         (b"[" * 100_000, "nested too deeply"),
         (b"[" * 100_000 + b"]" * 100_000, "nested too deeply"),
         (b" " * (storage.MOST_JSON + 1), "more than 1048576 bytes"),
-        (b"\xff\xfe{}", "no valid JSON"),
-        (b'{"likewise": 1, "metric": NaN}', "NaN is no JSON number"),
-        (b'{"likewise": ' + b"9" * 5000 + b"}", "no valid JSON"),
-        (b'{"likewise": 2, "metric": {}}', "no metric of likewise"),
-        (b"[]", "no metric of likewise"),
+        (b"\xff\xfe{}", "not valid JSON"),
+        (b'{"likewise": 1, "metric": NaN}', "NaN is not a JSON number"),
+        (b'{"likewise": ' + b"9" * 5000 + b"}", "not valid JSON"),
+        (b'{"likewise": 2, "metric": {}}', "not a metric saved by likewise"),
+        (b"[]", "not a metric saved by likewise"),
         (b'{"likewise": 1, "metric": {"class": "DTW", "settings": {}}}', "expected a Metric, got a DTW"),
     ],
 )
@@ -459,7 +459,7 @@ def test_missing_and_odd_files(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"model.safetensors: no such file"):
         Metric.load(tmp_path)
     os.mkfifo(tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match="no regular file"):
+    with pytest.raises(ValueError, match="not a regular file"):
         Metric.load(tmp_path)
 
 

@@ -8,7 +8,7 @@ from likewise.models.random_crop import RandomCrop
 
 
 class Seen(nn.Module):
-    """Gives what it sees, flattened."""
+    """Returns its input, flattened."""
 
     out = 4
 

@@ -31,8 +31,8 @@ def test_json_there_and_back(tmp_path):
 
 def test_bad_json_is_refused(tmp_path, monkeypatch):
     for content, message in [
-        ("{", "no valid JSON"),
-        ("NaN", "NaN is no JSON number"),
+        ("{", "not valid JSON"),
+        ("NaN", "NaN is not a JSON number"),
         ("[" * 10**5, "nested too deeply"),
     ]:
         with pytest.raises(ValueError, match=f"here: .*{message}"):
@@ -78,7 +78,7 @@ def test_other_tensors_are_refused(tmp_path, expected, limit, message):
 def test_missing_and_damaged_files(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such file"):
         read_note(tmp_path / "none")
-    with pytest.raises(ValueError, match="no regular file"):
+    with pytest.raises(ValueError, match="not a regular file"):
         read_json(tmp_path)
     (tmp_path / "damaged").write_bytes(b"0" * 20)
     with pytest.raises(ValueError, match="damaged, or not a safetensors file"):

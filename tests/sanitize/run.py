@@ -6,6 +6,7 @@ several threads. Each must first report a deliberate error, so that silence mean
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,8 @@ def build(kind: str) -> Path:
     configure = [BIN / "cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={BIN / 'ninja'}"]
     configure += [f"-DPython_EXECUTABLE={sys.executable}", f"-Dnanobind_DIR={nanobind}"]
     configure += [f"-DLIKEWISE_SANITIZE={kind}"]
+    if shutil.which("ccache"):
+        configure += ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"]
     subprocess.run([str(part) for part in configure], check=True, stdout=subprocess.DEVNULL)
     subprocess.run([str(BIN / "ninja"), "-C", str(folder)], check=True)
     return next(folder.glob("_native*.so"))

@@ -28,7 +28,7 @@ def read_arabic_digits(
     A line holds the 13 coefficients (MFCC) of a step; blank lines separate the utterances. The files name neither digit
     nor speaker; both follow from the order: the digits from 0 to 9, and for each digit the speakers, men before women,
     each ten times in a row. A file must have 100 utterances of each speaker. The groups are the numbers in speakers.
-    Nobody speaks in both files, so the numbers of the test file continue those of the training file.
+    No speaker is in both files, so the numbers of the test file continue those of the training file.
 
     Example:
         >>> import pathlib, tempfile

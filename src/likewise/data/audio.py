@@ -1,4 +1,4 @@
-"""Folders of WAV files. soundfile, in the extra ``audio``, reads them."""
+"""Folders of WAV files, read with soundfile (extra ``audio``)."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How much memory a file may take when it is read: a multiple of its size, a limit, and a share of this machine's."""
+"""Limits on the memory that reading a file may take: a multiple of its size, and a share of the machine's memory."""
 
 import os
 

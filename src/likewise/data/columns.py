@@ -17,7 +17,7 @@ MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")  # in a CSV file
 
 @dataclass(frozen=True)
 class Table:
-    """A table, its source, and how its rows are counted."""
+    """A table, its source, and the number of its first row."""
 
     name: str
     table: Any
@@ -172,7 +172,9 @@ def _read_parquet(name: str, wanted: list[str] | None, limit: int) -> Any:
         rows = file.metadata.num_rows
         if rows * columns * 8 > limit:  # a column of one value, repeated, is packed in a few bytes
             _check.refuse(name, f"{rows} rows of {columns} columns take more than limit={limit} bytes")
-        return file.read(columns=known)
+        table = file.read(columns=known)
+    table.validate(full=True)  # text that is not UTF-8 would raise when it is used
+    return table
 
 
 def _missing(series: Any) -> np.ndarray:

@@ -88,16 +88,17 @@ class Dataset:
         if places.ndim == 0 and places.dtype.kind in "iu":
             place = int(places)
             if not -len(self) <= place < len(self):
-                raise IndexError(f"{self._name}: item {place} of {len(self)}")
+                raise IndexError(f"{self._name}: index {place} is out of range for {len(self)} items")
             return self.items[place], None if self.labels is None else self.labels[place].item()
         if places.ndim != 1 or (places.dtype.kind not in "iub" and len(places)):
             raise TypeError(f"{self._name}: expected an integer, a slice, positions (K,) or a mask (N,), got {index!r}")
         if places.dtype.kind == "b" and len(places) != len(self):
-            raise IndexError(f"{self._name}: a mask of {len(places)} for {len(self)} items")
+            raise IndexError(f"{self._name}: expected a mask of {len(self)} items, got {len(places)}")
         if places.dtype.kind == "b":
             places = np.flatnonzero(places)
         if len(places) and not -len(self) <= places.min() <= places.max() < len(self):
-            raise IndexError(f"{self._name}: item {places[np.abs(places).argmax()]} of {len(self)}")
+            place = places[np.abs(places).argmax()]
+            raise IndexError(f"{self._name}: index {place} is out of range for {len(self)} items")
         return self._part(places.astype(np.int64))
 
     def __iter__(self) -> Iterator[tuple[Tensor, Any]]:
@@ -188,7 +189,7 @@ class Dataset:
         self._need_classes("of_classes")
         for name in names:
             if name not in self.classes:
-                _check.refuse(self._name, f"there is no class {name!r}")
+                _check.refuse(self._name, f"there is no class {name!r}; see .classes")
         return self._part(np.flatnonzero(np.isin(self.labels, np.array(names, dtype=str))), names)
 
     def without_single(self) -> Self:

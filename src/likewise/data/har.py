@@ -81,7 +81,7 @@ def _read_activities(path: Path) -> dict[int, str]:
         if not name.isprintable():
             raise line.error(word_offset(line.text, 1), f"{quote(words[1])} cannot name a class")
         if code in activities or name in names:
-            raise line.error(0, "this code or name has come before")
+            raise line.error(0, "this code or name is listed twice")
         activities[code] = name
         names.add(name)
     return activities

@@ -194,7 +194,7 @@ def _inside(folder: Path, name: str, sign: str) -> Path:
     for root in (folder, folder / name):
         if (root / sign).is_file():
             return root
-    _check.refuse(str(folder), f"found no {sign}, neither here nor in {name}")
+    _check.refuse(str(folder), f"found no {sign} here or in {name}")
 
 
 def _numbered(path: Path) -> dict[int, str]:
@@ -204,7 +204,7 @@ def _numbered(path: Path) -> dict[int, str]:
         number, text = _words(line, 2)
         code = parse_integer(line, number, 0)
         if code in found:
-            raise line.error(0, f"{code} has come before")
+            raise line.error(0, f"{code} is listed twice")
         found[code] = _text(line, text)
     return found
 
@@ -224,10 +224,10 @@ def _text(line: Line, word: bytes) -> str:
 
 
 def _below(root: Path, name: str, where: str) -> Path:
-    """A file inside a folder; a name that leads out of it raises an error."""
+    """A file inside a folder; a name that points outside of it raises an error."""
     parts = Path(name).parts
     if not parts or Path(name).is_absolute() or ".." in parts or "\0" in name:
-        _check.refuse(where, f"{name!r} leads out of the folder")
+        _check.refuse(where, f"{name!r} points outside of the folder")
     return root / name
 
 

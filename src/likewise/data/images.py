@@ -1,4 +1,4 @@
-"""Images in memory: files are decoded to one size and kept as bytes. Pillow, in the extra ``images``, decodes them."""
+"""Images in memory: files are decoded to one size with Pillow (extra ``images``) and kept as bytes."""
 
 import io
 import os
@@ -15,7 +15,7 @@ from likewise import _check
 from likewise.data.dataset import Dataset, names_of
 from likewise.data.text import brief
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF")  # other formats may start programs, and are not opened
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "PPM", "TIFF")  # for others, Pillow may start programs
 CONVERTED = ("1", "L", "P", "RGB", "YCbCr", "CMYK")  # modes of up to 8 bits per channel, without transparency
 TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
 WHITE = (255, 255, 255, 255)
@@ -153,7 +153,7 @@ def decode(
 
     named = name or ("image" if isinstance(file, bytes) else os.fspath(file))
     if isinstance(file, Path) and not file.is_file():  # a pipe would block forever
-        _check.refuse(named, "there is no such file" if not file.exists() else "expected an image, this is not a file")
+        _check.refuse(named, "expected an image, but this is not a file" if file.exists() else "there is no such file")
     try:
         with Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=FORMATS) as image:
             most = Image.MAX_IMAGE_PIXELS
@@ -164,7 +164,7 @@ def decode(
                     f"its mode {image.mode} is not one of {', '.join(CONVERTED + TRANSPARENT)}; save it with 8 bits"
                 )
             image.draft(None, (size, size))  # JPEG can decode directly to a smaller size
-            upright = ImageOps.exif_transpose(image)  # a camera notes how it was held
+            upright = ImageOps.exif_transpose(image)  # as the EXIF orientation says
             pixels = _resized(Image, _flat(Image, upright, channels), size, crop)
     except Exception as error:  # Pillow may raise anything for malformed bytes
         text = brief(error) if isinstance(error, ValueError) else f"{type(error).__name__}, {brief(error)}"
@@ -192,7 +192,7 @@ def _resized(Image: Any, image: Any, size: int, crop: bool) -> Any:
 def check_channels(op: str, channels: object) -> int:
     """Return ``channels`` if it is 3 or 1."""
     if channels not in (1, 3):
-        _check.refuse(op, f"channels must be 3, for colours, or 1, for grey, got {channels!r}")
+        _check.refuse(op, f"channels must be 3 (colour) or 1 (grey), got {channels!r}")
     return int(channels)  # type: ignore[call-overload]
 
 

@@ -16,7 +16,7 @@ from likewise._labels import is_map_style
 from likewise.data.batch import Batch
 
 AT_ONCE = 256  # items per batch by default
-MMAP_THRESHOLD, LARGE = -3, 1 << 16  # of glibc's mallopt, and the bytes of a large block
+MMAP_THRESHOLD, LARGE = -3, 1 << 16  # glibc's mallopt parameter, and the size of a large block in bytes
 
 
 class Loader:
@@ -95,7 +95,7 @@ def collate(items: Sequence[Any]) -> Batch | Tensor:
     for i, tensor in enumerate(tensors):
         if tensor.shape != tensors[0].shape or tensor.dtype != tensors[0].dtype:
             shapes = f"{tensor.dtype} {tuple(tensor.shape)} and {tensors[0].dtype} {tuple(tensors[0].shape)}"
-            _check.refuse("Loader", f"images of a batch must have one size and type, got {shapes} at {i} and 0")
+            _check.refuse("Loader", f"images of a batch must have the same size and type, got {shapes} at {i} and 0")
     return torch.stack(tensors)
 
 

@@ -36,7 +36,7 @@ _LONGEST_READ = 1 << 20
 _LONGEST_HEADER = 1 << 12
 # Deflate expands a byte to at most this many.
 _DEFLATE = 1032
-# A header as NumPy writes it. It is matched, not evaluated, which excludes objects, fields and dates.
+# A header as NumPy writes it. It is matched, not evaluated, so objects, fields and dates are rejected.
 _HEADER = re.compile(
     rb"\{ ?'descr': ?'([<>|](?:f[248]|[iu][1248]|b1|U[1-9]\d{0,5}))', ?'fortran_order': ?(True|False), ?"
     rb"'shape': ?\(((?:\d{1,18}, ?)*(?:\d{1,18})?)\),? ?\}[ \n]*"
@@ -188,7 +188,7 @@ def decode_npy(data: bytes, name: str = "array", *, limit: int = 4 << 30) -> np.
 
 
 class _ShortReads(io.FileIO):
-    """A file that limits reads: zipfile would load a directory of any length, at ten times its size."""
+    """A file with limited reads: zipfile would load a directory of any length, at ten times its size in memory."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > _LONGEST_READ:
@@ -272,8 +272,10 @@ def _decoded(
     payload = size - layout.begin
     if math.prod(layout.shape) * layout.dtype.itemsize != payload:
         _check.refuse(where, f"{payload} bytes cannot hold {layout}")
-    if max(payload, math.prod(side or 1 for side in layout.shape)) > limit:  # empty, but too wide for any array
-        _check.refuse(where, f"absurd shape {layout.shape}" if payload <= limit else f"takes more than {limit} bytes")
+    if max(payload, math.prod(side or 1 for side in layout.shape)) > limit:  # an empty array may still be too wide
+        _check.refuse(
+            where, f"takes more than {limit} bytes" if payload > limit else f"impossible shape {layout.shape}"
+        )
     flat = read(layout.begin, payload).view(layout.dtype)
     array = np.ascontiguousarray(flat.reshape(layout.shape, order=layout.order))
     return array.astype(layout.dtype.newbyteorder("="), copy=False)

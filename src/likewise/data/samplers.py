@@ -49,7 +49,7 @@ class BatchSampler(Sampler[list[int]]):
             _check.refuse(op, f"rank must be between 0 and {world_size - 1}, got {rank}")
         if self.batch_size % self.world_size:
             _check.refuse(op, f"batch_size {batch_size} must be a multiple of world_size {world_size}")
-        self.epoch, self.position = 0, 0  # the epoch, and the number of its batches that were yielded
+        self.epoch, self.position = 0, 0  # the epoch, and how many of its batches have been yielded
         self._begun = False
 
     @property
@@ -154,8 +154,8 @@ class ClassBalanced(BatchSampler):
     """Every class equally often, regardless of its size.
 
     Classes take turns, in a new order each round, so the counts of any two classes in a batch differ by at most two.
-    The members of a class come in random order, each once before any is repeated. Members of small classes come more
-    often, even within a batch if the class is smaller than its share.
+    The members of a class are drawn in random order, each once before any is repeated. Members of small classes occur
+    more often, even within a batch if the class is smaller than its share.
 
     labels: (N,), numbers or names, or a Dataset.
     batches: batches per epoch; by default N // batch_size, at least one.
@@ -191,7 +191,7 @@ class ClassBalanced(BatchSampler):
 class MPerClass(BatchSampler):
     """The same number of items of each class in a batch: batch_size / per_class classes, per_class items of each.
 
-    All classes come equally often over an epoch; each member of a class comes once before any is repeated.
+    All classes occur equally often over an epoch; each member of a class is drawn once before any is repeated.
 
     labels: (N,), numbers or names, or a Dataset.
     repeat: repeat the members of classes that have fewer than per_class. By default such classes raise an error: a
@@ -353,7 +353,7 @@ class HardBatch(MPerClass):
 
 
 class _Deck:
-    """Deal items in random order, each once before any is repeated, and none twice in a hand if there are enough."""
+    """Draw items in random order: each once before any is repeated, and none twice in one draw if there are enough."""
 
     def __init__(self, items: np.ndarray, random: np.random.Generator) -> None:
         self.items, self.random = items, random

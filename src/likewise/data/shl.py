@@ -32,8 +32,8 @@ CHANNELS = (
     *(f"{name}_magnitude" for name in VECTORS[:WITH_MAGNITUDE]),
     *EULER,
 )
-MOST_STEPS = 1 << 20  # steps of a frame: no minute of these recordings is longer
-MOST_BYTES = 64 << 20  # bytes of a line, for the same reason
+MOST_STEPS = 1 << 20  # the most steps of a frame, which lasts a minute
+MOST_BYTES = 64 << 20  # the most bytes of a line
 
 
 def read_shl(
@@ -190,7 +190,7 @@ def _frames(folder: Path, most: int | None, mixed: bool) -> Iterator[tuple[int |
             if line is None:
                 raise ValueError(f"{file}:{place + 1}:1: the file ends here, but others are longer")
             if len(line.text) > MOST_BYTES:
-                raise line.error(0, f"a line of {len(line.text)} bytes is no frame of these recordings")
+                raise line.error(0, f"a line of {len(line.text)} bytes is too long for a frame of these recordings")
         codes = _codes(lines[-1], steps)
         steps = steps or len(codes)
         signals = [_signal(line, steps) for line in lines[:-1]]
@@ -247,7 +247,7 @@ def _read_order(folder: Path) -> list[int] | None:
                 for index, word in enumerate(line.text.split())
             ]
             if len(set(places)) != len(places):
-                _check.refuse("read_shl", f"{path} names a place twice")
+                _check.refuse("read_shl", f"{path} lists a position twice")
             return places
     return None
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from likewise import _check
 
-CONSTANT = 1e-12  # a deviation smaller than this share of the mean is rounding: the channel is constant
+CONSTANT = 1e-12  # a channel whose deviation is below this share of its mean is constant, but for rounding
 
 
 class Standardization(nn.Module):

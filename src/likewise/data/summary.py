@@ -1,4 +1,4 @@
-"""What is in a Dataset, and what looks wrong with it."""
+"""Summarise a Dataset, and warn about what looks wrong with it."""
 
 import hashlib
 from collections import Counter
@@ -57,7 +57,7 @@ class Summary:
 
 
 def summarize(data: Dataset) -> Summary:
-    """Count what is in a Dataset or an ImageSet, and list what looks wrong.
+    """Count the items, channels and classes of a Dataset or an ImageSet, and list what looks wrong.
 
     That is: constant channels, channels of very different scales, lengths far from the median, items that are equal
     (worse if their labels differ), classes with a single item, and very uneven classes.

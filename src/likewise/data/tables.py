@@ -1,7 +1,7 @@
 """Tables with one row per time step (long) or per series (wide): CSV, Parquet, pandas, polars, pyarrow.
 
-narwhals and pyarrow, in the extra ``tables``, read them. Rows of a file are counted as in an editor, from 1, with a CSV
-file's header as row 1; rows of a frame, and of Parquet, from 0.
+They are read with narwhals and pyarrow (extra ``tables``). Rows of a file are counted as in an editor, from 1, with a
+CSV file's header as row 1; rows of a frame, and of Parquet, from 0.
 """
 
 import math
@@ -220,7 +220,8 @@ def _steps(
     wrong = inside & ~(difference > 0)
     if wrong.any():
         place = int(wrong.argmax())
-        problem = "the time occurs twice in its series" if difference[place] == 0 else "the time is before the last one"
+        earlier = "the time is before that of the previous row"
+        problem = "the time occurs twice in its series" if difference[place] == 0 else earlier
         table.refuse(int(order[place]), column, problem)
     jumps = difference[inside]
     if len(jumps) == 0:
@@ -253,7 +254,8 @@ def _constant(
     changed = values != first
     if changed.any():
         place = int(changed.argmax())
-        table.refuse(int(order[place]), column, f"{values[place]!s} in a series that began with {first[place]!s}")
+        problem = f"{values[place]!s}, but the first row of this series has {first[place]!s}"
+        table.refuse(int(order[place]), column, problem)
     return values[begins]
 
 

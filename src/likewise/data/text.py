@@ -44,7 +44,7 @@ def file_size(path: str | os.PathLike[str]) -> int:
     """Size of a file in bytes; raise an error for an empty file, a folder, a pipe or a device."""
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
-        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
         raise ValueError(f"{os.fspath(path)}: expected a file, this is {kind}")
     if status.st_size == 0:
         raise ValueError(f"{os.fspath(path)}:1:1: the file is empty")
@@ -191,7 +191,7 @@ def _token_error(
     """Raise an error about the token of text that contains the offset at."""
     blanks = (b" ", b"\t") if separator is None else (separator,)
     begin = max(text.rfind(blank, 0, at) for blank in blanks) + 1
-    # No number needs that many digits, and junk without a separator may be as long as the file.
+    # No number needs that many digits, and text without a separator may be as long as the file.
     end = min([begin + 1000, *(end for end in (text.find(blank, at) for blank in blanks) if end >= 0)])
     token = text[begin:end]
     begin += len(token) - len(token.lstrip())

@@ -99,7 +99,7 @@ def write_ts(dataset: Dataset, path: str | os.PathLike[str], *, name: str | None
     """
     name = Path(path).stem if name is None else name
     if not name or not name.isprintable():
-        _check.refuse("write_ts", f"the name {name!r} is empty or does not print; pass another with name=")
+        _check.refuse("write_ts", f"the name {name!r} is empty or not printable; pass another with name=")
     _check_writable(dataset)
     lengths = dataset.items.lengths
     equal = bool((lengths == lengths[0]).all())
@@ -134,7 +134,7 @@ def write_ts(dataset: Dataset, path: str | os.PathLike[str], *, name: str | None
 class _Header:
     """The declarations of the header.
 
-    A fact is a number and the line that declares it; the first series fills in what the header leaves out.
+    Each is a number and the line that declares it; the first series fills in what the header leaves out.
     """
 
     end: Line
@@ -267,7 +267,7 @@ def _split_label(line: Line, header: _Header) -> tuple[bytes, float | None]:
     cut = line.text.rfind(b":")
     body, label = line.text[: max(cut, 0)], line.text[cut + 1 :].strip()
     if cut < 0:
-        # Report junk as such, rather than as a missing label.
+        # Report malformed text as such, rather than as a missing label.
         parse_numbers(line, line.text, np.float64, separator=b",", missing=True)
     if cut < 0 or not label or b"," in label:
         what = "a target" if header.targets else "a class"
@@ -343,7 +343,7 @@ def _check_writable(dataset: Dataset) -> None:
         _check.refuse("write_ts", "the format has no classes without labels; use write_npz")
     for name in dataset.classes:
         if not _is_class_name(name):
-            _check.refuse("write_ts", f"class {name!r} is empty, does not print or has a blank, comma or colon")
+            _check.refuse("write_ts", f"class {name!r} is empty, is not printable or has a blank, comma or colon")
     for item, series in enumerate(dataset.items):
         if not series.isfinite().all():
             step, channel = (~series.isfinite()).nonzero()[0].tolist()

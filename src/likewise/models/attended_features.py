@@ -1,4 +1,4 @@
-"""AttendedFeatures: layers inside a backbone, attended to its last feature vector and put side by side."""
+"""AttendedFeatures: features of layers inside a backbone, pooled by attention and concatenated."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from likewise.data.batch import Batch
 from likewise.models.attention import Additive, Attention, attend_all
 from likewise.models.layers import FeatureMap, as_map, captured, find_layers, origin_of, read_items
 
-PROBE_SIZE, PROBE_STEPS = 64, 16  # size of the trial image and sequence that show how many features the layers have
+PROBE_SIZE, PROBE_STEPS = 64, 16  # size of the trial image and sequence that show the layers' widths
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,17 @@ class Attended:
 
 
 class AttendedFeatures(nn.Module):
-    """General discriminative features: each layer's positions, weighed by attention to the last feature vector u.
+    """General discriminative features: each layer's positions, weighted by attention to the last feature vector u.
 
-    f = [p_1, ..., p_m], side by side, where p_i (C_i) is the sum over positions of layer i's features times their
+    f = [p_1, ..., p_m], concatenated, where p_i (C_i) is the sum over positions of layer i's features times their
     weights, and u (W) is the backbone's output, averaged over positions if it is a map or a sequence. It is an encoder
     that returns f (B, C_1 + ... + C_m). ``Embedder(AttendedFeatures(...), 64)`` turns f into an embedding.
 
     backbone: any module that takes images (B, C, H, W), or sequences as a Batch; padding gets no weight.
-    layers: names of modules inside it, as ``backbone.named_modules()`` has them: maps (B, C, H, W) or, as in Swin, (B,
-        H, W, C), tokens of images (without the class token, which is no position), sequences (B, T, C) ((B, C, T) for
-        Conv1d and similar layers), the outputs of an nn.GRU or nn.LSTM. If a layer is called several times, the last
-        call counts.
+    layers: names of modules inside it, as in ``backbone.named_modules()``: maps (B, C, H, W) or, as in Swin, (B,
+        H, W, C), tokens of images (without the class token, which is not a position), sequences (B, T, C) ((B, C, T)
+        for Conv1d and similar layers), the outputs of an nn.GRU or nn.LSTM. If a layer is called several times, its
+        last output is used.
     attention: ``Additive()``, ``Multiplicative()`` or ``MultiDimensional()``; each layer has separate weights.
     with_last: append u to the features.
     channels, width: C_1 ... C_m and W, if known. Otherwise the backbone is run on ``example``, a batch of any size, to
@@ -85,7 +85,7 @@ class AttendedFeatures(nn.Module):
         if not isinstance(attention, Attention):
             raise TypeError(f"{op}: expected attention to be an Attention, such as Additive(), got {attention!r}")
         if attention.channels is not None:
-            _check.refuse(op, "give the attention without sizes: one is made for each layer")
+            _check.refuse(op, "pass the attention without sizes: a copy is made for each layer")
         find_layers(op, backbone, layers)
         self.backbone = backbone
         self.layers = tuple(layers)
@@ -163,5 +163,5 @@ def _example(backbone: nn.Module) -> Batch | Tensor:
         return Batch(torch.zeros(1, PROBE_STEPS, channels).to(weight))
     _check.refuse(
         "AttendedFeatures",
-        f"cannot tell the input of a {type(backbone).__name__}; give example=, a batch of one, or channels= and width=",
+        f"cannot infer the input of a {type(backbone).__name__}; pass example=, a batch, or channels= and width=",
     )

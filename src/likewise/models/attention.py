@@ -14,10 +14,10 @@ from likewise.ops.additive_attention.reference import over_real, without_padding
 
 
 class Attention(nn.Module):
-    """Weighs the positions q_j (C,) of a feature map by their similarity to a vector u (W,), and sums them.
+    """The sum of the positions q_j (C,) of a feature map, weighted by their similarity to a vector u (W,).
 
     The weights are a_j = softmax over j of S(q_j, u), and the summary is p = sum over j of a_j q_j. Subclasses write
-    ``scores``. Made without sizes, an Attention only holds settings; ``sized`` makes a module with weights from it.
+    ``scores``. Without sizes, an Attention only holds settings; ``sized`` makes a module with weights from it.
 
     channels, width: C and W.
 
@@ -92,7 +92,7 @@ class Multiplicative(Attention):
 class Additive(Attention):
     """S(q, u) = w . tanh(W1 q + u), or w . tanh(W1 q + W2 u) with ``hidden``.
 
-    hidden: the number of rows of W1 and W2; cheaper than the width of u where that is large.
+    hidden: the number of rows of W1 and W2; fewer than the width of u are cheaper where that is large.
     tanh: without it, S is w . W1 q plus a constant, and the weights do not depend on u. (The authors' code for a
         related project leaves it out.)
 
@@ -186,7 +186,7 @@ class MultiDimensional(Additive):
 def attend_all(
     attentions: Sequence[Attention], maps: Sequence[FeatureMap], u: Tensor
 ) -> tuple[Tensor, Sequence[Tensor]]:
-    """The summaries of all maps, side by side (B, C_1 + ... + C_m), and the weights of each.
+    """The summaries of all maps, concatenated (B, C_1 + ... + C_m), and the weights of each.
 
     Example:
         >>> maps = [FeatureMap(torch.randn(2, channels, 5), None, (5,)) for channels in (3, 4)]
@@ -205,7 +205,7 @@ def attend_all(
 def _project(weight: Tensor, positions: Tensor) -> Tensor:
     """weight (R, C) times the features (B, C, P) of each position: (B, R, P)."""
     if len(weight) <= positions.shape[2]:
-        # The gradients of the weight, (B, R, C) before they are summed, take no more memory than the map.
+        # The gradients of the weight, (B, R, C) before they are summed, take at most as much memory as the map.
         return torch.bmm(weight.expand(len(positions), -1, -1), positions)
     return nn.functional.linear(positions.mT, weight).mT
 

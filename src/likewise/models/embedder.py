@@ -12,7 +12,7 @@ class Embedder(nn.Module):
 
     backbone: any encoder. Its output is the layer named "backbone", the features that ClassAdversary and
         JointRepresentationSimilarity use.
-    channels: the number of its features; by default, its attribute ``out``, or what a model of timm says.
+    channels: the number of its features; by default, its attribute ``out``, or that of a timm model.
     normalize: scale the embedding to unit length.
 
     Example:

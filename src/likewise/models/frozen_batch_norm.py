@@ -12,7 +12,7 @@ def freeze_batch_norm(module: Network) -> Network:
     """Fix the running mean and variance of every batch normalisation in a module; return the module.
 
     They stay fixed under ``module.train()`` and ``fit``; weights and biases are still learned. Useful for pretrained
-    networks and small batches. This is not saved: freeze again after ``Metric.load`` to continue training.
+    networks and small batches. Freezing is not saved: repeat it after ``Metric.load`` to continue training.
 
     Example:
         >>> import torch

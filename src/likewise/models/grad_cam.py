@@ -1,4 +1,4 @@
-"""Grad-CAM: where in an image or a sequence the features are that raise a score."""
+"""Grad-CAM: the parts of an image or a sequence that raise a score."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,14 +15,14 @@ from likewise.models.layers import as_map, find_layers, origin_of, read_items
 def grad_cam(encoder: nn.Module, x: object, layer: str, score: Callable[[Any], Tensor]) -> Tensor:
     """Maps (B, h, w) over images, or (B, t) over sequences: relu(sum_c a_c F_c), F the output of a layer.
 
-    a_c is the mean over positions of the derivative of an item's score by F_c, so that a map is high where features
-    are that raise the score. A map has the layer's resolution and is zero in the padding; ``viz.plot_attention`` draws
-    it over the item.
+    a_c is the mean over positions of the derivative of an item's score by F_c, so a map is high where the features
+    raise the score. A map has the layer's resolution and is zero in the padding; ``viz.plot_attention`` draws it over
+    the item.
 
     x: a batch as the encoder takes it. layer: the name of a module inside the encoder, such as "backbone" of an
         Embedder, that returns a map or a sequence.
-    score: from what the encoder returns to one number for each item, (B,): how near an embedding is to that of another
-        item, or what a classifier gives to a class.
+    score: a function from the encoder's output to one number for each item, (B,), such as the similarity of its
+    embedding to that of another item, or a class score.
     Reference: Selvaraju et al. (2017), arXiv:1610.02391.
 
     Example:
@@ -37,7 +37,7 @@ def grad_cam(encoder: nn.Module, x: object, layer: str, score: Callable[[Any], T
     kept: list[tuple[Any, Tensor]] = []
 
     def cut(_module: nn.Module, _given: object, output: Any) -> Any:
-        # What comes before the layer needs no derivative, and its weights may be frozen.
+        # Nothing before the layer needs a derivative; its weights may be frozen.
         if not isinstance(output, (Tensor, Batch)):
             _check.refuse("grad_cam", f"{layer} returned {type(output).__name__}; expected a Tensor or a Batch")
         leaf = (output.values if isinstance(output, Batch) else output).detach().requires_grad_()
@@ -66,6 +66,6 @@ def grad_cam(encoder: nn.Module, x: object, layer: str, score: Callable[[Any], T
         for each in (leaf.detach(), gradient)
     )  # fmt: skip
     if not values.shape:
-        _check.refuse("grad_cam", f"{layer} returns vectors; take a layer that returns a map or a sequence")
+        _check.refuse("grad_cam", f"{layer} returns vectors; choose a layer that returns a map or a sequence")
     maps = (slopes.mean()[..., None] * values.features).sum(1).relu()  # (B, P)
     return maps.unflatten(1, values.shape)

@@ -54,7 +54,7 @@ class GRUEncoder(nn.Module):
         self.normalize = normalize
         self.dropout = _check.fraction("GRUEncoder", "dropout", dropout)
         if self.dropout and self.layers == 1:
-            _check.refuse("GRUEncoder", "dropout acts between layers, and there is only one; use layers=2 or more")
+            _check.refuse("GRUEncoder", "dropout acts between layers, but there is only one; use layers=2 or more")
         self.standardize = standardize
         self.scaling = Standardization(self.channels) if standardize else None
         self.gru = nn.GRU(

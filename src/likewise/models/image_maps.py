@@ -1,11 +1,11 @@
-"""How networks lay out the features of an image: channels first or last, or as tokens."""
+"""The layouts of image features: channels first, channels last, or tokens."""
 
 from dataclasses import dataclass
 from math import isqrt
 
 from torch import Tensor, nn
 
-# PyTorch's own layers of maps have channels first, whatever surrounds them.
+# PyTorch's own layers return maps with channels first, in any network.
 CHANNELS_FIRST_2D = (nn.Conv2d, nn.BatchNorm2d, nn.InstanceNorm2d, nn.GroupNorm, nn.MaxPool2d, nn.AvgPool2d,
                      nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)  # fmt: skip
 
@@ -34,7 +34,7 @@ class Origin:
 
 
 def seen_size(encoder: nn.Module, images: Tensor) -> tuple[int, int]:
-    """The size (H, W) of what the network inside an encoder sees of images (B, C, H, W): perhaps a crop of them."""
+    """The size (H, W) of images (B, C, H, W), or of their crops, as the network inside an encoder sees them."""
     crops = (part.crop_size for part in encoder.modules() if hasattr(part, "crop_size"))
     return next(crops, (images.shape[2], images.shape[3]))  # type: ignore[return-value]
 
@@ -42,8 +42,8 @@ def seen_size(encoder: nn.Module, images: Tensor) -> tuple[int, int]:
 def channels_first(output: Tensor, origin: Origin | None) -> Tensor:
     """A map (B, C, H, W) from a layer's output (B, C, H, W) or (B, H, W, C).
 
-    The side that has the image's proportions is the map. Where both have them, or neither, the network's attribute
-    ``output_fmt`` ("NHWC", as in timm) decides, and channels come first without one.
+    The pair of sides with the image's proportions is the map. If both pairs have them, or neither, the network's
+    attribute ``output_fmt`` ("NHWC", as in timm) decides, and channels come first without one.
 
     Example:
         >>> import torch
@@ -60,7 +60,7 @@ def channels_first(output: Tensor, origin: Origin | None) -> Tensor:
 
 
 def tokens_to_map(tokens: Tensor, origin: Origin) -> tuple[Tensor, tuple[int, ...]]:
-    """Tokens (B, T, C) without those that stand for the whole image, and the size (H, W) of their grid; else (T,).
+    """Tokens (B, T, C) without those for the whole image, and the size of their grid: (H, W), or (T,) if there is none.
 
     The network's attribute ``num_prefix_tokens`` (as in timm) counts the class token and its like. Without it, a first
     token that is one too many for a grid is taken for a class token.
@@ -80,7 +80,7 @@ def tokens_to_map(tokens: Tensor, origin: Origin) -> tuple[Tensor, tuple[int, ..
 
 
 def _fits(height: int, width: int, image: tuple[int, int]) -> bool:
-    """Whether a map has the proportions of an image, but for a cell that rounding took or gave."""
+    """Whether a map has the proportions of an image, up to rounding by one cell."""
     return abs(height * image[1] - width * image[0]) < max(image)
 
 

@@ -39,7 +39,7 @@ class FeatureMap:
 
     @property
     def values(self) -> Tensor:
-        """(B, C, P), whatever there is."""
+        """(B, C, P); plain vectors have one position."""
         return self.features if self.shape else self.features[..., None]
 
     def mean(self) -> Tensor:
@@ -60,7 +60,7 @@ class FeatureMap:
 
 @contextmanager
 def captured(op: str, module: nn.Module, names: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Collect the outputs of named modules while the block runs: {name: output}. The last call counts.
+    """Collect the outputs of named modules while the block runs: {name: output}. The last call of a module counts.
 
     Example:
         >>> network = nn.Sequential(nn.Linear(3, 5), nn.ReLU())
@@ -186,4 +186,4 @@ def width_of(op: str, backbone: nn.Module) -> int:
         width = getattr(backbone, name, None)
         if isinstance(width, int) and not isinstance(width, bool):
             return width
-    _check.refuse(op, f"cannot tell how many features a {type(backbone).__name__} returns; pass channels=")
+    _check.refuse(op, f"cannot infer the number of features of a {type(backbone).__name__}; pass channels=")

@@ -21,7 +21,7 @@ from likewise.distances.alignment import Alignment
 from likewise.distances.distance import Distance
 from likewise.distances.training_defaults import TrainingDefaults
 from likewise.models.attended_features import Attended, AttendedFeatures
-from likewise.models.config import build, describe, layers_asked_for
+from likewise.models.config import build, describe, sketch
 from likewise.models.pixels import takes_bytes
 from likewise.models.storage import read_json, read_shapes, read_tensors, write_json, write_tensors
 
@@ -85,11 +85,11 @@ class Metric(Distance):
 
     @property
     def unprepared(self) -> list[Standardization]:
-        """The parts that standardise their input, and do not know its mean and deviation yet."""
+        """The parts that standardise their input but have no mean and deviation yet."""
         return [part for part in self.modules() if isinstance(part, Standardization) and not part.known]
 
     def prepare(self, x: Items) -> None:
-        """Give ``unprepared`` parts the mean and deviation of what they see of these items. ``fit`` calls it."""
+        """Set the mean and deviation of ``unprepared`` parts from their input for these items. ``fit`` calls it."""
         parts = self.unprepared
         if not parts:
             return
@@ -139,12 +139,12 @@ class Metric(Distance):
         return self.embed_pieces(pieces, len(x))  # type: ignore[arg-type]
 
     def embed_pieces(self, pieces: Iterable[Any], total: int) -> Encoded:
-        """Encode as ``embed`` does, items that come piece by piece, ``total`` in all."""
+        """Like ``embed``, for items that arrive in pieces, ``total`` in all."""
         with torch.no_grad(), evaluating(self):
             return self._gathered((self._encode(piece) for piece in pieces), total)
 
     def attend(self, x: Items, *, chunk: int = CHUNK) -> Attended:
-        """What the encoder's ``AttendedFeatures`` looks at in these items: features and maps, as its ``attend`` gives.
+        """The features and attention maps of the encoder's ``AttendedFeatures`` for these items; see its ``attend``.
 
         Images are bytes or scaled floats, as for ``embed``; with a RandomCrop, the maps are of the centre crop. In eval
         mode, without gradients.
@@ -152,7 +152,7 @@ class Metric(Distance):
         parts = () if self.encoder is None else self.encoder.modules()
         part = next((part for part in parts if isinstance(part, AttendedFeatures)), None)
         if part is None or self.encoder is None:
-            _check.refuse("Metric.attend", "the encoder has no AttendedFeatures, whose attention this returns")
+            _check.refuse("Metric.attend", "the encoder has no AttendedFeatures, which attend needs")
         items, given = as_items("Metric.attend", "x", x), []
         handle = part.register_forward_pre_hook(lambda module, arguments: given.append(arguments[0]))
         try:
@@ -169,7 +169,7 @@ class Metric(Distance):
         )
 
     def _gathered(self, encoded: Iterable[Encoded], total: int) -> Encoded:
-        """As ``_joined``, without gradients: vectors are put in their place as they come.
+        """Like ``_joined``, without gradients: vectors are copied into the result as they arrive.
 
         Keeping many small tensors between large ones that are freed would fragment the heap.
         """
@@ -228,27 +228,24 @@ class Metric(Distance):
         """Load a metric that ``save`` wrote, in eval mode, on the CPU.
 
         classes: your own classes that the metric uses. Only these and likewise's classes are ever instantiated. Their
-            settings still come from the file: be careful with files from strangers.
+        settings still come from the file: be careful with files from untrusted sources.
         limit: the largest size of the weights in bytes, checked before memory is allocated.
         """
         folder, classes = Path(folder), list(classes)
         path = folder / CONFIG
         config = read_json(path)
         if not isinstance(config, dict) or config.get("likewise") != 1 or set(config) != {"likewise", "metric"}:
-            _check.refuse(str(path), 'no metric of likewise: expected {"likewise": 1, "metric": ...}')
+            _check.refuse(str(path), 'not a metric saved by likewise: expected {"likewise": 1, "metric": ...}')
         if not isinstance(config["metric"], dict):
-            _check.refuse(str(path), "no metric of likewise: expected a mapping of class and settings")
-        layers, tensors = layers_asked_for(config["metric"]), len(read_shapes(folder / WEIGHTS))
-        if layers > tensors:
-            _check.refuse(str(path), f"asks for {layers} layers, but {WEIGHTS} holds {tensors} tensors")
-        with torch.device("meta"):  # shapes without memory: check sizes first
-            sketch = build(str(path), config["metric"], [cls, *classes])
-        if not isinstance(sketch, cls):
-            _check.refuse(str(path), f"expected a {cls.__name__}, got a {type(sketch).__name__}")
-        beside = sum(b.numel() * b.element_size() for b in sketch.buffers())
+            _check.refuse(str(path), "not a metric saved by likewise: expected a mapping of class and settings")
+        tensors = len(read_shapes(folder / WEIGHTS))
+        expected = sketch(str(path), config["metric"], [cls, *classes], tensors, WEIGHTS)  # check sizes first
+        if not isinstance(expected, cls):
+            _check.refuse(str(path), f"expected a {cls.__name__}, got a {type(expected).__name__}")
+        beside = sum(b.numel() * b.element_size() for b in expected.buffers())
         if beside > limit:
             _check.refuse(str(path), f"{beside} bytes of buffers, more than the limit of {limit}")
-        weights = read_tensors(folder / WEIGHTS, tensors_of(sketch), limit=limit)
+        weights = read_tensors(folder / WEIGHTS, tensors_of(expected), limit=limit)
         with torch.random.fork_rng(devices=[]):  # drawing the initial weights must not advance the caller's generator
             metric = build(str(path), config["metric"], [cls, *classes])
         put_tensors(metric, weights)

@@ -1,4 +1,4 @@
-"""Pixels: the one place where bytes become the numbers that a network was trained on."""
+"""Pixels: scales the bytes of images to the numbers that a network was trained on."""
 
 from collections.abc import Sequence
 
@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 from likewise import _check
 
-MEAN, STD = 127.0, 128.0  # EfficientNet-Lite's, and those of networks that have none of their own
+MEAN, STD = 127.0, 128.0  # EfficientNet-Lite's, also used for networks without their own
 LARGEST = 16.0  # no scaled pixel is as large as this; those from 0 to 255 are
 
 
 class Pixels(nn.Module):
-    """(pixel - mean) / std, for images of bytes (B, C, H, W); floats are scaled already and stay as they are.
+    """(pixel - mean) / std, for images of bytes (B, C, H, W); floats must be scaled already and are unchanged.
 
     mean, std: one number, or one for each channel, for pixels from 0 to 255.
 
@@ -38,9 +38,9 @@ class Pixels(nn.Module):
         self._trusted = False
 
     def forward(self, images: Tensor, like: Tensor | None = None) -> Tensor:
-        """Bytes scaled, in the type of ``like``; floats as they are, if they can be scaled pixels.
+        """Scaled bytes in the type of ``like``; floats are returned unchanged if they are plausible as scaled pixels.
 
-        Only the first batch of floats is looked at: that costs time, and what is wrong once is wrong always.
+        Only the first batch of floats is checked, to save time: if the scale is wrong, it is wrong in every batch.
         """
         if images.is_floating_point():
             if not self._trusted and images.numel() and not images.is_meta:
@@ -67,8 +67,8 @@ class Pixels(nn.Module):
         if largest > LARGEST:
             _check.refuse(
                 "Pixels",
-                f"floats up to {largest:.0f} are no scaled pixels; give images as bytes (torch.uint8), which are "
-                "scaled here, or give (pixel - mean) / std",
+                f"floats up to {largest:.0f} are not scaled pixels; pass images as bytes (torch.uint8), which are "
+                "scaled here, or pass (pixel - mean) / std",
             )
         self._trusted = True
 

@@ -11,7 +11,7 @@ from likewise.models.pixels import MEAN, STD, Pixels
 
 
 class RandomCrop(nn.Module):
-    """An encoder that sees a random crop of each image, perhaps mirrored, in training, and the centre in eval mode.
+    """An encoder that sees a random crop of each image, perhaps mirrored, in training, and its centre in eval mode.
 
     Pixels, bytes or floats from 0 to 255, become (pixel - mean) / std. Crops are made for the whole batch at once, on
     its device; ``fit`` seeds them.
@@ -53,7 +53,7 @@ class RandomCrop(nn.Module):
         if size is None:
             size = next((min(part.image_size) for part in encoder.modules() if hasattr(part, "image_size")), None)  # type: ignore[call-overload]
         if size is None:
-            _check.refuse(op, f"cannot tell the image size of a {type(encoder).__name__}; give size")
+            _check.refuse(op, f"cannot infer the image size of a {type(encoder).__name__}; pass size=")
         self.size = _check.whole(op, "size", size)
         low, high = (_check.positive(op, "area", value) for value in area)
         if not low <= high <= 1:
@@ -81,7 +81,7 @@ class RandomCrop(nn.Module):
 
     @property
     def crop_size(self) -> tuple[int, int]:
-        """(size, size), what the encoder sees of any image."""
+        """(size, size), the size of the crops that the encoder sees."""
         return self.size, self.size
 
     def forward(self, images: Tensor) -> object:

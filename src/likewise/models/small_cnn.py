@@ -17,7 +17,7 @@ class SmallCNN(nn.Module):
 
     A 3 x 3 convolution, group normalisation, ReLU and 2 x 2 pooling for each of ``widths``, then the mean over
     positions and a linear layer. Pooling stops when a side is down to one pixel, so any size works. Group normalisation
-    uses one image at a time, so no result depends on the rest of the batch.
+    treats each image separately, so no result depends on the rest of the batch.
 
     normalize: scale the vectors to unit length. Bytes become (pixel - 127) / 128.
 

@@ -1,16 +1,14 @@
 """Files with numbers and settings but no code: safetensors and JSON, written atomically."""
 
 import json
-import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from likewise import _check
@@ -21,6 +19,7 @@ MOST_JSON = 1 << 20  # bytes
 FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 OTHERS = {"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8}
 DTYPES = FLOATS | OTHERS | {"BOOL": torch.bool}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def write_json(path: Path, value: object) -> None:
@@ -35,7 +34,7 @@ def read_json(path: Path) -> object:
     with _regular(path).open("rb") as file:
         content = file.read(MOST_JSON + 1)
     if len(content) > MOST_JSON:
-        _check.refuse(str(path), f"more than {MOST_JSON} bytes; this is not a file of likewise")
+        _check.refuse(str(path), f"more than {MOST_JSON} bytes; not a file written by likewise")
     return parse_json(str(path), content)
 
 
@@ -46,21 +45,41 @@ def parse_json(where: str, content: str | bytes) -> object:
     except RecursionError:
         _check.refuse(where, "nested too deeply")
     except ValueError as error:
-        raise ValueError(f"{where}: no valid JSON: {error}") from None
+        raise ValueError(f"{where}: not valid JSON: {error}") from None
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: str = "") -> None:
     """Write named tensors and a note to one safetensors file."""
-    # Copy: safetensors rejects tensors that share memory, such as tied weights.
-    copies = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
-    with writing(path) as part:
-        try:
-            save_file(copies, part, metadata={"note": note} if note else None)
-        except SafetensorError as error:  # a full disk, for example
-            code = re.search(r"\(os error (\d+)\)", str(error))
-            if code is None:
-                raise
-            raise OSError(int(code[1]), os.strerror(int(code[1]))) from error
+    with writing(path) as part, part.open("wb") as file:
+        for piece in encoded(tensors, note):
+            file.write(piece)
+
+
+def encoded(tensors: Mapping[str, Tensor], note: str = "") -> Iterator[Any]:
+    """The content of a safetensors file, piece by piece: its header, then the bytes of each tensor.
+
+    Not safetensors' own ``save``, which keeps a ctypes type for every size that it has seen (0.8, through NumPy), and
+    refuses tensors that share memory.
+
+    Example:
+        >>> from safetensors.torch import load
+        >>> load(b"".join(encoded({"a": torch.tensor([1.0, 2.0])})))
+        {'a': tensor([1., 2.])}
+    """
+    header: dict[str, Any] = {"__metadata__": {"note": note}} if note else {}
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # so all are aligned
+    end = 0
+    for name in names:
+        tensor, start = tensors[name], end
+        if tensor.dtype not in NAMES:
+            raise TypeError(f"{name}: a file cannot hold {tensor.dtype}")
+        end += tensor.numel() * tensor.element_size()
+        header[name] = {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for name in names:
+        yield tensors[name].detach().to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def read_note(path: Path) -> str:
@@ -77,7 +96,7 @@ def read_shapes(path: Path) -> dict[str, Tensor]:
             part = file.get_slice(name)
             dtype = DTYPES.get(part.get_dtype())
             if dtype is None:
-                _check.refuse(str(path), f"{name} holds {part.get_dtype()}, which likewise never writes")
+                _check.refuse(str(path), f"{name} holds {part.get_dtype()}, a type that likewise does not write")
             shapes[name] = torch.empty(part.get_shape(), dtype=dtype, device="meta")
     return shapes
 
@@ -105,7 +124,27 @@ def read_tensors(path: Path, expected: Mapping[str, Tensor], *, limit: int) -> d
             size += tensor.numel() * dtype.itemsize
         if size > limit:
             _check.refuse(where, f"{size} bytes of tensors, more than the limit of {limit}")
-        return {name: file.get_tensor(name) for name in expected}
+    return mapped(path, expected)
+
+
+def mapped(path: Path, names: Iterable[str]) -> dict[str, Tensor]:
+    """Tensors of a safetensors file that ``safe_open`` accepts, mapped into memory: what is not used is not read.
+
+    Its own ``get_tensor`` loses some bytes each time (0.8).
+    """
+    content, found = np.memmap(path, np.uint8, mode="c"), {}
+    try:
+        start = 8 + int.from_bytes(content[:8].tobytes(), "little")
+        header = json.loads(content[8:start].tobytes())
+        for name in names:
+            dtype, (first, last) = DTYPES[header[name]["dtype"]], header[name]["data_offsets"]
+            part = content[start + first : start + last]
+            if (start + first) % dtype.itemsize:
+                part = part.copy()
+            found[name] = torch.from_numpy(part).view(dtype).reshape(header[name]["shape"])
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{path}: damaged, or not a safetensors file: {error}") from None
+    return found
 
 
 def _same_names(where: str, names: set[str], expected: Iterable[str]) -> None:
@@ -130,9 +169,9 @@ def _regular(path: Path) -> Path:
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
     if not path.is_file():
-        _check.refuse(str(path), "no regular file")
+        _check.refuse(str(path), "not a regular file")
     return path
 
 
 def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
