@@ -130,6 +130,11 @@ def find_line(wanted: dict, out: Path | None) -> dict | None:
     return None
 
 
+def accelerator(device: str | torch.device) -> str:
+    """What ``fit`` is to train on: without it, it takes a GPU if there is one, whatever --device says."""
+    return "cpu" if torch.device(device).type == "cpu" else "auto"
+
+
 def device_name(device: str | torch.device) -> str:
     """What a line calls the device that it was run on."""
     return torch.cuda.get_device_name() if torch.device(device).type == "cuda" else "cpu"

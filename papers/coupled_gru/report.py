@@ -38,21 +38,25 @@ class Options:
 
 def tables() -> Iterator[str]:
     """The tables of README.md."""
-    lines = read_lines(HERE / "har.jsonl")
+    lines, seeds = read_lines(HERE / "har.jsonl"), read_lines(HERE / "har_seeds.jsonl")
+    folds = [line for line in lines + read_lines(HERE / "har_choice.jsonl") if line["kind"] == "fold"]
     others = read_lines(HERE.parent / "rvsml" / "har.jsonl"), read_lines(HERE / "har_untrained.jsonl")
-    yield scores_table(lines, *others)
-    yield differences_table(lines)
+    yield scores_table(folds, seeds + [line for line in lines if line["model"] == "cgru-4"], *others)
+    yield differences_table(seeds)
     yield noise_table(lines)
-    yield choice_table(lines + read_lines(HERE / "har_choice.jsonl"))
+    yield choice_table(folds)
     yield candidates_table(lines)
 
 
-def scores_table(lines: list[dict], rvsml: list[dict], untrained: list[dict]) -> str:
+def scores_table(folds: list[dict], tests: list[dict], rvsml: list[dict], untrained: list[dict]) -> str:
     """Folds and test set, means and deviations, with the paper's coupled GRU, RVSML, and what learns nothing."""
-    rows = [
-        [name, *(decimals(scores_of(lines, model, kind, score)) for kind in ("fold", "test") for score in SCORES)]
-        for model, name in NAMES.items()
-    ]
+    rows = []
+    for setting in dict.fromkeys(setting_of(line) for line in tests if line["kind"] == "test"):
+        same = [line for line in folds + tests if setting_of(line) == setting]
+        cells = [
+            [line[score] for line in same if line["kind"] == kind] for kind in ("fold", "test") for score in SCORES
+        ]
+        rows.append([name_of(setting), *map(decimals, cells)])
     for key, name in UNTRAINED.items():
         same = [line for line in untrained if (line["distance"], line["band"], line["standardize"]) == key]
         rows.append([name, *(decimals([line[score] for line in same if line["part"] == part])
@@ -64,23 +68,37 @@ def scores_table(lines: list[dict], rvsml: list[dict], untrained: list[dict]) ->
     return table(headings, [*bold(rows), PAPER])
 
 
-def scores_of(lines: list[dict], model: str, kind: str, score: str) -> list[float]:
-    """One score of every fold, or of every test seed."""
-    return [line[score] for line in lines if (line["model"], line["kind"]) == (model, kind)]
+Setting = tuple[str, float, tuple[int, ...], bool, bool]
+
+
+def setting_of(line: dict) -> Setting:
+    """Model, weight of the global term, units, and whether the input is standardised, and jittered in training."""
+    how = line.get("standardize", False), any(line.get("jitter", ()))
+    return line["model"], line["global_weight"], tuple(line["hidden"]), *how
+
+
+def name_of(setting: Setting) -> str:
+    """What a row calls it; the weight is in ``choice_table``."""
+    model, _, hidden, standardized, jitter = setting
+    units = "" if hidden == (20,) else f", {' and '.join(map(str, hidden))} units"
+    return NAMES[model] + units + (", standardised" if standardized else "") + (", jittered" if jitter else "")
 
 
 def differences_table(lines: list[dict]) -> str:
-    """How far each coupled network is from the siamese one of the same seed on the test set, and p of sign flips."""
-    found = {(line["model"], line["number"]): line for line in lines if line["kind"] == "test"}
+    """How far each coupled network is from each siamese one of the same seed on the test set, and p of sign flips."""
+    found: dict[Setting, dict[int, dict]] = {}
+    for line in lines:
+        found.setdefault(setting_of(line), {})[line["number"]] = line
     rows = []
-    for model in ("cgru", "cgru-4"):
-        seeds = [number for name, number in found if name == model and ("sgru", number) in found]
-        cells = []
-        for score in SCORES:
-            test = paired_test(*([found[name, seed][score] for seed in seeds] for name in (model, "sgru")))
-            cells.append(f"{test.difference:+.3f}, p = {test.permutation:.4f}".replace("0.", "."))
-        rows.append([f"{NAMES[model]}, {len(seeds)} test seeds", *cells])
-    return table(["less the siamese GRU", "accuracy", "macro-F1", "MAP"], rows)
+    for coupled in (setting for setting in found if setting[0] != "sgru"):
+        for siamese in (setting for setting in found if setting[0] == "sgru"):
+            seeds = sorted(found[coupled].keys() & found[siamese].keys())
+            cells = []
+            for score in SCORES:
+                test = paired_test(*([found[each][seed][score] for seed in seeds] for each in (coupled, siamese)))
+                cells.append(f"{test.difference:+.3f}, p = {test.permutation:.4f}".replace("0.", "."))
+            rows.append([f"{name_of(coupled)} less {name_of(siamese)}, {len(seeds)} seeds", *cells])
+    return table(["test", "accuracy", "macro-F1", "MAP"], rows)
 
 
 def noise_table(lines: list[dict]) -> str:
@@ -95,19 +113,19 @@ def noise_table(lines: list[dict]) -> str:
 
 
 def choice_table(lines: list[dict]) -> str:
-    """What the weight of the loss's global term is chosen by: for each network, the folds that every weight has run."""
+    """By what each network's settings are chosen: the folds that every setting has run."""
     rows = []
     for model in ("cgru", "sgru"):
-        found: dict[float, dict[int, dict]] = {}
+        found: dict[Setting, dict[int, dict]] = {}
         for line in lines:
-            if (line["model"], line["kind"]) == (model, "fold"):
-                found.setdefault(line["global_weight"], {})[line["number"]] = line
-        found = {weight: folds for weight, folds in found.items() if len(folds) > FOLDS // 2}
+            if line["model"] == model:
+                found.setdefault(setting_of(line), {})[line["number"]] = line
+        found = {setting: folds for setting, folds in found.items() if len(folds) > FOLDS // 2}
         common = set.intersection(*(set(folds) for folds in found.values()))
-        for weight, folds in sorted(found.items()):
+        for setting, folds in sorted(found.items(), key=lambda item: (item[0][2:], item[0][1])):
             means = [statistics.mean(folds[number][score] for number in common) for score in ("accuracy", "map")]
             device = "CPU" if folds[0]["device"] == "cpu" else "H200"
-            rows.append([NAMES[model], f"{weight:g}", len(common), device,
+            rows.append([name_of(setting), f"{setting[1]:g}", len(common), device,
                          *(decimals([value]) for value in (*means, statistics.mean(means)))])  # fmt: skip
     return table(["by folds", "global_weight", "folds", "device", "accuracy", "MAP", "mean of both"], rows)
 

@@ -23,7 +23,17 @@ import torch
 import likewise as lw
 from likewise.regularizers.coupling_norm import coupling_norm
 from likewise.training.options import falling
-from papers.common import Run, check_choice, device_name, emit, find_line, from_command_line, moved, thinned
+from papers.common import (
+    Run,
+    accelerator,
+    check_choice,
+    device_name,
+    emit,
+    find_line,
+    from_command_line,
+    moved,
+    thinned,
+)
 from papers.coupled_gru.data import FOLDS, READERS, fold_mask
 from papers.coupled_gru.measures import measure
 
@@ -51,6 +61,8 @@ class Settings:
     temperature: float = 1.0
     global_weight: float = 0.1
     val_references: int = 500  # training sequences that a validation looks among
+    standardize: bool = False  # scale channels by the training sequences' mean and deviation
+    jitter: tuple[float, ...] = (0.0, 0.0, 0.0)  # offset, scale and noise of what is seen in training
     most_pairs: int | None = None  # scored in the end; beyond it, queries and references are thinned
 
 
@@ -125,8 +137,12 @@ def learn(distance: lw.Distance, settings: Settings, own: lw.Dataset, theirs: lw
         return {"accuracy": scores.accuracy, "map": scores.map}
 
     steps = settings.epochs * (len(own) // min(settings.batch_size, len(own)))
+    seen = distance
+    if any(settings.jitter):
+        offset, scale, noise = settings.jitter
+        seen = lw.Metric(lw.models.Jitter(torch.nn.Identity(), offset=offset, scale=scale, noise=noise), distance)
     history = lw.fit(
-        distance,
+        seen,
         own,
         lw.losses.Structural(settings.margin, settings.temperature, global_weight=settings.global_weight),
         val=lw.training.Validation(validate, every=settings.val_every),
@@ -144,6 +160,7 @@ def learn(distance: lw.Distance, settings: Settings, own: lw.Dataset, theirs: lw
         average=settings.average,
         seed=seed,
         verbose=False,
+        accelerator=accelerator(own.items.device),
     )
     at = [int(score.epoch) for score in history.scores]
     return {
@@ -160,11 +177,11 @@ def learn(distance: lw.Distance, settings: Settings, own: lw.Dataset, theirs: lw
 def build(settings: Settings, channels: int) -> lw.Distance:
     """An untrained model. Both kinds start from the same GRU: the coupling's weights are drawn after it."""
     bias, state = MODELS[settings.model], torch.get_rng_state()
-    siamese = lw.SiameseGRU(channels, settings.hidden, standardize=False)
+    siamese = lw.SiameseGRU(channels, settings.hidden, standardize=settings.standardize)
     if bias is None:
         return siamese
     torch.set_rng_state(state)
-    coupled = lw.CoupledGRU(channels, settings.hidden, coupling_bias=bias, standardize=False)
+    coupled = lw.CoupledGRU(channels, settings.hidden, coupling_bias=bias, standardize=settings.standardize)
     with torch.no_grad():
         for layer, cell in zip(siamese.layers, coupled.cells, strict=True):
             for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 import likewise as lw
 from likewise.losses.pairs import Pairs
 from likewise.losses.triplet import Triplets
+from papers.common import accelerator
 from papers.decdtw.data_places import Places
 
 MARGIN = 0.1  # the paper's
@@ -89,6 +90,7 @@ def best_encoder(encoder: nn.Module, train: Places, val: Places, *, epochs: int,
         average=0,
         seed=seed,
         verbose=False,
+        accelerator=accelerator(next(encoder.parameters()).device),
     )
     return history.best["score"]
 

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 import likewise as lw
 from likewise.training import AlignedPairs
 from likewise.training.path_step import path_value, warp_of
-from papers.common import Run, check_choice, device_name, emit, find_line, from_command_line
+from papers.common import Run, accelerator, check_choice, device_name, emit, find_line, from_command_line
 from papers.decdtw.data import WIDTHS, held_out, read_slices
 
 REGS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.3)
@@ -172,6 +172,7 @@ def learn(encoders: nn.Module, settings: Settings, seed: int, train: AlignedPair
         average=0,
         seed=seed,
         verbose=False,
+        accelerator=accelerator(next(encoders.parameters()).device),
     )
     curve = [score["score"] for score in history.scores]
     return {

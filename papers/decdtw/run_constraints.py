@@ -137,6 +137,7 @@ def learn(metric: lw.Metric, settings: Settings, train: AlignedPairs, val: Align
         average=0,
         seed=seed,
         verbose=False,
+        accelerator="cpu",
     )
     return history.best["score"]
 

@@ -41,7 +41,7 @@ from torch import Tensor
 import likewise as lw
 from likewise.training import AlignedPairs
 from likewise.training.path_step import path_value, warp_of
-from papers.common import Run, check_choice, device_name, emit, find_line, from_command_line
+from papers.common import Run, accelerator, check_choice, device_name, emit, find_line, from_command_line
 from papers.decdtw.data_places import Places, draw_query, read_places
 from papers.decdtw.place_encoder import FRAMES, PlaceEncoder, best_encoder, encode, mirrored, recall, triplet_loss
 from papers.decdtw.run import CONTINUOUS, draw_warps, dtw_warp
@@ -168,6 +168,7 @@ def learn(encoder: PlaceEncoder, settings: Settings, seed: int, train: Places, v
         average=settings.average,
         seed=seed,
         verbose=False,
+        accelerator=accelerator(next(encoder.parameters()).device),
     )
     curve = [score["score"] for score in history.scores]
     return {

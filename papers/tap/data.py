@@ -78,7 +78,8 @@ def read_actions(folder: Path) -> tuple[lw.Dataset, lw.Dataset]:
 READERS = {"sad": read_digits, "msr_action3d": read_actions}
 
 
-def held_out(train: lw.Dataset) -> tuple[lw.Dataset, lw.Dataset]:
-    """Training data in two: every fourth speaker or subject is kept for scores, the others train."""
-    kept = np.unique(train.groups, return_inverse=True)[1] % 4 == 3
+def held_out(train: lw.Dataset, fold: int | None = None) -> tuple[lw.Dataset, lw.Dataset]:
+    """Training data in two: one speaker or subject, or every fourth for None, is kept for scores; the others train."""
+    number = np.unique(train.groups, return_inverse=True)[1]
+    kept = number % 4 == 3 if fold is None else number == fold
     return train[~kept], train[kept]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import likewise as lw
 from papers.tap.data import load_actions, load_utd
@@ -126,3 +126,18 @@ class SkeletonChange:
         rows = torch.arange(count, device=batch.device)[:, None]
         changed = (1 - rest) * values[rows, before] + rest * values[rows, after]
         return Changed(lw.Batch(changed.to(batch.dtype), batch.lengths))
+
+
+class TurnedSkeletons(nn.Module):
+    """An encoder that, while training, sees skeletons turned, stretched and in another tempo; see SkeletonChange."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, x: lw.Batch) -> object:
+        """What the encoder makes of the skeletons."""
+        if self.training:
+            generator = torch.Generator().manual_seed(int(torch.randint(1 << 62, ())))
+            x = SkeletonChange()(x, generator).batch
+        return self.encoder(x)

@@ -1,18 +1,19 @@
 """Print the tables of TAP from their lines: python -m papers.tap.report."""
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from papers.common import bold, read_lines, spread, table
 
 HERE = Path(__file__).parent
 DATA = {"sad": "Spoken Arabic Digits, 6,600 / 2,200", "msr_action3d": "MSR Action3D, 60-d skeletons, 290 / 270"}
-LOSSES = {"hm": "HM", "binomial": "binomial", "lifted": "lifted"}
+LOSSES = {"hm": "HM", "hm_hinge": "HM, hinge", "binomial": "binomial", "lifted": "lifted"}
 DISTANCES = {
     "dtw": "DTW", "ldtw": "DTW, by both lengths", "ndtw": "DTW, by its steps", "softdtw": "soft-DTW", "opw": "OPW",
     "sinkhorn": "Sinkhorn", "tcot": "TCOT", "ot": "EMD", "rvsml_dtw": "RVSML with DTW, centred",
-    "rvsml_opw": "RVSML with OPW, centred", "tap": "TAP",
+    "rvsml_opw": "RVSML with OPW, centred", "tap": "TAP", "otam": "OTAM", "tap_ordered": "ordered TAP",
+    "tap_symmetric": "TAP, both directions",
 }  # fmt: skip
 METHODS = {
     ("tap", True): "TAP", ("satap", True): "SA-TAP", ("mean", True): "mean frames, trained",
@@ -20,9 +21,10 @@ METHODS = {
 }  # fmt: skip
 EPISODES = [("utd_mhad", 5, 1), ("utd_mhad", 5, 5), ("utd_mhad", 10, 1), ("msr_action3d", 5, 1), ("msr_action3d", 5, 5),
             ("msr_action3d", 10, 1)]  # fmt: skip
+SPLITS = 10
 WAYS_SHOTS = ((5, 1), (10, 1), (5, 5), (10, 5))
 SKELETONS = {"utd_mhad": "UTD-MHAD", "msr_action3d": "MSR Action3D"}
-SPLIT_METHODS = {**DISTANCES, "mean": "mean frames", "otam": "OTAM", "satap": "SA-TAP"}
+SPLIT_METHODS = {**DISTANCES, "mean": "mean frames", "satap": "SA-TAP"}
 LINEAR = {"ldmlt": "LDMLT, standardised", "swmd": "SWMD, standardised"}
 FRAMEWISE = {"hm": "HM", "lifted": "lifted", "binomial": "binomial", "multi_similarity": "multi-similarity"}
 T_95 = {
@@ -47,6 +49,8 @@ def tables() -> Iterator[str]:
     """The tables of README.md."""
     yield retrieval_table(read_lines(HERE / "retrieval.jsonl"))
     yield epochs_table(read_lines(HERE / "retrieval_choice.jsonl"))
+    yield actions_choice_table(read_lines(HERE / "actions.jsonl"))
+    yield actions_table(read_lines(HERE / "actions.jsonl"))
     yield few_shot_table(read_lines(HERE / "few_shot.jsonl"))
     yield splits_table(read_lines(HERE / "few_shot_splits.jsonl"))
     yield gains_table(read_lines(HERE / "few_shot_splits.jsonl"))
@@ -83,6 +87,48 @@ def row_name(line: dict) -> str:
     return f"{LOSSES[line['loss']]} + {distance}{how}, {line['epochs']} epochs"
 
 
+def actions_choice_table(lines: list[dict]) -> str:
+    """Each held-out subject of MSR Action3D once: by this, each distance and way of training gets its epochs."""
+    rows = []
+    for key, same in by_training(line for line in lines if line["validate"]).items():
+        for epochs in sorted({line["epochs"] for line in same}):
+            own = [line for line in same if line["epochs"] == epochs]
+            both = statistics.mean((line["accuracy"] + line["map"]) / 2 for line in own)
+            rows.append([training_name(key), epochs, len(own), *accuracy_and_map(own), f"{both:.3f}"])
+    return table(["five held-out subjects", "epochs", "subjects", "1-NN", "MAP", "mean of both"], rows)
+
+
+def actions_table(lines: list[dict]) -> str:
+    """The test of what ``actions_choice_table`` chooses."""
+    rows = []
+    for key, same in by_training(line for line in lines if not line["validate"]).items():
+        for epochs in sorted({line["epochs"] for line in same}):
+            own = [line for line in same if line["epochs"] == epochs]
+            rows.append([training_name(key), epochs, len(own), *accuracy_and_map(own)])
+    return table(["MSR Action3D, test", "epochs", "seeds", "1-NN", "MAP"], rows)
+
+
+def by_training(lines: Iterable[dict]) -> dict[tuple, list[dict]]:
+    """Lines by distance, loss, precision, and whether they were trained as in the paper."""
+    groups: dict[tuple, list[dict]] = {}
+    for line in lines:
+        groups.setdefault((line["distance"], line["loss"], line["precision"], line["cosine"]), []).append(line)
+    return groups
+
+
+def training_name(key: tuple) -> str:
+    """What a row calls a distance and a way of training."""
+    distance, loss, precision, cosine = key
+    half = ", bfloat16" if precision == "bf16-mixed" else ""
+    return f"{LOSSES[loss]} + {DISTANCES[distance]}, {'changed skeletons' if cosine else 'as in the paper'}{half}"
+
+
+def accuracy_and_map(lines: list[dict]) -> tuple[str, str]:
+    """The two cells."""
+    accuracy = spread([100 * line["accuracy"] for line in lines], "{:.1f}")
+    return f"{accuracy} %", spread([line["map"] for line in lines], "{:.3f}")
+
+
 def few_shot_table(lines: list[dict]) -> str:
     """Accuracy of episodes, means over seeds; of DTW, the row of more frames."""
     rows = []
@@ -105,7 +151,9 @@ def splits_table(lines: list[dict]) -> str:
     """Accuracy over splits of the classes, the 95 % interval of its mean, and what the mean over shots would give."""
     rows = []
     for data, method, trained in dict.fromkeys(split_key(line) for line in lines):
-        row = [f"{SKELETONS[data]}, {SPLIT_METHODS[method]}, {'trained' if trained else 'untrained'}"]
+        count = len(by_split(lines, (data, method, trained), *WAYS_SHOTS[0]))
+        some = "" if count == SPLITS else f", {count} splits"
+        row = [f"{SKELETONS[data]}, {SPLIT_METHODS[method]}, {'trained' if trained else 'untrained'}{some}"]
         for ways, shots in WAYS_SHOTS:
             same = list(by_split(lines, (data, method, trained), ways, shots).values())
             found = [100 * line["accuracy"] for line in same]

@@ -8,6 +8,10 @@ The defaults are ours: the encoder sees each sequence with another offset, gain 
 is dropped, and a larger learning rate falls to zero. Each was chosen on held-out speakers, as --validate does. The last
 command trains as the paper does, but for its augmentation (--augment). The weights are those after the last epoch.
 
+tap_ordered is our own variant, OrderedTAP, and tap_symmetric the mean of both directions. --turned shows the encoder
+each skeleton turned, stretched and in another tempo. --checks 30 60 scores after these epochs too, as if training had
+ended there. --validate --fold 2 holds out the third training subject instead of every fourth.
+
 --self-supervised learns TAP's alignment without labels, from augmentations, on the frames as they are (Tables 6 and 7).
 
 Every line has the k-NN accuracies of the paper's Table 6 and, for TAP, the norm ratio of Table 3; for TAP and soft-DTW
@@ -27,8 +31,20 @@ import torch
 
 import likewise as lw
 from likewise.training.self_supervised import mean_squares
-from papers.common import Run, check_choice, device_name, emit, find_line, from_command_line, moved, thinned
+from papers.common import (
+    Run,
+    accelerator,
+    check_choice,
+    device_name,
+    emit,
+    find_line,
+    from_command_line,
+    moved,
+    thinned,
+)
 from papers.tap.data import READERS, held_out
+from papers.tap.data_few_shot import TurnedSkeletons
+from papers.tap.ordered_tap import OrderedTAP
 
 NEIGHBORS = (1, 3, 5, 7, 15, 30)
 LOSSES: dict[str, Callable[[], lw.losses.Loss]] = {
@@ -44,6 +60,8 @@ LOSSES_OF_SUMS = LOSSES | {
 }
 DISTANCES: dict[str, Callable[[int], lw.Distance]] = {
     "tap": lambda channels: lw.TAP(),
+    "tap_symmetric": lambda channels: lw.TAP(symmetric=True),
+    "tap_ordered": lambda channels: OrderedTAP(),
     "tap_large": lambda channels: lw.TAP(kernels=(7, 7, 5)),
     "tap_deep": lambda channels: lw.TAP(kernels=(5, 5, 5, 3)),
     "tap_transformer": lambda channels: lw.TransformerTAP(channels),
@@ -72,7 +90,10 @@ class Settings:
     jitter: tuple[float, ...] = (0.3, 0.1, 0.2)  # offset, scale and noise of the input
     weight_decay: float = 1e-4
     precision: str = "32-true"
+    turned: bool = False  # show the encoder changed skeletons
+    checks: tuple[int, ...] = ()  # epochs, before the last one, after which there is a line too
     validate: bool = False  # score on training speakers or subjects that are held out
+    fold: int | None = None  # which one; every fourth for None
 
 
 def main(run: Run, settings: Settings) -> None:
@@ -80,17 +101,20 @@ def main(run: Run, settings: Settings) -> None:
     for name, choices in (("data", READERS), ("loss", LOSSES), ("distance", DISTANCES)):
         check_choice(f"--{name}", getattr(settings, name), choices)
     train, test = READERS[settings.data](run.data_dir)
+    if settings.checks and settings.cosine:
+        raise SystemExit("error: --checks needs --no-cosine: the learning rate would not have ended there")
     if settings.validate:
-        train, test = held_out(train)
+        train, test = held_out(train, settings.fold)
     train, test = thinned(train, run.items), thinned(test, run.items)
     for seed in run.seeds:
         about = {"recipe": "tap", **asdict(settings), "seed": seed, "train": len(train), "test": len(test)}
         if find_line(about, run.out) is None:
-            emit(about | experiment(run, settings, seed, train, test), run.out)
+            for line in experiment(run, settings, seed, train, test):
+                emit(about | line, run.out)
 
 
-def experiment(run: Run, settings: Settings, seed: int, train: lw.Dataset, test: lw.Dataset) -> dict:
-    """Train and score one metric; what its line says of it."""
+def experiment(run: Run, settings: Settings, seed: int, train: lw.Dataset, test: lw.Dataset) -> list[dict]:
+    """Train and score one metric; what its line says of it, and those of the checks before it."""
     train, test = moved(train, run.device), moved(test, run.device)
     torch.manual_seed(seed)
     metric = build(settings, train.items.channels)
@@ -100,11 +124,20 @@ def experiment(run: Run, settings: Settings, seed: int, train: lw.Dataset, test:
     term = lw.training.SelfSupervised(1 if settings.self_supervised else 1 / settings.batch_size)
     losses = LOSSES_OF_SUMS if settings.distance in SUMS else LOSSES
     kept = run.kept(settings.data, settings.loss, settings.distance, f"seed {seed}")
+    checks, epoch = [], itertools.count(1)
+
+    def check(trained: lw.Metric) -> dict[str, float]:
+        now = next(epoch)
+        if now in settings.checks and now < settings.epochs:
+            checks.append({"epochs": now, **scored(trained, train, test)})
+        return {"epoch": now}  # the last one is kept
+
     history = lw.fit(
         metric,
         train.items if settings.self_supervised else train,
         None if settings.self_supervised else losses[settings.loss](),
         step=term if settings.self_supervised else None,
+        val=lw.training.Validation(check) if settings.checks else None,
         epochs=settings.epochs,
         batch_size=settings.batch_size,
         lr=settings.lr,
@@ -119,30 +152,40 @@ def experiment(run: Run, settings: Settings, seed: int, train: lw.Dataset, test:
         checkpoints=None if kept is None else lw.training.Checkpoints(kept, resume=True),
         seed=seed,
         verbose=False,
+        accelerator=accelerator(run.device),
         precision=settings.precision,
     )
     metric.to(run.device)
-    start = time.perf_counter()
-    scores = lw.evaluate(metric, test, train, ks=[k for k in NEIGHBORS if k <= len(train)])
-    seconds = time.perf_counter() - start
     line = {
-        "accuracy": scores.accuracy,
-        "map": scores.map,
-        "f1": scores.f1,
-        "knn": {str(k): v for k, v in scores.knn.items()},
+        **scored(metric, train, test),
         "loss_first_epoch": history.losses[0],
         "loss_last_epoch": history.losses[-1],
         "seconds_an_epoch": statistics.median(history.seconds),
         "wall_time": history.wall_time,
-        "test_seconds": seconds,
-        "pairs_a_second": len(train) * len(test) / seconds,
-        "device": device_name(run.device),
     }
     if isinstance(metric.distance, lw.TAP):
         line["norm_ratio"] = norm_ratio(metric, test.items)
+    if isinstance(metric.distance, OrderedTAP):
+        line |= {"temperature": metric.distance.temperature, "order": metric.distance.order}
     if predicts or settings.distance == "softdtw":
         line["alignment_mse"] = alignment_error(metric, test.items)
-    return line
+    return [*checks, line]
+
+
+def scored(metric: lw.Metric, train: lw.Dataset, test: lw.Dataset) -> dict:
+    """The part of a line that says how well the test sequences find training sequences."""
+    start = time.perf_counter()
+    scores = lw.evaluate(metric, test, train, ks=[k for k in NEIGHBORS if k <= len(train)])
+    seconds = time.perf_counter() - start
+    return {
+        "accuracy": scores.accuracy,
+        "map": scores.map,
+        "f1": scores.f1,
+        "knn": {str(k): v for k, v in scores.knn.items()},
+        "test_seconds": seconds,
+        "pairs_a_second": len(train) * len(test) / seconds,
+        "device": device_name(train.items.device),
+    }
 
 
 def build(settings: Settings, channels: int) -> lw.Metric:
@@ -150,6 +193,8 @@ def build(settings: Settings, channels: int) -> lw.Metric:
     if settings.self_supervised:
         return lw.Metric(None, DISTANCES[settings.distance](channels))
     encoder: torch.nn.Module = lw.FrameMLP(channels, out=channels, dropout=settings.dropout, standardize=False)
+    if settings.turned:
+        encoder = TurnedSkeletons(encoder)
     if any(settings.jitter):
         offset, scale, noise = settings.jitter
         encoder = lw.models.Jitter(encoder, offset=offset, scale=scale, noise=noise)

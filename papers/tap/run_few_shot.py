@@ -23,11 +23,13 @@ from torch import nn
 
 import likewise as lw
 from likewise.evaluation.few_shot import few_shot_accuracy_matrix
-from papers.common import Run, check_choice, device_name, emit, from_command_line, moved
+from papers.common import Run, accelerator, check_choice, device_name, emit, from_command_line, moved
 from papers.tap.data_few_shot import READERS, SkeletonChange, Split, read
+from papers.tap.ordered_tap import OrderedTAP
 
 DISTANCES: dict[str, Callable[[int, int], lw.Distance]] = {  # of the channels of a frame, and the width of TAP
     "tap": lambda channels, width: lw.TAP(width),
+    "tap_ordered": lambda channels, width: OrderedTAP(width, temperature=0.3),  # frames are longer than one here
     "satap": lambda channels, width: lw.TAP(width),
     "otam": lambda channels, width: lw.OTAM(gamma=0.1),
     "softdtw": lambda channels, width: lw.SoftDTW(gamma=0.1),
@@ -130,6 +132,7 @@ def learn(
         checkpoints=None if kept is None else lw.training.Checkpoints(kept, resume=True),
         seed=seed,
         verbose=False,
+        accelerator=accelerator(run.device),
     )
     return {
         "best_epoch": history.best.epoch,

@@ -32,7 +32,7 @@ DISTANCES: dict[str, Callable[[], lw.Distance]] = {
     "softdtw": lambda: lw.SoftDTW(gamma=0.1),
     "otam": lambda: lw.OTAM(gamma=0.1),
 }
-TRAINED = ("softdtw", "otam", "tap", "satap")  # of run_few_shot
+TRAINED = ("softdtw", "otam", "tap", "satap", "tap_ordered")  # of run_few_shot
 COMBINED = {
     "mean": mean_shot, "nearest": nearest_shot, "soft .03": SoftNearestShot(0.03), "soft .1": SoftNearestShot(0.1),
 }  # fmt: skip
@@ -52,6 +52,7 @@ class Settings:
     validations: int = 500
     trained: bool = False
     steps: int = 600  # of training
+    only: tuple[int, ...] = ()  # of the splits; all of them otherwise
 
 
 Drawn = dict[tuple, tuple[torch.Tensor, torch.Tensor]]  # episodes, which are the same for every method
@@ -64,12 +65,12 @@ def main(run: Run, settings: Settings) -> None:
     for method in settings.methods:
         check_choice("--methods", method, TRAINED if settings.trained else DISTANCES)
         about = {"recipe": "few_shot_splits", **asdict(settings), "method": method}
-        del about["methods"]
+        del about["methods"], about["only"]
         if not settings.trained:  # earlier lines do not have these
             del about["trained"], about["steps"]
         given = {name: about[name] for name in ("recipe", "data", "method", "trained", "steps") if name in about}
         known = {} if settings.trained else untrained(run, settings, method)
-        for split in range(settings.splits):
+        for split in settings.only or range(settings.splits):
             if find_line({**given, "split": split, "ways": settings.ways[-1], "shots": settings.shots[-1]}, run.out):
                 continue
             start = time.perf_counter()

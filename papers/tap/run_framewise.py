@@ -16,7 +16,17 @@ import torch
 from torch import Tensor
 
 import likewise as lw
-from papers.common import Run, check_choice, device_name, emit, find_line, from_command_line, moved, thinned
+from papers.common import (
+    Run,
+    accelerator,
+    check_choice,
+    device_name,
+    emit,
+    find_line,
+    from_command_line,
+    moved,
+    thinned,
+)
 from papers.tap.data import READERS, held_out
 
 LOSSES: dict[str, Callable[[], lw.losses.Loss]] = {
@@ -103,6 +113,7 @@ def experiment(run: Run, settings: Settings, seed: int, train: lw.Dataset, test:
         average=0,
         seed=seed,
         verbose=False,
+        accelerator=accelerator(run.device),
     )
     if not settings.validate:
         score(metric.to(run.device), settings.epochs)

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 import likewise as lw
 from likewise.models.layers import as_map, captured, find_layers, origin_of, read_items
-from papers.tap.data_few_shot import SkeletonChange
 
 PACE = 5.0  # of changes, beside places: the two are then about as large
 QUARTERS = 4
@@ -96,18 +95,3 @@ class InParts(nn.Module):
         begins, ends = torch.maximum(step, part * long), torch.minimum(step + 1, (part + 1) * long)
         share = (ends - begins).clamp(min=0) / long  # (B, parts, T)
         return (share.to(frames.dtype) @ frames.values.masked_fill(~frames.mask[..., None], 0)).flatten(1)
-
-
-class TurnedSkeletons(nn.Module):
-    """An encoder that, while training, sees skeletons turned, stretched and in another tempo; see SkeletonChange."""
-
-    def __init__(self, encoder: nn.Module) -> None:
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, x: lw.Batch) -> object:
-        """What the encoder makes of the skeletons."""
-        if self.training:
-            generator = torch.Generator().manual_seed(int(torch.randint(1 << 62, ())))
-            x = SkeletonChange()(x, generator).batch
-        return self.encoder(x)

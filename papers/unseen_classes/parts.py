@@ -18,8 +18,9 @@ from likewise.regularizers import (
     MarginalSimilarity,
     kernels,
 )
+from papers.tap.data_few_shot import TurnedSkeletons
 from papers.unseen_classes.data import SKELETONS
-from papers.unseen_classes.encoders import InParts, Motion, Pooled, TurnedSkeletons
+from papers.unseen_classes.encoders import InParts, Motion, Pooled
 
 LOSSES = ("triplet", "angular", "proxy_nca", "am_softmax")
 # The weight of each addition, where --strength and --alpha are not given: those of the papers where they have one.
@@ -79,6 +80,9 @@ class Settings:
     lr_loss: float = 1e-2  # of proxies and centres
     lr_adversary: float = 1e-3
     decay: float | None = None  # of the learning rates, each epoch
+    drop_every: int | None = None  # lower them to a tenth every so many epochs instead, as JRD's code does
+    eps: float = 1e-8  # of Adam; JRD's code has 0.01
+    margin: float = 0.1  # of triplets; the paper has 0.01
     weight_decay: float = 1e-4
     strength: float | None = None  # lambda of the adversaries, weight of the energy
     alpha: float | None = None  # weight of the similarity of classes
@@ -135,7 +139,7 @@ def make_loss(settings: Settings, classes: int) -> Any:
     """The base loss."""
     match settings.loss:
         case "triplet":
-            return lw.losses.Triplet(0.1, mining=lw.losses.semi_hard_triplets)
+            return lw.losses.Triplet(settings.margin, mining=lw.losses.semi_hard_triplets)
         case "angular":
             return lw.losses.Angular(45.0)
         case "proxy_nca":

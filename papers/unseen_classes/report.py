@@ -24,6 +24,7 @@ ADDITIONS = {
     "adapt_adv": "adaptive adversary", "jrd": "JRD", "gdfl+soft_adv": "GDFL, soft adversary",
     "gdfl+adapt_adv": "GDFL, adaptive adversary", "gdfl+soft_adv+jrd": "GDFL, soft adversary, JRD",
     "energy": "energy confusion", "mrd": "MRD", "jmmd": "JMMD",
+    "pooled": "the layers' means (control of GDFL)", "pooled+soft_adv": "the layers' means, soft adversary",
 }  # fmt: skip
 
 
@@ -42,6 +43,8 @@ def tables() -> Iterator[str]:
         if data == "flowers102":
             yield gains_table(data)
             yield rates_table()
+            if (HERE / "variants.jsonl").exists():
+                yield variants_table()
 
 
 @cache
@@ -60,6 +63,7 @@ def recall_table(data: str) -> str:
     rows = [
         [name, *(spread([100 * recall_of(line) for line in test_lines(data, loss, add)], "{:.1f}") for loss in LOSSES)]
         for add, name in ADDITIONS.items()
+        if any(test_lines(data, loss, add) for loss in LOSSES)
     ]
     plain = next(line for line in lines_of(data) if line["loss"] == "untrained")
     rows = [["untrained features", *[f"{100 * recall_of(plain):.1f}"] * len(LOSSES)], *bold(rows)]
@@ -70,7 +74,7 @@ def gains_table(data: str) -> str:
     """By how many points Recall@1 is above that of the loss alone, seed by seed."""
     rows = []
     for add, name in ADDITIONS.items():
-        if add != "none":
+        if add != "none" and any(test_lines(data, loss, add) for loss in LOSSES):
             rows.append([name, *(spread(gains(data, loss, add), "{:+.1f}") for loss in LOSSES)])
     return table([f"{DATA[data]}, more Recall@1", *LOSSES.values()], rows)
 
@@ -96,12 +100,47 @@ def rates_table() -> str:
     return table(["learning rate of the backbone, held-out classes", *LOSSES.values()], bold(rows))
 
 
+def variants_table() -> str:
+    """Other settings on Flowers-102, each with its own choice of epochs and weight on held-out classes."""
+    tests: dict[tuple, list[dict]] = {}
+    tried: dict[tuple, int] = {}  # the most epochs on held-out classes
+    for line in read_lines(HERE / "variants.jsonl"):
+        key = line["loss"], line["add"], changes_of(line)
+        if line["validate"]:
+            tried[key] = max(line["epochs"], tried.get(key, 0))
+        else:
+            tests.setdefault(key, []).append(line)
+    rows = []
+    for (loss, add, changes), same in tests.items():
+        most = max(tried.get((loss, add, changes_of({**same[0], "strength": s})), 0) for s in (None, 0.1, 0.5, 1.0))
+        changed = ", ".join(filter(None, [changes, f"at most {most} epochs" if most > 12 else ""]))
+        cells = [
+            spread([100 * recall_of(line) for line in lines], "{:.1f}")
+            for lines in (same, test_lines("flowers102", loss, add))
+        ]
+        rows.append([f"{LOSSES.get(loss, loss)}, {ADDITIONS[add]}", changed, same[0]["epochs"], len(same), *cells])
+    return table(["Flowers-102, Recall@1 in %", "changed", "epochs", "seeds", "so", "as above"], rows)
+
+
+def changes_of(line: dict) -> str:
+    """What a variant's settings are, where they differ from the tables'; weights were chosen."""
+    words = [
+        f"{name} {value:g}"
+        for name, usual in (("margin", 0.1), ("eps", 1e-8), ("drop_every", None), ("ceiling", 0.1), ("threshold", None),
+                            ("strength", None))
+        if (value := line.get(name)) not in (usual, None)
+    ]  # fmt: skip
+    return ", ".join(words).replace("_", " ")
+
+
 def full_table(data: str) -> str:
     """All scores of every row on the unseen classes, in percent."""
     rows = []
     for loss, short in LOSSES.items():
         for add, name in ADDITIONS.items():
             same = test_lines(data, loss, add)
+            if not same:
+                continue
             found = [
                 [line["nmi"] for line in same],
                 *([line["recall"][k] for line in same if k in line["recall"]] for k in ("1", "2", "4", "8")),

@@ -13,7 +13,8 @@ and 8, and the share of items of which 3 of the 5 nearest have their label.
 soft_adv, adapt_adv (class adversaries), energy (energy confusion), jrd, mrd, jmmd (similarity of classes in three
 layers, in one, mean discrepancy), jrd_c, jrd_pooling (one kernel for all layers, maximum for mean), intra (equation 5).
 --kernel laplace, polynomial, polynomial5 or mgf are JRD's other kernels; --ceiling inf takes the adaptive adversary's
-ceiling away, and --threshold 0.4 puts its threshold at 0.4 ln C.
+ceiling away, and --threshold 0.4 puts its threshold at 0.4 ln C. JRD's own recipe is --eps 0.01 --drop-every 20
+--epochs 50 --lr 1e-4; triplets with the paper's margin, --margin 0.01.
 
 How long to train, and the weights of additions, 0.2, 1 or 5 times those of the papers, are chosen for each row on
 training classes that are held out, half of them and then the other half, with the first seed, by Recall@1 and, among
@@ -29,12 +30,23 @@ are in --out are not run again. On a GPU, NVIDIA's MPS lets several rows share t
 import statistics
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import torch
 
 import likewise as lw
-from papers.common import Run, check_choice, device_name, emit, find_line, from_command_line, moved, rounded
+from papers.common import (
+    Run,
+    accelerator,
+    check_choice,
+    device_name,
+    emit,
+    find_line,
+    from_command_line,
+    moved,
+    rounded,
+)
 from papers.unseen_classes.data import SEQUENCES, SKELETONS, folds, read, thinned
 from papers.unseen_classes.parts import (
     ENCODERS,
@@ -154,8 +166,9 @@ def learn(
         batch_size=settings.batch_size,
         lr=make_rates(settings, loss, terms, adversary),
         optimizer=lw.training.Optimization(
+            make=partial(torch.optim.Adam, eps=settings.eps),
             weight_decay=settings.weight_decay,
-            schedule=lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, settings.decay),
+            schedule=lambda optimizer: falling(optimizer, settings),
         ),
         sampler=make_sampler(settings, train.codes, seed),
         terms=terms,
@@ -163,6 +176,7 @@ def learn(
         checkpoints=None if kept is None else lw.training.Checkpoints(kept, resume=True),
         seed=seed,
         verbose=False,
+        accelerator=accelerator(run.device),
         precision=settings.precision,
     )
     found = scores(metric, scored)
@@ -186,6 +200,15 @@ def learn(
         "wall_time": history.wall_time,
         "device": device_name(run.device),
     }
+
+
+def falling(optimizer: torch.optim.Optimizer, settings: Settings) -> torch.optim.lr_scheduler.LRScheduler:
+    """Learning rates that fall a little with each epoch, or to a tenth every so many."""
+    if settings.drop_every is None:
+        return torch.optim.lr_scheduler.ExponentialLR(optimizer, settings.decay)
+    # JRD's code lowers them at the start of the last epoch of each period, counted from 1.
+    every = settings.drop_every
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.1 ** ((epoch + 1) // every))
 
 
 if __name__ == "__main__":

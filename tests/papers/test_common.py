@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+import papers
 from papers.common import (
     Run,
+    accelerator,
     bold,
     check_choice,
     decimals,
@@ -93,3 +95,10 @@ def test_what_is_missing_or_unknown_is_named(tmp_path):
         check_choice("--data", "b", ["a", "c"])
     assert Run(folder=tmp_path).kept("sad", "a/b", 3) == tmp_path / "sad, a_b, 3"
     assert Run().kept("sad") is None
+
+
+def test_training_is_on_the_device_that_the_line_names():
+    assert (accelerator("cpu"), accelerator("cuda")) == ("cpu", "auto")
+    for path in Path(papers.__file__).parent.glob("*/*.py"):  # fit itself would take a GPU if there is one
+        text = path.read_text()
+        assert text.count("lw.fit(") == text.count("accelerator="), path

@@ -9,6 +9,7 @@ import torch
 import likewise as lw
 from papers.common import Run, read_lines
 from papers.tap import data, run, run_framewise
+from papers.tap.ordered_tap import OrderedTAP
 from papers.tap.run import Settings
 from tests.papers.small_data import write_digits
 
@@ -37,13 +38,15 @@ def test_it_trains_scores_and_resumes(tmp_path):
         {"distance": "opw"},
         {"self_supervised": True},
         {"distance": "tap_transformer", "loss": "binomial", "augment": True},
+        {"distance": "tap_ordered", "cosine": False},
+        {"distance": "tap_symmetric"},
         {"distance": "tap_deep", "loss": "hm_hinge", "jitter": (0.0, 0.0, 0.0), "cosine": False},
     ],
 )
 def test_every_kind_of_row_runs(tmp_path, row):
     write_digits(tmp_path)
     train, test = data.read_digits(tmp_path)
-    line = run.experiment(quick(tmp_path), Settings(epochs=1, batch_size=6, **row), 0, train, test)
+    (line,) = run.experiment(quick(tmp_path), Settings(epochs=1, batch_size=6, **row), 0, train, test)
     assert 0 <= line["map"] <= 1
     assert ("alignment_mse" in line) == (row.get("distance", "tap") not in ("otam", "dtw", "opw"))
     json.dumps(line)
@@ -99,3 +102,58 @@ def test_the_real_data_are_as_described(shared_data):
     train, test = data.read_actions(shared_data)
     assert (len(train), len(test), len(train.classes)) == (290, 270, 20)
     assert int(train.items.lengths.max()) <= data.LONGEST
+
+
+def test_a_check_is_a_shorter_run(tmp_path):
+    write_digits(tmp_path)
+    train, test = data.read_digits(tmp_path)
+    short = Settings(epochs=2, batch_size=6, distance="softdtw", cosine=False)
+    (alone,) = run.experiment(quick(tmp_path), short, 0, train, test)
+    first, last = run.experiment(quick(tmp_path), replace(short, epochs=3, checks=(2,)), 0, train, test)
+    assert first["epochs"] == 2
+    assert "epochs" not in last
+    assert (first["accuracy"], first["map"]) == (alone["accuracy"], alone["map"])
+    with pytest.raises(SystemExit, match="error: --checks needs --no-cosine"):
+        run.main(quick(tmp_path), Settings(checks=(1,)))
+
+
+def test_each_speaker_is_held_out_once(tmp_path):
+    write_digits(tmp_path)
+    train, _ = data.read_digits(tmp_path)
+    kept = [data.held_out(train, fold)[1].groups for fold in range(4)]
+    assert all(len(set(groups)) == 1 for groups in kept)
+    assert sum(map(len, kept)) == len(train)
+
+
+def test_ordered_tap_starts_from_the_order_of_time():
+    torch.manual_seed(0)
+    x, y = (torch.nn.functional.normalize(torch.randn(1, steps, 4, dtype=torch.float64), dim=2) for steps in (6, 9))
+    ordered = OrderedTAP(4, (3, 3), temperature=0.2, order=30.0).double()
+    D = torch.cdist(x[0], y[0])
+    i, j = torch.arange(1, 7)[:, None] / 6, torch.arange(1, 10) / 9
+    A = (-(D / 0.2) - 30 * (i.double() - j.double()).square()).softmax(1)
+    assert torch.allclose(ordered(x, y), (A * D).sum() / 6, atol=1e-6)
+    assert (round(ordered.temperature, 6), round(ordered.order, 4)) == (0.2, 30.0)
+    assert "temperature=0.2, order=30" in repr(ordered)
+    padded = lw.Batch(torch.nn.functional.pad(y, (0, 0, 0, 5), value=torch.nan), [9])
+    assert torch.allclose(ordered(lw.Batch(x, [6]), padded), ordered(x, y), atol=1e-12)
+
+
+def test_ordered_tap_learns_all_that_it_has():
+    torch.manual_seed(0)
+    ordered, x = OrderedTAP(4, (3, 3)), torch.randn(5, 8, 3)
+    before = {name: value.detach().clone() for name, value in ordered.named_parameters()}
+    optimizer = torch.optim.Adam(ordered.parameters(), lr=1e-2)
+    for _ in range(2):  # the first convolution has a gradient once the last one is no longer zero
+        optimizer.zero_grad()
+        ordered.matrix(x).sum().backward()
+        optimizer.step()
+    same = {name for name, value in ordered.named_parameters() if torch.equal(value, before[name])}
+    assert same <= {"convolutions.1.bias"}  # which the softmax does not see
+
+
+def test_changed_skeletons_are_seen_in_training_alone():
+    encoder = run.build(Settings(turned=True, jitter=(0.0, 0.0, 0.0), dropout=0.0), 60).encoder
+    x = lw.Batch(torch.randn(3, 12, 60), [12, 7, 5])
+    assert torch.equal(encoder.eval()(x).values, encoder.encoder(x).values)
+    assert not torch.equal(encoder.train()(x).values, encoder.encoder(x).values)

@@ -242,3 +242,16 @@ def test_figures_are_drawn_and_the_full_table_printed(tmp_path, capsys):
     report.main(report.Options(full=True, figures=tmp_path))
     assert {path.name for path in tmp_path.iterdir()} == {"epochs.png", "lambda.png", "alpha.png"}
     assert "MAP@R" in capsys.readouterr().out
+
+
+def test_learning_rates_fall_as_in_the_codes():
+    rates = {}
+    for drop_every, decay in ((None, 0.5), (2, 0.5)):
+        optimizer = torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+        schedule = run.falling(optimizer, Settings(decay=decay, drop_every=drop_every))
+        rates[drop_every] = []
+        for _ in range(4):
+            rates[drop_every].append(round(optimizer.param_groups[0]["lr"], 6))
+            optimizer.step()
+            schedule.step()
+    assert rates == {None: [1.0, 0.5, 0.25, 0.125], 2: [1.0, 0.1, 0.1, 0.01]}
