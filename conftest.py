@@ -1,4 +1,4 @@
-"""What every test run shares."""
+"""Setup of every test run."""
 
 import contextlib
 import os
@@ -20,14 +20,14 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 with contextlib.suppress(ImportError):
     import setuptools  # noqa: F401
 
-# Some virtual machines announce AMX and refuse it: PyTorch's own products of bfloat16 then end the process.
+# Some virtual machines announce AMX but do not support it: PyTorch's bfloat16 products then end the process.
 os.environ.setdefault("DNNL_MAX_CPU_ISA", "AVX512_CORE_BF16")  # read when first needed
 
 # A shell starts background jobs with SIGINT ignored; tests of Ctrl-C need Python's own handler.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-torch.set_num_threads(2)  # which kernel runs depends on it: let it be the same on every machine
+torch.set_num_threads(2)  # the choice of kernels depends on it: use the same on every machine
 
 
 @pytest.fixture

@@ -188,11 +188,11 @@ def evaluation(bench: Bench, count: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--repeats", type=int, default=5, help="runs of each, in turn; the median counts")
-    parser.add_argument("--only", default="", help="cases whose name holds this text")
+    parser.add_argument("--repeats", type=int, default=5, help="repeats, of which the median counts")
+    parser.add_argument("--only", default="", help="run the cases whose name contains this text")
     parser.add_argument("--queries", type=int, help="of the evaluation; 8 on a CPU and 2,947 on a GPU unless given")
     parser.add_argument("--variants", action="store_true", help="on a GPU: time the kernels in other shapes")
-    parser.add_argument("--no-rows", action="store_true", help="print only; keep no rows")
+    parser.add_argument("--no-rows", action="store_true", help="print only; write no rows")
     options = parser.parse_args()
     bench = Bench(options)
     gpu = bench.device.type == "cuda"

@@ -1,4 +1,4 @@
-"""What bare ``lw.fit(metric, train)`` gives: each learned distance, as it comes, against untrained DTW.
+"""The defaults of ``lw.fit(metric, train)``: each learned distance against untrained DTW.
 
     python benchmarks/defaults.py [--sets GunPoint CBF] [--methods dtw coupled_gru] [--seeds 3] [--workers 2]
     python benchmarks/defaults.py --report
@@ -173,7 +173,7 @@ def run(name: str, method: str, seed: int, folder: Path | None, most_steps: int,
 
 
 def runs(sets: list[str], methods: list[str], seeds: int) -> Iterator[tuple[str, str, int]]:
-    """What is asked for; what learns nothing has one seed."""
+    """The runs to do; methods without training have one seed."""
     for seed in range(seeds):
         for name in sets:
             for method in methods:

@@ -2,7 +2,7 @@
 
     python benchmarks/dtw.py [--repeats 7] [--only band]
 
-Every peer runs on as many threads as it can. Values are checked against the plain reference, in float64.
+Every peer uses as many threads as it can. Values are checked against the plain reference, in float64.
 """
 
 import aeon.distances
@@ -97,7 +97,7 @@ def path(benchmark: Benchmark, steps: int, bar: float) -> None:
         i, j = np.asarray(cells).T
         return ((a[i] - b[j]) ** 2).sum()
 
-    # Paths may differ where costs tie: what is compared is what they add up to.
+    # Paths may differ if costs are equal, so their total costs are compared.
     peers = {
         "aeon": lambda: aeon.distances.dtw_alignment_path(a, b)[0],
         "tslearn": lambda: tslearn.metrics.dtw_path(a, b)[0],

@@ -13,6 +13,7 @@ benchmarks/results/map_<device>.jsonl: a run may be cut into parts, and the newe
 import argparse
 import json
 import math
+import os
 import random
 import statistics
 import time
@@ -76,9 +77,11 @@ class Shape:
         return self.pairs * each * (1.0 if self.band is None else self.band * (2 - self.band))
 
 
-def shapes() -> list[Shape]:
-    """The grid: few long sequences, many short ones, one channel or many."""
-    sizes = ((2, 512), (2, 8192), (4, 4096), (8, 2048), (20, 1000), (64, 256), (200, 128), (500, 64), (2000, 32))
+def shapes(device: str = "cpu") -> list[Shape]:
+    """The grid: few long sequences, many short ones, one channel or many; on a GPU, more of both."""
+    sizes = [(2, 512), (2, 8192), (4, 4096), (8, 2048), (20, 1000), (64, 256), (200, 128), (500, 64), (2000, 32)]
+    if device == "cuda":
+        sizes += [(64, 1000), (128, 2048), (256, 512), (500, 128), (2000, 64), (2000, 128), (2000, 256)]
     found = []
     for op in ("dtw", "soft_dtw", "soft_dtw gradient"):
         for count, steps in sizes:
@@ -98,7 +101,8 @@ def shapes() -> list[Shape]:
     for count, steps, channels in ((4, 512, 3), (36, 128, 9), (100, 64, 16), (300, 32, 1)):
         found += [Shape("coupled_gru", "all", count, steps, channels)]
     # What needs more than some seconds on two cores tells nothing that smaller shapes do not.
-    return [s for s in found if s.cells * (s.channels + 8) * (3 if "gradient" in s.op else 1) < 2.5e10]
+    most = 2.5e10 if device == "cpu" else 4e12
+    return [s for s in found if s.cells * (s.channels + 8) * (3 if "gradient" in s.op else 1) < most]
 
 
 @dataclass(frozen=True)
@@ -150,6 +154,35 @@ def limits(shape: Shape, peaks: Peaks) -> dict[str, float]:
     slots = cells * max(multiply, (multiply + others) / 2)
     numbers = 2 * shape.count * shape.steps * c * (2 if "gradient" in shape.op else 1) + shape.pairs
     return {"issue slots": slots / peaks.fma, "memory": 4 * numbers / peaks.bytes}
+
+
+def gpu_limits(shape: Shape, peaks: Peaks) -> dict[str, float]:
+    """The same for an H200, 132 multiprocessors of 128 lanes.
+
+    Every instruction takes a slot. Per cell, besides a difference and a multiply-add per channel:
+        DTW: a minimum of three, and a sum. soft-DTW: a minimum, a middle and a maximum (6), two powers and a logarithm
+            of the special function units, which have an eighth of the lanes, and their sums (6); with gradients, one
+            more power, an inverse and the shares (5), the walk back (6), and four more instructions per channel.
+    With more than 16 channels the costs, and the gradients of all, are products of TF32 in three passes, and costs are
+    written and read; the gradient also writes and reads two shares, and E twice.
+    """
+    if shape.op not in ("dtw", "soft_dtw", "soft_dtw gradient"):
+        return limits(shape, peaks)
+    c, cells, gradient = shape.channels, shape.cells, "gradient" in shape.op
+    slots, special = {"dtw": (2, 0), "soft_dtw": (12, 3), "soft_dtw gradient": (24, 5)}[shape.op]
+    products, numbers = 0, 7 * gradient
+    if c > 16:
+        products, numbers = 3 * c, numbers + 2
+    else:
+        slots += 2 * c
+    products += 6 * c * gradient
+    once = 2 * shape.count * shape.steps * c * (2 if gradient else 1) + shape.pairs
+    return {
+        "issue slots": slots * cells / peaks.fma,
+        "special functions": 8 * special * cells / peaks.fma,
+        "tensor cores": products * cells / 247e12,
+        "memory": 4 * (once + numbers * cells) / peaks.bytes,
+    }
 
 
 def sequences(shape: Shape, device: str) -> tuple[lw.data.Batch, lw.data.Batch | None]:
@@ -261,7 +294,7 @@ def measure(shape: Shape, peaks: Peaks, options: argparse.Namespace) -> dict[str
     mine = statistics.median(
         seconds(lambda: [run(distance, shape, x, y) for _ in range(calls)]) / calls for _ in range(repeats)
     )
-    bounds = limits(shape, peaks)
+    bounds = (limits if options.device == "cpu" else gpu_limits)(shape, peaks)
     limit = max(bounds, key=lambda resource: bounds[resource])
     row = {
         "case": shape.name,
@@ -280,7 +313,7 @@ def newest_rows(device: str) -> list[dict[str, Any]]:
     """The last row of every cell that still is in the grid."""
     path = RESULTS / f"map_{device}.jsonl"
     rows = {row["case"]: row for row in map(json.loads, path.read_text().splitlines())} if path.exists() else {}
-    return [rows[shape.name] for shape in shapes() if shape.name in rows]
+    return [rows[shape.name] for shape in shapes(device) if shape.name in rows]
 
 
 def report(device: str) -> None:
@@ -321,6 +354,8 @@ def main() -> None:
     if options.report:
         return report(options.device)
     here, peaks, begin = machine(), Peaks.of(options.device), time.monotonic()
+    if options.device == "cuda":
+        here |= {"gpu": torch.cuda.get_device_name(), "commit": here["commit"] or os.environ.get("COMMIT", "")}
     print(f"{2 * peaks.fma / 1e9:.0f} GFLOP/s, {peaks.bytes / 1e9:.0f} GB/s")
     done = (
         {row["case"] for row in newest_rows(options.device) if row["commit"] == here["commit"]}
@@ -328,7 +363,7 @@ def main() -> None:
         else set()
     )
     RESULTS.mkdir(exist_ok=True)
-    grid = shapes()
+    grid = shapes(options.device)
     for shape in random.Random(0).sample(grid, len(grid)):  # a run that is cut short samples the whole grid
         if not shape.name.startswith(options.only) or shape.name in done:
             continue

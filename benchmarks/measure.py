@@ -1,4 +1,4 @@
-"""How benchmarks measure: correctness first, then everybody in turn, medians, and one row for each case."""
+"""Measurements: check correctness, time all libraries alternately, take medians, and write one row per case."""
 
 import argparse
 import json
@@ -14,16 +14,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
-PEER_TOLERANCE = 1e-3  # some peers work in float32, and their gradients lose more digits than ours may
+PEER_TOLERANCE = 1e-3  # some peers compute in float32, with less accurate gradients than we accept from ours
 PEERS = ("aeon", "tslearn", "dtaidistance", "tsdistances", "pysdtw")
 
 
 class WrongResult(Exception):  # noqa: N818
-    """A result that differs: it gets no time."""
+    """A wrong result, which is not timed."""
 
 
 def check(what: str, found: Any, expected: Any, tolerance: float) -> None:
@@ -39,7 +37,7 @@ def check(what: str, found: Any, expected: Any, tolerance: float) -> None:
 def interleave(
     runs: dict[str, Callable[[], Any]], repeats: int, turn: float = 0.05, fewer: dict[str, int] | None = None
 ) -> dict[str, float]:
-    """Median seconds of each. All are run in turn, so that a busy machine disturbs them alike.
+    """Median seconds of each. They run alternately, so that a busy machine affects all of them.
 
     ``fewer`` are the repeats of runs that take long: they take part in the first turns only.
 
@@ -56,7 +54,7 @@ def interleave(
             if calls[name] > 1:
                 runs[name]()
             times[name].append(_seconds(runs[name], calls[name]))
-        order = [*order[1:], order[0]]  # nobody always comes after the same one
+        order = [*order[1:], order[0]]  # vary the order
     return {name: statistics.median(found) for name, found in times.items()}
 
 
@@ -72,12 +70,14 @@ class Benchmark:
 
     def __init__(self, name: str, description: str, flags: dict[str, str] | None = None) -> None:
         parser = argparse.ArgumentParser(description=description)
-        parser.add_argument("--repeats", type=int, default=7, help="runs of each, in turn; the median counts")
-        parser.add_argument("--only", default="", help="cases whose name holds this text")
-        parser.add_argument("--no-rows", action="store_true", help="print only; keep no rows")
+        parser.add_argument("--repeats", type=int, default=7, help="repeats, of which the median counts")
+        parser.add_argument("--only", default="", help="run the cases whose name contains this text")
+        parser.add_argument("--no-rows", action="store_true", help="print only; write no rows")
         for flag, text in (flags or {}).items():
             parser.add_argument(f"--{flag}", action="store_true", help=text)
         self.options = parser.parse_args()
+        from rich.console import Console  # a machine with a GPU may have none, and `machine` needs none
+
         self.name, self.console, self.rows = name, Console(width=120), []
 
     def case(
@@ -93,7 +93,7 @@ class Benchmark:
         part: tuple[float, Any] = (1.0, None),
         peer_repeats: int | None = None,
     ) -> None:
-        """Time ours against every peer whose result is right; ``bar`` is how many times faster than the best we want.
+        """Time ours against every peer with a correct result; ``bar`` is the wanted ratio to the fastest.
 
         A result is right if what ``read`` makes of it, outside of the time, is as expected. Slow peers may do a part of
         the work: ``part`` is its share, by which their times are divided, and what is expected of it. Or they are run
@@ -114,7 +114,7 @@ class Benchmark:
         mine = times.pop("likewise")
         times = {peer: seconds / part[0] for peer, seconds in times.items()}
         if not times:
-            raise WrongResult(f"{name}: no peer is right: {refused}")
+            raise WrongResult(f"{name}: no peer has a correct result: {refused}")
         best = min(times, key=lambda peer: times[peer])
         row = {
             "case": name,
@@ -133,6 +133,8 @@ class Benchmark:
 
     def close(self) -> None:
         """Print the table and keep the rows."""
+        from rich.table import Table
+
         table = Table("case", "likewise", "fastest peer", "times faster", "bar", title=f"benchmarks/{self.name}.py")
         for row in self.rows:
             peer = row["best_peer"]

@@ -2,7 +2,7 @@
 
     python benchmarks/transport.py [--repeats 7] [--device cuda] [--no-rows]
 
-Everybody solves to the marginal error at which POT stops, 64 pairs of 128 x 128 costs on the CPU and 4,096 on a GPU.
+All solve to the marginal error at which POT stops, 64 pairs of 128 x 128 costs on the CPU and 4,096 on a GPU.
 POT's fastest solver scales in float32 without a log domain, and gives NaN where reg is small; ours may not. The plans
 are checked against the reference, in float64, before anything is timed. Memory is the peak that a fresh process adds.
 """
@@ -150,7 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--no-rows", action="store_true", help="print only; keep no rows")
+    parser.add_argument("--no-rows", action="store_true", help="print only; write no rows")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:

@@ -124,8 +124,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--items", choices=("sequences", "images"), default=None, help="both by default")
-    parser.add_argument("--repeats", type=int, default=5, help="runs of each, in turn; the median counts")
-    parser.add_argument("--no-rows", action="store_true", help="print only; keep no rows")
+    parser.add_argument("--repeats", type=int, default=5, help="repeats, of which the median counts")
+    parser.add_argument("--no-rows", action="store_true", help="print only; write no rows")
     options = parser.parse_args()
     check_similarity(options.device)
     plain = {"attended": False, "similarity": False, "adversary": False}

@@ -1,4 +1,4 @@
-"""How Sphinx builds these pages: Markdown pages, a gallery that runs, and a reference out of docstrings."""
+"""Sphinx configuration: Markdown pages, a gallery that runs, and a reference from docstrings."""
 
 import os
 import sys
@@ -60,10 +60,10 @@ reference_pages.write(HERE / "reference")
 
 
 def process_docstring(app, what, name, obj, options, lines) -> None:
-    """Called by autodoc with the lines of a docstring, which it changes."""
+    """Called by autodoc; changes the lines of a docstring."""
     lines[:] = to_rst("\n".join(lines))
 
 
 def setup(app) -> None:
-    """Connect what Sphinx calls."""
+    """Connect the functions that Sphinx calls."""
     app.connect("autodoc-process-docstring", process_docstring)

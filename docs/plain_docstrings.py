@@ -1,10 +1,11 @@
-"""likewise's docstrings are plain text; this makes reStructuredText of them, so that formulas keep stars and bars."""
+"""Convert likewise's docstrings, which are plain text, to reStructuredText, so that formulas keep stars and bars."""
 
 import inspect
 import re
 
 _NAME = r"[A-Za-z_][\w.]*(?: \([^)]*\))?"  # "x" or "values (B, T, C)"
 _NAMED = re.compile(rf"({_NAME}(?:, {_NAME})*): ")
+_NEXT = re.compile(r"(?<=\. )(?=[a-z_]\w*(?:, [a-z_]\w*)*: )")  # another argument on the same line
 _HEADS = ("Reference", "References", "Note", "Raises", "Returns")
 
 
@@ -29,7 +30,10 @@ def to_rst(text: str) -> list[str]:
 
 
 def _paragraph(lines: list[str]) -> list[str]:
-    """A paragraph of text, and its arguments: a line that starts with ``name: `` and the indented ones below it."""
+    """A paragraph of text, and its arguments: a line that starts with ``name: `` and the indented ones below it.
+
+    A line may name several arguments, one after another: "labels: (N,). names: of the classes."
+    """
     entries: list[str] = []
     for line in lines:
         if line.startswith(" ") and entries:
@@ -37,7 +41,7 @@ def _paragraph(lines: list[str]) -> list[str]:
         else:
             entries.append(line)
     out: list[str] = []
-    for entry in entries:
+    for entry in (part.strip() for whole in entries for part in _NEXT.split(whole)):
         named = _NAMED.match(entry)
         if named and named[1] in _HEADS:
             out += ["", f"*{named[1]}:* {escape(entry[named.end() :])}"]

@@ -1,4 +1,4 @@
-"""The pages of the reference: one for each subpackage, written from its ``__all__`` when the docs are built."""
+"""The reference: a page for each subpackage, generated from its ``__all__`` when the docs are built."""
 
 import importlib
 import inspect
@@ -21,7 +21,7 @@ PAGES = {
     "dynamics": "Dynamics of recurrent networks",
     "testing": "Contract checks",
 }
-# These come first on their pages. The methods that a subclass writes are shown there, and not with every subclass.
+# Base classes come first on their pages, with the methods that subclasses implement; subclasses do not repeat them.
 BASES = ("Distance", "Alignment", "Loss", "Metric", "Dataset", "fit", "evaluate")
 PLUMBING = (
     "config",
@@ -40,7 +40,7 @@ PLUMBING = (
 def write(folder: Path) -> None:
     """Write index.md and a page for each subpackage."""
     folder.mkdir(exist_ok=True)
-    shown: list[object] = []  # what two subpackages list is on the first page alone
+    shown: list[object] = []  # names of two subpackages are only on the first page
     for part, title in PAGES.items():
         module = importlib.import_module(f"likewise.{part}")
         summary = (inspect.getdoc(module) or "").split("\n\n")[0].replace("\n", " ")
@@ -55,7 +55,7 @@ def write(folder: Path) -> None:
 
 
 def directive(path: str, thing: object) -> list[str]:
-    """What autodoc reads."""
+    """The directive for autodoc."""
     if not inspect.isclass(thing):
         return [f".. autofunction:: {path}"]
     hidden = () if path.split(".")[-1] in BASES else PLUMBING
@@ -80,6 +80,6 @@ def public(part: str, module: ModuleType) -> list[tuple[str, object]]:
 
 
 def update(path: Path, text: str) -> None:
-    """Write the file if it says something else, so that Sphinx builds again only what has changed."""
+    """Write the file if it changed, so that Sphinx only rebuilds changed pages."""
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")

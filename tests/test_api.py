@@ -126,7 +126,7 @@ def test_the_package_file_holds_imports_and_names_only():
     body = ast.parse(Path(likewise.__file__).read_text(encoding="utf-8")).body
     assert isinstance(body[0], ast.Expr), "the docstring"
     for node in body[1:]:
-        if isinstance(node, ast.If):  # what type checkers import, and others when it is asked for
+        if isinstance(node, ast.If):  # imported by type checkers, and lazily at run time
             assert ast.unparse(node.test) == "TYPE_CHECKING"
             assert all(isinstance(inner, ast.ImportFrom) for inner in node.body)
             continue
@@ -152,7 +152,7 @@ def test_what_a_subpackage_names(part):
     assert len(set(package.__all__)) == len(package.__all__)
     for name in package.__all__:
         assert getattr(package, name).__module__.startswith("likewise.")
-    # What the top level has of it is the same object.
+    # The top-level name is the same object.
     namesakes = {"evaluate", "tune"} if part == "scale" else set()  # the same, on several machines
     for name in set(PUBLIC) & set(package.__all__) - namesakes:
         assert getattr(likewise, name) is getattr(package, name)

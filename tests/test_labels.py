@@ -106,7 +106,7 @@ def test_labelled_takes_what_has_items_and_labels():
     assert _labels.labelled("op", "data", (data, [0, 1]))[0] is data.items
     assert _labels.labelled("op", "data", lazy) == (lazy, lazy.labels)
     assert _labels.labelled("op", "data", x, need_labels=False) == (x, None)
-    pair = [torch.zeros(3), torch.zeros(2)]  # two sequences: a list is no pair where labels are not needed
+    pair = [torch.zeros(3), torch.zeros(2)]  # two sequences: a list is not a pair if labels are not needed
     assert _labels.labelled("op", "data", pair, need_labels=False) == (pair, None)
     assert _labels.labelled("op", "data", Dataset(x), need_labels=False)[1] is None
     with pytest.raises(ValueError, match="op: data has no labels"):

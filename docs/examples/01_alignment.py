@@ -19,14 +19,14 @@ x = torch.sin(12 * t)
 y = torch.sin(12 * t[:50].square() / t[49].square())
 
 # %%
-# ``align`` gives an Alignment. Its parts are computed when they are read: the value, the plan, the path.
+# ``align`` returns an Alignment. Its attributes are computed on first use: the value, the plan, the path.
 
 alignment = lw.DTW().align([x], [y])
 print(alignment.value)
 print(alignment.path(0)[:5])
 
 # %%
-# Thin lines join the steps that are matched.
+# Thin lines join matched steps.
 
 fig, ax = plt.subplots(figsize=(7, 3.2))
 viz.plot_two_way(x, y, alignment, ax=ax)

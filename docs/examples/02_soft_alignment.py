@@ -2,8 +2,8 @@
 A soft alignment is a gradient
 ==============================
 
-Soft-DTW replaces the minimum over paths by a soft minimum. The derivative of its value with respect to the cost of
-each cell is the share of the paths that pass there: the plan.
+Soft-DTW replaces the minimum over paths by a soft minimum. The derivative of its value with respect to the cost of each
+cell is the share of paths through that cell: the plan.
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +17,7 @@ train, test = load_japanese_vowels()
 x, y = train.items[0][None], train.items[3][None]  # the same speaker, twice
 
 # %%
-# The larger gamma, the more paths count.
+# The larger gamma is, the more paths contribute.
 
 fig, axes = plt.subplots(1, 3, figsize=(10, 3.6), layout="constrained")
 for ax, gamma in zip(axes, (0.01, 0.3, 3.0), strict=True):
@@ -25,7 +25,7 @@ for ax, gamma in zip(axes, (0.01, 0.3, 3.0), strict=True):
     ax.set_title(f"gamma={gamma}")
 
 # %%
-# Autograd gives the same numbers: make the cost a leaf, and differentiate.
+# Autograd gives the same numbers, if the cost is a leaf.
 
 cost = torch.cdist(x, y).square().requires_grad_()
 value = lw.SoftDTW(gamma=0.3, ground=lambda x, y: cost)(x, y)
@@ -33,7 +33,7 @@ value = lw.SoftDTW(gamma=0.3, ground=lambda x, y: cost)(x, y)
 print(float((gradient - lw.SoftDTW(gamma=0.3).align(x, y).plan).abs().max()))
 
 # %%
-# Gradients make an average possible: the sequence with the smallest sum of divergences to five utterances of a speaker.
+# With gradients, sequences can be averaged: find the smallest sum of divergences to five utterances of a speaker.
 
 speaker = train.of_classes(["1"]).items[:5]
 mean = torch.zeros(1, 18, 12, requires_grad=True)

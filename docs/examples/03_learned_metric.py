@@ -2,7 +2,7 @@
 Learn a metric
 ==============
 
-An encoder of frames and a distance are trained together, so that utterances of one speaker come near each other.
+An encoder of frames and a distance are trained together, so that utterances of one speaker are close to each other.
 """
 
 import matplotlib.pyplot as plt
@@ -20,8 +20,8 @@ before = lw.evaluate(lw.DTW(), test, train)
 print(f"DTW: accuracy {before.accuracy:.3f}, MAP {before.map:.3f}")
 
 # %%
-# A Metric is an encoder and a distance, and itself a distance. Settings that are not given are the metric's own,
-# ``metric.training_defaults``.
+# A Metric combines an encoder and a distance, and is a distance itself. Settings that are not passed to ``fit`` are
+# those of ``metric.training_defaults``.
 
 metric = lw.Metric(lw.TCN(12, steps=False), lw.Euclidean())
 history = lw.fit(metric, train, verbose=False)
@@ -29,13 +29,13 @@ after = lw.evaluate(metric, test, train)
 print(f"learned: accuracy {after.accuracy:.3f}, MAP {after.map:.3f}")
 
 # %%
-# What it has learned: the test utterances as points. Colours are speakers.
+# The embedded test utterances, coloured by speaker.
 
 fig, ax = plt.subplots(figsize=(6, 5))
 viz.plot_embeddings(metric.embed(test), test.labels, ax=ax)
 
 # %%
-# Which speakers the nearest neighbour confuses.
+# The speakers that the nearest neighbour confuses.
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 4.4), layout="constrained")
 for ax, title, scores in ((left, "DTW", before), (right, "learned", after)):

@@ -2,8 +2,8 @@
 Few-shot classification
 =======================
 
-A query is given to the class of its nearest example, and there are only one or five examples for each class. Random
-episodes show how often that is right.
+A query is assigned to the class of its nearest example, given only one or five examples per class. The accuracy is
+measured on random episodes.
 """
 
 import matplotlib.pyplot as plt
@@ -13,7 +13,7 @@ from likewise import viz
 from likewise.data import load_japanese_vowels
 
 _, test = load_japanese_vowels()
-test = test[::3]  # fewer utterances, to be quick
+test = test[::3]  # fewer utterances, to save time
 
 # %%
 # A thousand episodes of five speakers, with one and with five examples of each.

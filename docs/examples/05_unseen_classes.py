@@ -2,8 +2,8 @@
 Images of unseen classes
 ========================
 
-A metric should find images of classes that training never saw. Here the classes are made up: a class is a number of
-spots of one size, at random places and in random colours.
+A metric should find images of classes that were not in the training set. Here the classes are synthetic: each has a
+number of spots of one size, at random places and in random colours.
 """
 
 import matplotlib.pyplot as plt
@@ -34,7 +34,8 @@ data = lw.ImageSet(images, [name for name in names for _ in range(20)])
 print(data)
 
 # %%
-# Attention pools several layers of the network, and their features are concatenated. Held-out classes choose the epoch.
+# Attention pools several layers of the network, and their features are concatenated. The best epoch is chosen on
+# held-out classes.
 
 features = lw.AttendedFeatures(lw.models.SmallCNN(3, out=32, widths=(16, 32)), layers=["norms.0", "norms.1"])
 metric = lw.Metric(lw.Embedder(features, 16), lw.Cosine())
@@ -45,7 +46,7 @@ after = lw.evaluate(metric, unseen)
 print(f"Recall@1 of unseen classes: {before.recall[1]:.3f} before, {after.recall[1]:.3f} after")
 
 # %%
-# The images nearest to a query, and where the network looks.
+# The images nearest to a query, and the attention of the network.
 
 D = metric.matrix(unseen)
 D.fill_diagonal_(float("inf"))

@@ -2,8 +2,8 @@
 A smooth warp in continuous time
 ================================
 
-GDTW looks for a warp that is a function of continuous time. Its slope is penalised, so that it does not stand still and
-jump as a DTW path does, and the samples need not be regular.
+GDTW finds a warp that is a function of continuous time. Its slope is penalised, so that it does not pause and jump like
+a DTW path, and samples may be irregular.
 """
 
 import matplotlib.pyplot as plt
@@ -14,7 +14,7 @@ import likewise as lw
 from likewise import viz
 
 # %%
-# The same bump and wave twice; the second time along a warped, irregular clock.
+# The same signal twice, the second time with warped, irregular sampling times.
 
 rng = np.random.default_rng(0)
 time = torch.linspace(0, 1, 80)
@@ -31,7 +31,7 @@ x = signal(time)[None, :, None]
 y = signal(clock + 0.12 * torch.sin(np.pi * clock))[None, :, None]
 
 # %%
-# ``warp`` gives x's times and the times of y that they are matched with.
+# ``warp`` returns x's times and the times of y that they are matched with.
 
 warps = {reg: lw.GDTW(reg=reg).warp(x, y, times_x=time[None], times_y=clock[None]) for reg in (0.001, 0.1)}
 fig, ax = plt.subplots(figsize=(5, 4.4), layout="constrained")
@@ -55,7 +55,7 @@ below.set(xlabel="time of x", ylabel="d warp / d x")
 below.axvline(float(time[40]), color="0.7", linestyle="--")
 
 # %%
-# How x matches y, step by step.
+# The match of x and y, step by step.
 
 fig, ax = plt.subplots(figsize=(7, 3.2))
 viz.plot_two_way(x.detach(), y, lw.GDTW(reg=0.01).align(x.detach(), y), ax=ax)

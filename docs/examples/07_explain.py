@@ -2,8 +2,8 @@
 Explain a distance
 ==================
 
-Why are two utterances near each other, and two others far apart? The plan says which frames are matched, and the cost
-along the plan says where the distance comes from.
+Why are two utterances close to each other, and two others far apart? The plan shows which frames are matched, and the
+cost along the plan shows where the distance comes from.
 """
 
 import matplotlib.pyplot as plt
@@ -19,7 +19,8 @@ dtw = lw.DTW()
 D = dtw.matrix(test, train)
 
 # %%
-# A test utterance whose nearest neighbour is of another speaker, that neighbour, and the nearest utterance of its own.
+# A test utterance whose nearest neighbour is from another speaker, that neighbour, and the nearest utterance of its own
+# speaker.
 
 nearest = D.argmin(1)
 wrong = (torch.as_tensor(train.codes)[nearest] != test.codes).nonzero()[0, 0].item()
@@ -29,7 +30,7 @@ for text, item in pairs.items():
     print(f"{text} speaker {train.labels[item]}: distance {D[wrong, item]:.3f}")
 
 # %%
-# How much each matched pair of frames adds to the distance, and at which frame of the query.
+# The contribution of each matched pair of frames to the distance, by frame of the query.
 
 x = test.items[wrong][None]
 fig, axes = plt.subplots(2, 2, figsize=(9, 6), layout="constrained", height_ratios=(2, 1))
@@ -45,7 +46,7 @@ for k, (text, item) in enumerate(pairs.items()):
 axes[1, 1].sharey(axes[1, 0])
 
 # %%
-# Which coefficients it comes from: the squared differences along the path, channel by channel.
+# The contribution of each coefficient: the squared differences along the path, channel by channel.
 
 fig, ax = plt.subplots(figsize=(7, 3), layout="constrained")
 for k, (text, item) in enumerate(pairs.items()):

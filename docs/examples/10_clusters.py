@@ -2,8 +2,8 @@
 Averages and clusters
 =====================
 
-The mean of two shifted peaks has two small peaks. An average along alignments has one: it looks like its members. With
-such averages, k-means works for sequences, under any distance.
+The mean of two shifted peaks has two small peaks. An average along alignments has one, like its members. With such
+averages, k-means works for sequences under any distance.
 """
 
 import matplotlib.pyplot as plt
@@ -16,7 +16,7 @@ from likewise.clusters import interpolate
 from likewise.sklearn import Hierarchical, KMeans
 
 # %%
-# Three shapes, each at many speeds.
+# Three shapes at different speeds.
 
 generator = torch.Generator().manual_seed(0)
 kinds = np.arange(60) % 3
@@ -25,7 +25,7 @@ x = torch.sin((5 + 4 * torch.as_tensor(kinds)[:, None]) * torch.linspace(0, 1, 8
 x = (x + 0.1 * torch.randn(60, 80, generator=generator))[..., None]
 
 # %%
-# The average of each kind, all in one call. The result holds the cost and whether it converged.
+# The averages of all three shapes in one call. The result also holds the cost and whether it converged.
 
 dtw = lw.DTW(band=0.3)
 found = lw.barycenter(dtw, x, groups=kinds, init="medoid")
@@ -52,13 +52,13 @@ viz.plot_clusters(x, model.labels_, model.cluster_centers_)
 viz.plot_silhouette(dtw.matrix(x), model.labels_)
 
 # %%
-# A tree needs no averages: SciPy builds it from the matrix of distances.
+# Hierarchical clustering needs no averages: SciPy computes it from the distance matrix.
 
 tree = Hierarchical(dtw, n_clusters=3).fit(x)
 viz.plot_dendrogram(tree.linkage_, threshold=float(tree.linkage_[-3, 2]))
 
 # %%
-# Which band is best? ``tune`` compares settings by leave-one-out accuracy, and computes only a few of the distances.
+# The best band: ``tune`` compares settings by leave-one-out accuracy, and computes only some of the distances.
 
 tuned = lw.tune(lw.DTW(), (x, kinds), {"band": [k / 50 for k in range(26)]})
 fig, ax = plt.subplots(figsize=(5, 3), layout="constrained")

@@ -1,7 +1,7 @@
 """Argument checks. Errors say what was expected, what was given, and how to fix it.
 
 Each check names the operation and the argument. Most checks use only shapes and types. Checks of values (lengths,
-finiteness) are skipped under ``torch.compile``, which must not see data-dependent branches.
+finiteness) are skipped under ``torch.compile``, which cannot trace data-dependent branches.
 """
 
 import math
@@ -127,15 +127,27 @@ def finite(op: str, name: str, x: Tensor, lengths: Tensor | None) -> None:
 def finite_values(op: str, values: Tensor) -> Tensor:
     """Return distances if all are finite; with finite input, only an overflow can make them otherwise.
 
-    Skipped where values cannot be read.
+    In code that ``torch.compile`` makes, this is an operator of the graph on the CPU, and skipped on a GPU; in CUDA
+    graphs it is skipped, too.
     """
-    if not numbers_hidden() and not math.isfinite(values.sum().item()):  # it may be the sum alone that overflows
+    if numbers_hidden():
+        return _finite_values(values, op) if values.is_cpu and torch.compiler.is_compiling() else values
+    if not math.isfinite(values.sum().item()):  # only the sum may overflow
         wrong = (~values.isfinite()).nonzero().tolist()
         if wrong:
             wider = "float64" if values.dtype == torch.float32 else "float32"
             fix = "scale the sequences down" + f", or use {wider}" * (values.dtype != torch.float64)
             refuse(op, f"the value of pair {wrong[0]} is not finite: the costs overflow {values.dtype}; {fix}")
     return values
+
+
+@torch.library.custom_op("likewise::finite_values", mutates_args=())
+def _finite_values(values: Tensor, op: str) -> Tensor:
+    return finite_values(op, values).clone()  # an operator may not return what it was given
+
+
+_finite_values.register_fake(lambda values, op: torch.empty_like(values))
+_finite_values.register_autograd(lambda context, gradient: (gradient, None))
 
 
 def fits(op: str, values: Tensor, dtype: torch.dtype) -> Tensor:

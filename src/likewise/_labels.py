@@ -1,7 +1,7 @@
 """Reading and numbering of labels, numbers or names, for the whole library.
 
-A class is its name. The numbers 3 and 3.0 and the text "3" are the same class if one side is text. If both are numbers,
-they are compared as numbers, which is faster.
+Classes are identified by name. The numbers 3 and 3.0 and the text "3" are the same class if one side is text. If both
+are numbers, they are compared as numbers, which is faster.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from likewise import _check
 
-NUMBERS, NAMES = "biuf", "U"  # NumPy's letters for the kinds of labels
+NUMBERS, NAMES = "biuf", "U"  # NumPy dtype kinds that labels may have
 WHOLE = 2.0**53  # float64 holds every whole number up to here
 
 
@@ -194,7 +194,7 @@ def _array(op: str, name: str, labels: Any) -> np.ndarray:
         for i, label in enumerate(labels):
             if isinstance(label, str) and "\0" in label:
                 _check.refuse(op, f"{name}[{i}] is {label!r}, but NumPy's strings cannot hold a NUL character")
-    # NumPy converts numbers among names to text as Python does: 2.0 would not be the class "2".
+    # NumPy would convert numbers among names to text as Python does, and 2.0 would not be the class "2".
     mixed = values.dtype.kind == "U" and isinstance(labels, (list, tuple)) and values.ndim == 1
     if mixed and not all(isinstance(label, str) for label in labels):
         values = np.empty(len(labels), object)

@@ -79,6 +79,8 @@ class ElasticProblem:
         hit: float,
         miss: float,
         last_cost: bool,
+        own_first: int,
+        own_count: int,
     ) -> None: ...
 
 def elastic_blocks(
@@ -128,6 +130,7 @@ def elastic_gradients(
     y_grad: int,
     x_gaps_grad: int,
     y_gaps_grad: int,
+    values: int,
     begin: int,
     end: int,
 ) -> None: ...

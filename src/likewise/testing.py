@@ -246,7 +246,7 @@ def _check_loss_refusals(loss: torch.nn.Module, D: Tensor, labels: Tensor) -> No
     broken = D.clone()
     broken[3, 2] = torch.nan
     _refused(lambda: loss(broken, labels), "D[3, 2]", "NaN in D")
-    _refused(lambda: loss(D[0], labels), "(N, M)", "D that is no matrix")
+    _refused(lambda: loss(D[0], labels), "(N, M)", "D that is not a matrix")
     _refused(lambda: loss(D.long(), labels), "floating point", "D of integers")
     _refused(lambda: loss(D[:4], labels[:4]), "square", "a rectangular D without col_labels")
     _refused(lambda: loss(D, labels[:5]), "row_labels", "too few labels")

@@ -187,6 +187,32 @@ def test_bounds_of_few_settings_are_kept(monkeypatch):
     assert torch.equal(lw.tune(lw.DTW(), (x, labels), grid).accuracies, expected.accuracies)
 
 
+@pytest.mark.parametrize("kind", ["walks", "noise"])
+def test_an_index_finds_the_same(kind, monkeypatch):
+    drawn = torch.Generator().manual_seed(0)
+    x = torch.randn(150, 64, 1, generator=drawn)
+    x = x.cumsum(1) if kind == "walks" else x
+    x[100:120] = x[50:70]  # ties
+    labels, lengths = torch.arange(150) % 3, torch.full((150,), 64)
+    if kind == "walks":
+        lengths[:40] = 50
+    data, grid = (lw.Batch(x, lengths), labels), {"band": [0.02, 0.05, 0.1, None]}
+    expected = lw.tune(lw.DTW(), data, grid)
+    tune = importlib.import_module("likewise.clusters.tune")
+    monkeypatch.setattr(tune, "MANY_ITEMS", 100)
+    monkeypatch.setattr(tune, "FEW", 0.6)
+    searched = []
+    original = tune.nearest_by_index
+    monkeypatch.setattr(tune, "nearest_by_index", lambda *given: searched.append(given[0].rules) or original(*given))
+    found = lw.tune(lw.DTW(), data, grid)
+    assert found.accuracies.tolist() == expected.accuracies.tolist()
+    assert found.setting == expected.setting
+    assert len(searched) == 1  # without a band there is no index; with noise, it leaves too many
+    banded = {"band": [0.02, 0.05, 0.1]}
+    assert lw.tune(lw.DTW(), data, banded).accuracies.tolist() == expected.accuracies.tolist()[:3]
+    assert len(searched) == (4 if kind == "walks" else 2)
+
+
 def test_the_table():
     x, labels = shapes(12)
     found = lw.tune(lw.DTW(), (x, labels), {"band": np.arange(3), "normalize": [None]})

@@ -1,4 +1,4 @@
-"""Every code block of the README and of the documentation's pages runs as it stands, and so does the gallery."""
+"""Every code block of the README and of the documentation runs unchanged, and so does the gallery."""
 
 import re
 import sys
@@ -16,7 +16,7 @@ EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
 
 
 def blocks(path):
-    """The Python blocks of a page, each preceded by as many empty lines as put it where it stands in the file."""
+    """The Python blocks of a page, each preceded by empty lines so that line numbers are those of the file."""
     text = path.read_text(encoding="utf-8")
     found = re.finditer(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     return ["\n" * text.count("\n", 0, match.start(1)) + match[1] for match in found]
@@ -86,7 +86,7 @@ def test_search_of_the_readme(tmp_path, capsys):
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_a_page(path):
-    names = {}  # the blocks of a page follow one another, as in a notebook
+    names = {}  # the blocks of a page share their names, as in a notebook
     for code in blocks(path):
         run(code, path, names)
 

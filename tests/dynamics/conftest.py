@@ -1,4 +1,4 @@
-"""Systems of a few numbers: threads would only wait for each other."""
+"""Small systems: with several threads, they would mostly wait for each other."""
 
 import pytest
 import torch

@@ -85,5 +85,5 @@ def test_bad_arguments_are_refused():
         flow(lorenz, 0)
     with pytest.raises(ValueError, match=r"couple_flow: expected coupling to be a number, \(S,\) or \(S, S\)"):
         couple_flow(lorenz, torch.zeros(2, 3))
-    with pytest.raises(ValueError, match="drive_response: expected the number of a unit"):
+    with pytest.raises(ValueError, match="drive_response: expected driven to hold the index of at least one unit"):
         drive_response(lorenz, ())

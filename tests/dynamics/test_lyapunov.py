@@ -1,4 +1,4 @@
-"""Exponents of systems that are known by heart, and of networks against plain loops."""
+"""Exponents of systems with known values, and of networks against plain loops."""
 
 import math
 
@@ -160,7 +160,7 @@ def test_the_start_is_kept_and_seeds_repeat():
 @pytest.mark.parametrize(
     ("system", "given", "message"),
     [
-        (logistic, {}, "give a state"),
+        (logistic, {}, "pass an initial state"),
         (logistic, {"state": torch.tensor(1.0)}, r"expected state of shape \(S,\) or \(N, S\)"),
         (logistic, {"state": of(math.nan)}, "state is not finite"),
         (logistic, {"state": of(0.3), "steps": 0}, "steps must be a whole number of 1 or more"),
@@ -168,7 +168,7 @@ def test_the_start_is_kept_and_seeds_repeat():
         (logistic, {"state": of(3.0)}, "the states diverged"),
         (lambda h: h[:, :1], {"state": of(1, 2)}, r"states of the same shape, \(2, 2\), got \(2, 1\)"),
         (lambda h: h.detach(), {"state": of(1, 2)}, "cannot be differentiated"),
-        (gru(), {"state": of(1, 2)}, "state has 2 numbers, the system has 6"),
+        (gru(), {"state": of(1, 2)}, "expected a state of 6 numbers, got 2"),
         (gru(), {"inputs": torch.zeros(500, 3).double()}, "the first 500 do not count; lower burn_in"),
         (gru(), {"inputs": torch.zeros(3).double()}, r"expected inputs of shape \(T, C\)"),
         (torch.nn.GRU(1, 2, bidirectional=True), {}, "bidirectional"),

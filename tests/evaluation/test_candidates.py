@@ -1,4 +1,4 @@
-"""Candidates: what a plain loop would keep and rank."""
+"""Candidates, against a plain loop."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def problem(count=17, seed=0):
 
 def expected_matrix(dear, cheap, keep, own=False):
     """Large numbers after all candidates, in the order of the cheap distance, by plain loops."""
-    found = torch.zeros_like(dear)  # a row's own column is never read, but must be a number
+    found = torch.zeros_like(dear)  # a row's own column is not used, but must be a number
     for i in range(len(dear)):
         order = sorted((j for j in range(dear.shape[1]) if not (own and i == j)), key=lambda j: (float(cheap[i, j]), j))
         for place, j in enumerate(order):

@@ -81,7 +81,7 @@ def test_names_are_as_good_as_numbers():
 
 
 def test_a_class_is_its_name_across_splits():
-    # Numbered anew, "test" would find "train": class 0 of one is not class 0 of the other.
+    # Classes of the test set must not be renumbered: its class 0 is not that of the training set.
     x = torch.tensor([0.0, 0.1, 5.0, 5.1])[:, None, None]
     train, test = Dataset(x, ["iris", "iris", "rose", "rose"]), Dataset(x + 0.01, ["tulip", "tulip", "lily", "lily"])
     assert train.codes.tolist() == [0, 0, 1, 1]
@@ -102,7 +102,7 @@ def test_no_item_finds_itself(distance):
 
 
 class Counting(nn.Module):
-    """An encoder that counts the items it has seen, and drops some while it trains."""
+    """An encoder that counts its items, and has dropout in training."""
 
     def __init__(self):
         super().__init__()
@@ -154,7 +154,7 @@ def test_nmi_clusters_vectors():
             return batch.values.mean(1)
 
     assert evaluate(Metric(Mean(), Euclidean()), (x[:, None], labels), nmi=True).nmi == 1
-    with pytest.raises(ValueError, match=r"nmi clusters vectors, .* leave nmi out, or give vectors \(N, C\)"):
+    with pytest.raises(ValueError, match=r"nmi clusters vectors, .* pass nmi=False, or vectors \(N, C\)"):
         evaluate(Metric(FrameMLP(2, hidden=4), DTW()), QUERIES, nmi=True)
 
 
@@ -195,7 +195,7 @@ def test_progress_goes_to_stderr(capsys):
 
 
 def test_never_all_pairs_at_once():
-    # benchmarks/evaluate.py measures the memory; here, what is asked of the distance and what is still held of it.
+    # benchmarks/evaluate.py measures memory; this test checks the sizes of requests, and which results stay alive.
     asked, held = [], []
 
     class Watched(Euclidean):
@@ -236,7 +236,12 @@ ITEMS = torch.zeros(3, 2, 1)
         ((DTW(), (ITEMS, [0, 1])), {}, ValueError, r"expected the labels of queries of shape \(3,\), got \(2,\)"),
         ((DTW(), (ITEMS, ["a", "b", None])), {}, ValueError, r"the labels of queries\[2\] is missing"),
         ((DTW(), Dataset(ITEMS)), {}, ValueError, "queries has no labels"),
-        ((DTW(), (ITEMS, [0, 1, 2]), (ITEMS, [0, 1, 1])), {}, ValueError, "item 2 is the same in both, but its labels"),
+        (
+            (DTW(), (ITEMS, [0, 1, 2]), (ITEMS, [0, 1, 1])),
+            {},
+            ValueError,
+            "item 2 is in both queries and references, but",
+        ),
         ((DTW(), (ITEMS, [0, 1, 2])), {"workers": -1}, ValueError, "workers must be a whole number of 0 or more"),
         (
             (DTW(), (ITEMS, [0, 1, 2]), (ITEMS, [0])),
@@ -262,3 +267,55 @@ def test_bad_input_is_refused(arguments, settings, error, message):
 def test_a_ready_matrix_of_arrays_is_refused():
     with pytest.raises(TypeError, match=r"evaluate_matrix: expected D to be a torch.Tensor, got ndarray"):
         evaluate_matrix(np.zeros((2, 2)), [0, 1])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("kind", ["batch", "tensor", "list", "vectors", "no band"])
+def test_the_nearest_alone_score_the_same(own, kind, monkeypatch):
+    drawn = torch.Generator().manual_seed(3)
+    x = torch.randn(90, 20, 2, generator=drawn).cumsum(1)
+    x[40:60] = x[20:40]  # ties
+    labels = torch.arange(90) % 4
+    distance = DTW(band=0.2)
+    lengths = torch.randint(5, 21, (90,), generator=drawn)
+    items = {
+        "batch": Batch(x, lengths),
+        "tensor": x,
+        "list": [one[:n] for one, n in zip(x, lengths, strict=True)],
+        "vectors": x[:, 0],
+        "no band": x,
+    }[kind]
+    if kind == "vectors":
+        distance = Euclidean()
+        monkeypatch.setattr("likewise.search.choice.MANY_VECTORS", 50)
+    elif kind == "no band":
+        distance = DTW()
+    some = slice(0, 11)
+    given = ((items, labels),) if own else ((items[some], labels[some]), (items, labels))
+    seen = watch_searches(monkeypatch)
+    expected, found = (evaluate(distance, *given, ks=(1, 5), nearest_only=only, chunk=30) for only in (False, True))
+    assert len(seen) == (0 if kind == "no band" else 3 if own else 1)
+    for name, value in found.as_dict().items():
+        assert value is None if name in ("map", "map_at_r") else value == expected.as_dict()[name], name
+    assert torch.equal(found.predicted, expected.predicted)
+    assert found.precision.isnan().all()
+    assert "map" not in str(found)
+    with pytest.raises(ValueError, match="there is no map"):
+        found.interval()
+    assert found.interval("accuracy") == expected.interval("accuracy")
+
+
+def watch_searches(monkeypatch):
+    from likewise.search.vectors import VectorSearch
+    from likewise.search.whole import WholeSearch
+
+    seen = []
+    for kind in (WholeSearch, VectorSearch):
+        original = kind.search
+
+        def search(self, *args, original=original, **kwargs):
+            seen.append(type(self))
+            return original(self, *args, **kwargs)
+
+        monkeypatch.setattr(kind, "search", search)
+    return seen

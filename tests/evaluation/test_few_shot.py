@@ -69,7 +69,7 @@ def test_shots_are_combined(combine):
                 assert float(found[e, w, 0, k]) == pytest.approx(expected)
     score = few_shot_accuracy_matrix(D, support, query, combine=combine)
     assert score.accuracy == float((found.argmin(3) == torch.arange(4)[:, None]).double().mean())
-    with pytest.raises(ValueError, match="prototypes are means"):
+    with pytest.raises(ValueError, match="prototypes need combine=mean_shot"):
         class_distances(D, support, query, combine=nearest_shot, prototypes=True)
 
 

@@ -4,6 +4,8 @@ import torch
 
 import likewise as lw
 from likewise.evaluation import bootstrap_interval, evaluate_matrix
+from likewise.evaluation.classification import mean_f1
+from likewise.evaluation.intervals import bootstrap_f1
 
 
 def test_it_covers_the_mean_of_many_samples_as_often_as_it_says():
@@ -59,5 +61,23 @@ def test_wrong_arguments(change, message):
     with pytest.raises(ValueError, match=message):
         bootstrap_interval(**({"values": [0.1, 0.2]} | change))
     scores = lw.evaluation.evaluate_matrix(torch.zeros(2, 2), [0, 0])
-    with pytest.raises(ValueError, match='expected "map" or "accuracy"'):
-        scores.interval("f1")
+    with pytest.raises(ValueError, match='expected "map", "accuracy" or "f1"'):
+        scores.interval("recall")
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_the_interval_of_f1_is_that_of_the_samples(grouped):
+    generator = torch.Generator().manual_seed(3)
+    actual = torch.randint(4, (60,), generator=generator)
+    predicted = torch.where(torch.rand(60, generator=generator) < 0.7, actual, 3)
+    groups = torch.arange(60) // 5 if grouped else torch.arange(60)
+    generator.manual_seed(0)
+    values = []
+    for _ in range(400):
+        drawn = torch.randint(int(groups.max()) + 1, (int(groups.max()) + 1,), generator=generator)
+        picked = torch.cat([(groups == group).nonzero()[:, 0] for group in drawn])
+        values.append(mean_f1(actual[picked], predicted[picked]))
+    expected = torch.tensor(values, dtype=torch.float64).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))
+    given = groups.tolist() if grouped else None
+    assert bootstrap_f1(actual, predicted, draws=400, groups=given) == pytest.approx(expected.tolist(), abs=0.02)
+    assert bootstrap_f1(actual[:0], predicted[:0]) == (0.0, 0.0)

@@ -164,7 +164,7 @@ def test_ties_count_together():
 
 
 def test_duplicates_do_not_hide_an_item_from_itself():
-    # Items 0 and 1 are equal but of two classes; each must not find itself at distance 0.
+    # Items 0 and 1 are equal but of different classes; an item must not match itself at distance 0.
     D = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 2.0], [1.0, 2.0, 0.0]])
     labels = torch.tensor([0, 1, 0])
     assert nearest_neighbor_accuracy(D, labels) == pytest.approx(1 / 3)

@@ -39,7 +39,7 @@ def check_against_loops(kind, per_anchor, scale=1.0, **options):
 
 
 def mined(positives, negatives, margin):
-    """The hard ones of an anchor's positives and negatives; two empty lists without either."""
+    """The hard positives and negatives of an anchor; both lists are empty if either is."""
     if not positives or not negatives:
         return [], []
     hard_positives = [p for p in positives if p > min(negatives) - margin]

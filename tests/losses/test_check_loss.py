@@ -1,4 +1,4 @@
-"""check_loss must catch what it promises to: each broken loss fails with its message."""
+"""check_loss finds each kind of broken loss, with its message."""
 
 import pytest
 import torch

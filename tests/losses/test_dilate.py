@@ -79,9 +79,9 @@ def test_bad_input_is_refused():
     plan = torch.rand(2, 3, 4)
     with pytest.raises(ValueError, match="alpha must be between 0 and 1, got 2"):
         losses.Dilate(2)
-    with pytest.raises(ValueError, match=r"Dilate: alpha 0.5 needs the plan, but it is None"):
+    with pytest.raises(ValueError, match=r"Dilate: with alpha 0.5, the plan must not be None"):
         losses.Dilate()(torch.zeros(2), None)
-    with pytest.raises(ValueError, match=r"Dilate: alpha 1 needs the value, but it is None"):
+    with pytest.raises(ValueError, match=r"Dilate: with alpha 1, the value must not be None"):
         losses.Dilate(1)(None, plan)
     with pytest.raises(ValueError, match=r"Dilate: there are 3 values and 2 plans"):
         losses.Dilate()(torch.zeros(3), plan)

@@ -32,7 +32,7 @@ def distances(*shape, seed=0):
 def test_every_exported_loss_of_a_matrix_is_tried_here():
     exported = [getattr(losses, name) for name in losses.__all__]
     kinds = {kind.__name__ for kind in exported if isinstance(kind, type) and issubclass(kind, losses.Loss)}
-    wrapper = "Relative"  # needs another loss, and has its own test
+    wrapper = "Relative"  # needs another loss, and has a separate test
     assert kinds - {"Loss", wrapper} == {type(loss).__name__ for loss in EVERY}
 
 
@@ -47,7 +47,7 @@ def test_it_compiles_as_one_graph(loss):
 
 @each
 def test_on_another_device_nothing_waits_for_numbers(loss, monkeypatch):
-    # Tensors on "meta" have no numbers: reading any, or mixing devices, raises.
+    # Tensors on "meta" have no values: reading one, or mixing devices, raises an error.
     monkeypatch.setattr("likewise.losses.pairs._check_finite", lambda op, distances: None)
     D = torch.empty(6, 6, device="meta", requires_grad=True)
     for labels in (([0, 0, 1, 1, 2, 2],), (torch.arange(6), torch.arange(6))):

@@ -30,7 +30,7 @@ LOSSES = [
     losses.SupConLoss(distance=EUCLIDEAN),
     losses.IntraPairVarianceLoss(distance=EUCLIDEAN),
 ]
-# These know no references, or read them wrongly (LiftedStructureLoss depends on the order of rows then).
+# These do not support references, or read them wrongly (LiftedStructureLoss then depends on the order of rows).
 SQUARE = [losses.LiftedStructureLoss(distance=EUCLIDEAN), losses.RankedListLoss(margin=0.4, Tn=1, distance=EUCLIDEAN)]
 ORDERED = [losses.NPairsLoss(distance=EUCLIDEAN)]  # takes the first pair of each class
 MINERS = [
@@ -124,9 +124,12 @@ def test_nothing_passed_in_is_changed_and_nothing_is_kept():
         (lambda: losses.CosFaceLoss(3, 3), "CosFaceLoss compares vectors"),
         (lambda: losses.SoftTripleLoss(3, 3), "SoftTripleLoss compares vectors"),
         (lambda: losses.NormalizedSoftmaxLoss(3, 3), "NormalizedSoftmaxLoss compares vectors"),
-        (lambda: losses.CrossBatchMemory(losses.ContrastiveLoss(), 3), "CrossBatchMemory wraps a loss around vectors"),
+        (lambda: losses.CrossBatchMemory(losses.ContrastiveLoss(), 3), "CrossBatchMemory wraps a loss of vectors"),
         (lambda: losses.SelfSupervisedLoss(losses.ContrastiveLoss()), "SelfSupervisedLoss wraps a loss"),
-        (lambda: losses.MultipleLosses([losses.ContrastiveLoss()]), "MultipleLosses is several losses; bridge each"),
+        (
+            lambda: losses.MultipleLosses([losses.ContrastiveLoss()]),
+            "MultipleLosses combines several losses; convert each",
+        ),
         (
             lambda: losses.ContrastiveLoss(embedding_regularizer=regularizers.LpRegularizer()),
             "the embedding_regularizer of ContrastiveLoss needs the vectors themselves",

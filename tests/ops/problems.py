@@ -1,4 +1,4 @@
-"""Random alignment problems that the op tests share."""
+"""Random alignment problems shared by the tests of ops."""
 
 from dataclasses import dataclass
 
@@ -46,7 +46,7 @@ class Problem:
 
 
 def exact_cost(ground: str, x: Tensor, y: Tensor) -> Tensor:
-    """The ground cost again, as plainly as can be: x (n, C), y (m, C) -> (n, m)."""
+    """A plain version of the ground cost: x (n, C), y (m, C) -> (n, m)."""
     if ground == "cosine":
         return 1 - torch.nn.functional.cosine_similarity(x[:, None], y[None], dim=-1)
     squared = (x[:, None] - y[None]).square().sum(-1)

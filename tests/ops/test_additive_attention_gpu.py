@@ -76,7 +76,7 @@ def moved(u, layers):
 
 
 def tensors(u, layers):
-    """All that is differentiated."""
+    """All tensors with derivatives."""
     return [x for x in (u, *(x for layer in layers for x in layer)) if x is not None and x.is_floating_point()]
 
 

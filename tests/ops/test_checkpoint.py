@@ -1,4 +1,4 @@
-"""Every op under torch.utils.checkpoint: what is saved for the backward pass may be read once, and never again."""
+"""Every op under torch.utils.checkpoint: saved tensors may be read only once in the backward pass."""
 
 import math
 import os
@@ -29,7 +29,7 @@ def draw(*shape):
 
 
 def slopes(work, inputs, through):
-    """What ``work`` gives, and the gradients of its inputs."""
+    """The result of ``work``, and the gradients of its inputs."""
     given = [t.detach().to(DEVICE).requires_grad_() for t in inputs]
     found = through(work, *given)
     found = [t for t in (found if isinstance(found, tuple) else (found,)) if t.requires_grad]

@@ -169,9 +169,9 @@ def test_refusals():
     for arguments, message in (
         ((gx, gy, [], n, m), "expected at least one cell"),
         ((gx[..., :9], gy, cell, n, m), r"expected gx of shape \(N, T, 12\), got \(4, 7, 9\)"),
-        ((gx, gy, cell, n, m), "gx has 4 sequences and gy has 3; name pairs by rows and columns"),
-        ((gx, None, cell, n, m), "give gy with y_lengths and rows with columns"),
-        ((gx, gy, cell, n, m, pair), "give gy with y_lengths and rows with columns"),
+        ((gx, gy, cell, n, m), "gx has 4 sequences and gy has 3; select pairs with rows and columns"),
+        ((gx, None, cell, n, m), "pass gy with y_lengths and rows with columns"),
+        ((gx, gy, cell, n, m, pair), "pass gy with y_lengths and rows with columns"),
         ((gx, gy, cell, n, m, pair + 4, pair), "expected rows between 0 and 3"),
         ((gx, gy, cell, n - 1, m, pair, pair), r"x_lengths\[1\] is 0; lengths must be between 1 and 7"),
         ((gx, gy.float(), cell, n, m, pair, pair), "convert one with .to"),

@@ -15,12 +15,12 @@ from likewise.ops.dtw import dtw, dtw_path
 from likewise.ops.rules import Rules
 from likewise.ops.soft_dtw import soft_dtw, soft_dtw_matrix
 
-HEAVY = 10**9  # cells of an item that is worth a range of its own
+HEAVY = 10**9  # cells of an item that gets its own range
 
 
 @pytest.fixture(params=[1, 2, 3])
 def threads(request):
-    """Run with so many threads."""
+    """Run with this number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
     yield request.param
@@ -205,5 +205,5 @@ def test_one_long_pair_can_be_interrupted(name):
     finally:
         timer.join()
     assert taken < 1
-    # What comes next is not stopped.
+    # The next call is not stopped.
     assert dtw(x[:, :100], y[:, :100]).isfinite().all()

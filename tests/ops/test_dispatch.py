@@ -1,4 +1,4 @@
-"""Which calls skip the dispatcher. What an unknown PyTorch does is in test_private.py."""
+"""Which calls skip the dispatcher. Unknown versions of PyTorch are tested in test_private.py."""
 
 from types import SimpleNamespace
 

@@ -20,10 +20,10 @@ from likewise.testing import assert_close
 pytest.importorskip("triton")
 import triton
 
-from likewise.ops.engine import costs, diagonals, inputs
+from likewise.ops.engine import inputs, products, warps
 from likewise.ops.launch import driver, launcher, tape
 from likewise.ops.soft_dtw import gpu as soft_dtw
-from likewise.ops.soft_dtw.gpu import gradients
+from likewise.ops.soft_dtw.gpu import backwards, gradients
 
 ON_GPU = torch.cuda.is_available() and os.environ["TRITON_INTERPRET"] == "0"
 pytestmark = [
@@ -37,7 +37,7 @@ STREAM, REFUSED = 7, 8
 
 
 class FakeKernel(triton.runtime.JITFunction):
-    """Compiles like Triton's, and runs in the interpreter on what lies at the addresses that it is given."""
+    """Compiles like Triton's kernels, and runs in the interpreter on the memory at the given addresses."""
 
     def __init__(self, interpreted, arg_names, do_not_specialize=()):
         self.interpreted, self.arg_names, self.do_not_specialize = interpreted, arg_names, do_not_specialize
@@ -49,7 +49,7 @@ class FakeKernel(triton.runtime.JITFunction):
 
 
 class FakeCompiled:
-    """A compiled kernel: has a handle by which the driver knows it, and what Triton tells of it."""
+    """A compiled kernel, with its handle for the driver and Triton's metadata."""
 
     def __init__(self, kernel, arguments, num_warps, constants):
         self.kernel, self.count, self.compiled_with = kernel, len(arguments), arguments
@@ -83,7 +83,7 @@ class FakeCompiled:
         return run
 
     def launched(self, grid, parameters):
-        """What the driver does: parameters are addresses, of which it reads as much as their types are wide."""
+        """Behaves like the driver: parameters are addresses, from which it reads the width of their types."""
         kinds, found, parameters = self.src.signature.values(), [], iter(parameters)
         for kind, given in zip(kinds, self.compiled_with, strict=False):
             if kind == "constexpr":
@@ -103,7 +103,7 @@ class FakeCompiled:
     ctypes.c_size_t,
 )
 def launch_kernel(function, x, y, z, threads, _threads_y, _threads_z, shared, stream, parameters, _extra):
-    """Stands for cuLaunchKernel."""
+    """Replaces cuLaunchKernel."""
     compiled = MADE[function - 1]
     if stream == REFUSED:
         return 201
@@ -147,7 +147,7 @@ def test_a_call_like_one_before_goes_to_the_driver(monkeypatch):
         launcher.launch(kernel, (3,), (x, y), (5,), 4, BLOCK=32)
     assert (len(kernel.calls), len(by_driver)) == (3, 2)
     assert set(kernel.calls) == {((3, 1, 1), (5,), (32,))}
-    monkeypatch.setattr(driver, "current_stream", lambda device: REFUSED)  # no context in this thread: Triton's turn
+    monkeypatch.setattr(driver, "current_stream", lambda device: REFUSED)  # no context in this thread: Triton launches
     launcher.launch(kernel, (3,), (same, same), (5,), 4, BLOCK=32)
     assert (len(kernel.calls), len(by_driver)) == (4, 2)
     monkeypatch.setattr(driver, "functions", lambda: None)  # another maker's GPU
@@ -199,7 +199,7 @@ def test_tensors_off_16_bytes_go_through_triton():
 
 
 class PlainKernel(FakeKernel):
-    """Also stands for Triton's own launcher, kernel[grid](...)."""
+    """Also replaces Triton's own launcher, kernel[grid](...)."""
 
     def __init__(self, *arguments, **named):
         super().__init__(*arguments, **named)
@@ -275,9 +275,9 @@ def by_address(monkeypatch):
     """Every kernel of soft-DTW runs on addresses."""
     for module, name in (
         (inputs, "look_kernel"),
-        (costs, "cost_kernel"),
-        (diagonals, "diagonals_kernel"),
-        (soft_dtw, "back_kernel"),
+        (products, "product_kernel"),
+        (warps, "warps_kernel"),
+        (backwards, "backwards_kernel"),
         (gradients, "gradient_kernel"),
         (gradients, "weighted_kernel"),
     ):
@@ -285,9 +285,11 @@ def by_address(monkeypatch):
         monkeypatch.setattr(module, name, FakeKernel(kernel, kernel.arg_names))
 
 
-@pytest.mark.parametrize(("channels", "rows", "root", "dtype"), [(2, 16, False, 4), (18, 4, True, 8)])
-def test_a_call_like_one_before_only_repeats_its_launches(channels, rows, root, dtype, by_address, monkeypatch):
-    monkeypatch.setattr(diagonals, "block_shape", lambda count, steps, processors: (rows, -(-steps // rows)))
+@pytest.mark.parametrize(("channels", "lanes", "root", "dtype"), [(2, 16, False, 4), (18, 4, True, 8)])
+def test_a_call_like_one_before_only_repeats_its_launches(channels, lanes, root, dtype, by_address, monkeypatch):
+    for module in (warps, backwards):
+        monkeypatch.setattr(module, "LANES", lanes)  # one strip, or two
+    monkeypatch.setattr(products, "TILE", 16)
     torch.manual_seed(0)
     dtype = {4: torch.float32, 8: torch.float64}[dtype]
     launches = []
@@ -296,7 +298,7 @@ def test_a_call_like_one_before_only_repeats_its_launches(channels, rows, root, 
         launches.append(arguments[0])
         launcher.launch(*arguments, **constants)
 
-    for module in (inputs, costs, diagonals, soft_dtw, gradients):
+    for module in (inputs, products, warps, backwards, gradients):
         monkeypatch.setattr(module, "launch", launch)
     for repeat in range(3):
         x, y = torch.randn(2, 7, channels, dtype=dtype), torch.randn(2, 6, channels, dtype=dtype)
@@ -380,7 +382,7 @@ def test_a_tape_wants_an_address_for_every_slot():
 
 
 def test_the_derivative_of_plain_tensors(by_address, monkeypatch):
-    """Differentiable, which stands for the operator on a GPU, has its first and second derivative."""
+    """Differentiable, which replaces the operator on a GPU, has its first and second derivative."""
     monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(soft_dtw, "are_plain", lambda tensors: True)

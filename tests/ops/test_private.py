@@ -26,7 +26,7 @@ def is_private(name):
 
 
 def defined(tree):
-    """Private names that a module of ours gives to something."""
+    """Private names that one of our modules defines."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
@@ -49,7 +49,7 @@ def used(tree):
 
 
 def foreign():
-    """By file, the private names that are nobody's of ours."""
+    """By file, the private names that are not defined in likewise."""
     files = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in SOURCE.rglob("*.py")}
     own = {part.removesuffix(".py") for file in files for part in file.split("/")} | {"_native"} | OTHERS
     for tree in files.values():

@@ -1,4 +1,4 @@
-"""Problems that the tests of this folder share."""
+"""Problems shared by the tests of this folder."""
 
 import torch
 

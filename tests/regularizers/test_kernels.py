@@ -22,7 +22,7 @@ def test_kernels_are_symmetric_and_positive(kernel, naive):
 @pytest.mark.parametrize("kernel", [GaussianMixture(), GaussianMixture(1), Laplace()], ids=repr)
 @pytest.mark.parametrize("scale", [1.0, 1e-5, 1e-12])
 def test_rounding_does_not_count_as_a_difference(kernel, scale):
-    # Cosines of a network that tells nothing apart, rounded by products in TensorFloat-32: a GPU gave NaN here.
+    # Cosines of a network with equal outputs, rounded by TensorFloat-32 products: they gave NaN on a GPU.
     centres = torch.randn(1, 16, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(30) % 5
     for ulps in (0, 1, 4):

@@ -56,7 +56,7 @@ def test_it_learns(aligner):
     x, y = data(36)
     learner = DeepRVSML(aligner, **SMALL).fit(x[:24], y[:24])
     assert learner.losses_.shape == (20,)
-    assert learner.losses_[9] < 0.9 * learner.losses_[0]  # the losses of another round belong to other plans
+    assert learner.losses_[9] < 0.9 * learner.losses_[0]  # the losses of different rounds belong to different plans
     assert learner.losses_[19] < learner.losses_[10]
     assert learner.score(x[24:], y[24:]) > 0.9
     encoded = learner.transform(x[:24])

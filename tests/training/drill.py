@@ -1,4 +1,4 @@
-"""A program that trains, is killed and goes on, for test_drill.py. It is imported once and forks: a run takes a moment.
+"""A program that trains, is killed and resumes, for test_drill.py. It is imported once and forks, to be fast.
 
 ``python -m tests.training.drill kill|others SEED FOLDER`` prints a line of JSON.
 """
@@ -81,7 +81,7 @@ def train(kind, folder, *, resume=True, **options):
 
 
 def forked(work) -> int:
-    """The process that does it; it ends with 0, or 1 and a traceback."""
+    """The process that runs it; it exits with 0, or with 1 and a traceback."""
     process = os.fork()
     if process:
         return process
@@ -105,14 +105,14 @@ def ended(process) -> int:
 
 
 def whole(kind, folder) -> tuple[torch.Tensor, float]:
-    """The weights of an undisturbed run, and its seconds."""
+    """The weights of an uninterrupted run, and its seconds."""
     start = time.monotonic()
     assert ended(forked(lambda: train(kind, folder))) == 0
     return torch.load(folder / "weights.pt"), time.monotonic() - start
 
 
 def disturbed(number, count, seed, root) -> dict:
-    """Runs of each kind that get a signal at a random moment, and go on; how many got it, and ended in equal weights."""
+    """Runs of each kind that get a signal at random and resume; how many did, and ended with equal weights."""
     draw, hits, equal, early = random.Random(seed), 0, 0, 0
     for kind in KINDS:
         expected, seconds = whole(kind, root / f"{kind.__name__}-whole")
@@ -142,7 +142,7 @@ def disturbed(number, count, seed, root) -> dict:
 
 
 def obstructed(obstacle, root) -> dict:
-    """A run whose folder stops taking files after some steps; the error's name, and whether it went on to equal weights."""
+    """A run whose folder becomes read-only after some steps: the error, and whether it resumed to equal weights."""
     expected, _ = whole(matrix, root / "whole")
     folder = root / "run"
     folder.mkdir()
@@ -172,7 +172,7 @@ def fill_disk(folder) -> None:
 
 
 def make_read_only(folder) -> None:
-    """As someone whom permissions bind: root may write anywhere."""
+    """As a user for whom permissions apply: root may write anywhere."""
     if os.getuid() == 0:
         for entry in (folder, *folder.rglob("*")):
             os.chown(entry, 65534, 65534)
@@ -186,7 +186,7 @@ def make_read_only(folder) -> None:
 def main() -> None:
     what, seed, root = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
     torch.set_num_threads(1)
-    matrix(epochs=1)  # imports what fit imports late, once for all that are forked
+    matrix(epochs=1)  # import fit's lazy imports once, before forking
     if what == "kill":
         found = disturbed(signal.SIGKILL, 4, seed, root)
     else:

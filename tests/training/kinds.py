@@ -1,4 +1,4 @@
-"""Every kind of step, and what batches share: runs that one process and several must do alike, for test_processes.py."""
+"""Runs with every kind of step, whose results must be equal in one process and in several, for test_processes.py."""
 
 import os
 
@@ -19,7 +19,7 @@ QUICK = {"verbose": False, "accelerator": "cpu", "epochs": 2, "lr": 0.01, "logge
 
 
 class FromDisk(torch.utils.data.Dataset):
-    """Items that are read one by one; it counts those that this process has read."""
+    """Items that are read one by one, and counted in each process."""
 
     def __init__(self):
         batch, self.labels = problem()

@@ -1,4 +1,4 @@
-"""A small problem that trains in milliseconds, for this folder's tests and for the processes that they start."""
+"""A small problem that trains in milliseconds, for the tests of this folder and their subprocesses."""
 
 import torch
 from torch import nn
@@ -21,13 +21,13 @@ def problem(count=24, seed=0):
 
 
 def metric(seed=0, distance=None, dropout=0.3):
-    """Dropout: randomness that a resumed run must take up."""
+    """Dropout: randomness that a resumed run must reproduce."""
     torch.manual_seed(seed)
     return Metric(TCN(2, 4, layers=2, dropout=dropout, standardize=False), distance or lw.SoftDTW(0.5))
 
 
 def spread(D, labels, columns=None):
-    """No sum over rows: every distance enters every derivative."""
+    """Not a sum over rows: every distance enters every derivative."""
     same = labels[:, None] == (labels if columns is None else columns)
     return nn.functional.softplus(D[same].mean() - D[~same].mean()) + 0.1 * (D.std() - 1) ** 2
 

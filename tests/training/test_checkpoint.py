@@ -73,8 +73,8 @@ def set_tensor(name, value):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda tensors, note: note.clear(), "no checkpoint of likewise"),
-        (change_note("likewise", 2), "no checkpoint of likewise"),
+        (lambda tensors, note: note.clear(), "not a checkpoint of likewise"),
+        (change_note("likewise", 2), "not a checkpoint of likewise"),
         (change_note("settings", 3), "its settings are damaged"),
         (change_note("progress", []), "its progress is damaged"),
         (change_note("progress/epoch", -1), "epoch is -1"),

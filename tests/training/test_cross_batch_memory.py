@@ -26,7 +26,7 @@ def test_it_equals_a_naive_loop(vectors):
             D = torch.stack([torch.stack([m(x[[i]], x[[j]])[0] for some in last for j in some]) for i in index])
             columns = y[torch.cat(last)]
             torch.testing.assert_close(found, 0.3 * spread(D, y[index], columns))
-            # The derivatives are those of the batch alone: what is kept is fixed.
+            # The derivatives are those of the batch alone: kept items are constants.
             fixed = [m.encode(x[some]) for some in last]
             own = m.encode(x[index])
             fixed = lw.Batch.cat(fixed) if isinstance(own, lw.Batch) else torch.cat(fixed)

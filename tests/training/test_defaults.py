@@ -1,4 +1,4 @@
-"""What fit does when it is told nothing: each learned distance beats DTW on channels of unequal scale."""
+"""The defaults of fit: each learned distance beats DTW on channels of unequal scale."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ LEARNED = {
 
 
 def waves(count, seed):
-    """Two classes, up or down in a small channel; a large one says nothing."""
+    """Two classes, up or down in a small channel; a large one is noise."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(count) % 2
     steps = torch.linspace(0, 3, 12)

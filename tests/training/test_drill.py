@@ -1,4 +1,4 @@
-"""The drill: training that is killed, interrupted or obstructed at any moment goes on to the same weights, bit by bit."""
+"""The drill: training that is killed, interrupted or obstructed at any time resumes to the same weights, bit by bit."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def drill(folder, what):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Where a flush takes no time, if there is such a place: the drill is about processes, not about disks."""
+    """A folder where flushing is fast, if there is one: the drill is about processes, not disks."""
     if not os.access("/dev/shm", os.W_OK):
         yield tmp_path
         return

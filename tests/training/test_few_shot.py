@@ -134,7 +134,7 @@ def test_validation_draws_from_one_matrix():
 def test_mismatches_are_refused():
     x, y = problem()
     sampler = Episodes(y, 3, 1, 2)
-    with pytest.raises(ValueError, match="give the same Episodes to fit as sampler"):
+    with pytest.raises(ValueError, match="pass the same Episodes to fit as sampler"):
         fit(metric(), (x, y), batch_size=8, step=EpisodeLoss(sampler), epochs=1, **QUIET)
     with pytest.raises(TypeError, match="expected episodes to be an Episodes, got int"):
         EpisodeLoss(5)

@@ -31,7 +31,7 @@ def noisy(batch, generator):
 
 
 def by_hand(m, *, augment=None, epochs=3, clip=None, lr=0.01):
-    """The loop that fit stands for, without Fabric."""
+    """The same loop as in fit, without Fabric."""
     x, y = problem()
     x = x.to(torch.float64)
     optimizer = torch.optim.Adam(m.parameters(), lr=lr, weight_decay=1e-4)
@@ -200,6 +200,23 @@ def test_a_sampler_and_an_optimizer():
     assert len(history.losses) == 1
 
 
+@pytest.mark.parametrize(
+    ("precision", "allowed"), [({"precision": "32-true"}, False), ({"precision": 32}, False), ({}, True)]
+)
+def test_float32_that_is_asked_for_is_not_tensorfloat(monkeypatch, precision, allowed):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    seen = []
+
+    def loss(D, labels):
+        seen.append(torch.backends.cudnn.allow_tf32)
+        return D.mean()
+
+    fit(metric(), problem(), loss, epochs=1, **precision, **QUIET)
+    assert seen
+    assert set(seen) == {allowed}
+    assert torch.backends.cudnn.allow_tf32
+
+
 def test_half_precision_gives_precise_distances():
     def loss(D, labels):
         assert D.dtype == torch.float32
@@ -314,7 +331,7 @@ def test_a_batch_that_there_is_nothing_to_learn_from():
         ({"clip": 1.0}, TypeError, r"argument 'clip'; it belongs to optimizer=Optimization\(clip=...\)"),
         ({"acelerator": "cpu"}, TypeError, "argument 'acelerator'; did you mean 'accelerator'"),
         ({"batchsize": 3}, TypeError, "argument 'batchsize'; did you mean 'batch_size'"),
-        ({"zebra": 3}, TypeError, "argument 'zebra'; beside its own, fit takes Fabric's: accelerator, callbacks"),
+        ({"zebra": 3}, TypeError, "argument 'zebra'; fit also takes the arguments of Fabric: accelerator, callbacks"),
         ({"step": 3}, TypeError, "fit: expected step to be a function of a Step, got int"),
         ({"optimizer": 3}, TypeError, "fit: expected optimizer to be an Optimization or a function of parameters"),
         ({"val": ([], [])}, ValueError, "fit: val is empty"),
@@ -330,7 +347,7 @@ def test_a_batch_that_there_is_nothing_to_learn_from():
         (
             {"sampler": Shuffled(24, 4, world_size=2)},
             ValueError,
-            "fit: give a sampler of whole batches, with world_size=1",
+            "fit: pass a sampler of whole batches, with world_size=1",
         ),
         (
             {"augment": lambda batch, generator: types.SimpleNamespace(batch=batch[:2])},
@@ -363,7 +380,7 @@ def test_bad_settings_are_refused(options, error, message):
             ValueError,
             "fit: the labels of train are targets of a regression",
         ),
-        (lambda x, y: fit(metric(), x), ValueError, "fit: there are no labels: give a pair"),
+        (lambda x, y: fit(metric(), x), ValueError, "fit: there are no labels: pass a pair"),
         (
             lambda x, y: fit(metric(), x, y),
             TypeError,

@@ -48,7 +48,7 @@ class Shifted:
 
 
 class Pull(torch.nn.Module):
-    """A term with a parameter of its own, and one that no step uses."""
+    """A term with its own parameter, and one that no step uses."""
 
     def __init__(self):
         super().__init__()
@@ -61,7 +61,7 @@ class Pull(torch.nn.Module):
 
 
 def run(path, **options):
-    """Asymmetric distance, odd batches, augmentation, terms, clipping: all that is shared out and gathered."""
+    """Asymmetric distance, odd batches, augmentation, terms, clipping: everything that is divided and gathered."""
     m, pull = metric(distance=lw.DTW(open_end=True), dropout=0.0).double(), Pull().double()
     energy = Regularizer(EnergyConfusion(), 0.1, of=["convolutions.0"])
     adversary = AdaptiveAdversary(0.5, dropout=0.0, layer="outward")
@@ -155,7 +155,7 @@ def test_four_processes_equal_one_in_every_kind_of_step(tmp_path):
 
 
 def test_a_process_is_killed_and_all_are_restarted(tmp_path):
-    """torchrun starts both again, and they resume from the last checkpoint, to the same weights."""
+    """torchrun restarts both processes, which resume from the last checkpoint to the same weights."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
     (tmp_path / "program.py").write_text(ELASTIC)
     found = subprocess.run(

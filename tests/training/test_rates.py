@@ -20,7 +20,7 @@ def embedder(seed=0):
 
 
 class Seen:
-    """An optimiser that notes its groups."""
+    """An optimiser that records its groups."""
 
     def __call__(self, groups):
         self.groups = list(groups)

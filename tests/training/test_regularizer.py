@@ -55,10 +55,12 @@ def test_pooling():
 
 
 def test_pooling_of_vectors_is_refused():
-    """JRD-Pooling of a layer that has nothing to pool would silently be JRD."""
+    """JRD-Pooling of a layer without positions would silently be JRD."""
     m, (x, y) = embedder(), problem()
     term = Regularizer(EnergyConfusion(), of="outward", pool=FeatureMap.max)
-    with pytest.raises(ValueError, match="layer 'outward' returns vectors, of which max is the same; name a layer of"):
+    with pytest.raises(
+        ValueError, match="layer 'outward' returns vectors, for which max makes no difference; name a layer of"
+    ):
         term(Step(m, x, y, layers=term.layers))
 
 

@@ -41,7 +41,7 @@ def test_training_on_it_alone_brings_the_plans_closer():
 
 
 def test_alone_it_does_not_collapse():
-    """An encoder that learned from it made all frames alike; now D is fixed, and one that would learn is warned of."""
+    """An encoder that learned from it made all frames equal; now D is fixed, and training it warns."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(48) % 3
     waves = torch.sin(torch.linspace(0, 6, 16)[:, None] * (1 + labels)[:, None, None]) * torch.tensor([1.0, -1.0])

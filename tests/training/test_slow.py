@@ -10,7 +10,7 @@ from tests.training.problems import metric, train
 
 
 class Sleepy(lw.Distance):
-    """Every pair takes its time."""
+    """A distance with a fixed time per pair."""
 
     symmetric = False
     asked = 0

@@ -64,7 +64,7 @@ def test_joint_representation_diversification():
 
 
 def pairs(count=12, steps=14, seed=0):
-    """y is x played at another pace, in noise; the third channel says nothing."""
+    """y is x at another speed, with noise; the third channel carries no information."""
     generator = torch.Generator().manual_seed(seed)
     times = torch.linspace(0, 1, steps)
     truth = times ** (0.6 + torch.rand(count, 1, generator=generator))  # (N, T): where x's frames are in y

@@ -157,8 +157,8 @@ def test_patience_within_an_epoch_ends_it():
 @pytest.mark.parametrize(
     ("val", "message"),
     [
-        (problem(), "fit: val holds the training items"),
-        ((problem()[0], [9] * 24), "fit: val holds the training items"),
+        (problem(), "fit: val is the training items"),
+        ((problem()[0], [9] * 24), "fit: val is the training items"),
         (([], []), "fit: val is empty"),
         ((problem(6, seed=1)[0], [0, 1, 7, 8, 0, 1]), "some classes of val are not training classes: 7, 8;"),
         ((problem(6, seed=1)[0], [0, 1]), r"fit: expected the labels of val of shape \(6,\), got \(2,\)"),

@@ -105,7 +105,7 @@ def test_without_ax_a_figure_is_made(plot):
 
 
 class Given:
-    """An alignment that is not ours: a plan and a path, and no lengths."""
+    """An alignment of another library: a plan and a path, without lengths."""
 
     def __init__(self, path):
         self.plan = torch.full((1, 4, 5), 0.5)

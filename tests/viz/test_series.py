@@ -28,7 +28,7 @@ def several(channels=3):
 
 
 def lines(ax):
-    """What the lines of an axes hold, as (steps, values)."""
+    """The data of the lines of an axes, as (steps, values)."""
     return [tuple(np.asarray(values, float) for values in line.get_data()) for line in ax.lines]
 
 

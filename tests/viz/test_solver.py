@@ -16,7 +16,7 @@ def ax():
 
 
 def problem(grid, refinements, steps=12):
-    """A distance, and a hump that a longer signal has somewhere: a subsequence is sought."""
+    """A distance, and a bump that is contained in a longer signal: a subsequence is sought."""
     times_x, times_y = torch.linspace(0, 1, steps).double(), torch.linspace(0, 2, 2 * steps).double()
     x, y = torch.sin(3 * (0.4 + times_x**1.5)), torch.sin(3 * times_y)
     distance = GDTW(1e-3, subsequence=True, grid=grid, refinements=refinements)

@@ -20,13 +20,14 @@ from likewise.distances.distance import Distance, full_lengths
 from likewise.distances.edr import EDR
 from likewise.distances.elastic import Elastic
 from likewise.distances.lcss import LCSS
+from likewise.distances.shape_dtw import ShapeDTW
 from likewise.distances.warp import even_times, interpolate
 from likewise.models.metric import Metric
 from likewise.ops.ground import at_least_float32, zero_padding
 
 
 class Solver(Protocol):
-    """What improves averages: ``MajorizeMinimize``, ``LBFGS``, ``Subgradient``, or your own."""
+    """An algorithm that improves averages: ``MajorizeMinimize``, ``LBFGS``, ``Subgradient``, or your own."""
 
     def solve(self, members: Members, z: Tensor, lengths: Tensor | None, report: Report | None = None) -> Solution:
         """Improve averages (K, L, C) of the lengths (K,), or of L steps each if None."""
@@ -40,7 +41,7 @@ class Barycenter:
     sequences: a Batch of K averages. labels: (K,), the group of each; of a single one, [0].
     costs: (K,) float64, the weighted mean distance from each average to its items.
     history: (I + 1, K) float64, the costs at the start and after each iteration.
-    iterations: (K,), the iterations of each. converged: (K,) bool, whether it stopped before the last one allowed.
+    iterations: (K,), the number of iterations of each. converged: (K,) bool, whether each stopped before ``max_iter``.
 
     Example:
         >>> from likewise import DTW, barycenter
@@ -101,8 +102,8 @@ def barycenter(
 ) -> Barycenter:
     """The average of sequences under a distance: the z that minimises the weighted mean of distance(z, x[i]).
 
-    distance: any distance that gives a path or a derivative. A Metric averages its encoded items: the result lies in
-        the space of its frames.
+    distance: any distance that gives a path or a derivative. Under a Metric the encoded items are averaged, so the
+        result lies in the space of its frames.
     x: items of any lengths: a Dataset, a Batch, an array or tensor (N, T, C), or a list of sequences.
     weights: (N,), not negative; only their proportions within a group matter.
     init: "mean", the mean of the items, stretched to one length; "medoid", the item of the least cost; or a sequence
@@ -113,7 +114,7 @@ def barycenter(
         ``Subgradient()`` takes cheap steps on subsets of many items. The result tells whether it converged.
     progress: draw a bar on stderr.
 
-    On the CPU, paths are never stored: 100 series of 128 steps take about a millisecond an iteration.
+    On the CPU, paths are never stored: 100 series of 128 steps take about a millisecond per iteration.
 
     Example:
         >>> from likewise import DTW
@@ -137,16 +138,16 @@ def barycenter(
 
 
 def default_solver(distance: Distance) -> Solver:
-    """What ``barycenter`` uses unless told."""
+    """The solver that ``barycenter`` uses by default."""
     # Under MSM, TWE and the like, L-BFGS ends lower and sooner than means along paths; EDR and LCSS have no slope.
-    slopes = isinstance(distance, Elastic) and not isinstance(distance, (EDR, LCSS))
+    slopes = isinstance(distance, Elastic) and not isinstance(distance, (EDR, LCSS, ShapeDTW))
     return LBFGS() if slopes or step_for(distance) is None else MajorizeMinimize()
 
 
 def read_members(
     op: str, distance: Distance, x: object, weights: object = None, groups: object = None
 ) -> tuple[Members, np.ndarray]:
-    """The items that are averaged, at least float32, and the names of their groups."""
+    """The items to average, in float32 or float64, and the names of their groups."""
     if not isinstance(distance, Distance):
         raise TypeError(f"{op}: expected distance to be a Distance, got {type(distance).__name__}")
     if isinstance(distance, Metric):

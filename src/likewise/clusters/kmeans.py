@@ -28,7 +28,7 @@ class Clustering:
     """K clusters of N items.
 
     centers: a Batch of K averages. labels: (N,) int64. inertia: the sum of the items' distances to their centres.
-    history: (I,), the inertia of each iteration. converged: whether it stopped before the last one allowed.
+    history: (I,), the inertia of each iteration. converged: whether it stopped before ``max_iter``.
     computed: the number of distances that were computed.
 
     Example:
@@ -72,7 +72,7 @@ def kmeans(
 
     The arguments are those of the estimator. ``steps`` is the number of steps of the average between two assignments,
     unless ``improve`` moves the centres in another way. ``op`` is the name in errors.
-    progress: draw a bar on stderr, of the iterations that it may take at most.
+    progress: draw a progress bar on stderr.
 
     Example:
         >>> from likewise import DTW
@@ -103,10 +103,10 @@ def kmeans(
 
 
 def seeds(members: Members, count: int, generator: torch.Generator) -> Tensor:
-    """The items (K,) that k-means++ begins with: far from each other under the distance.
+    """The items (K,) that k-means++ starts from: far from each other under the distance.
 
-    An item is drawn with a probability in proportion to its distance from the nearest one so far. Of several such items
-    the one is kept that lowers the sum of distances most, as in scikit-learn.
+    An item is drawn with a probability proportional to its distance from the nearest one chosen so far. Of several
+    candidates, the one that lowers the sum of distances most is kept, as in scikit-learn.
     """
     tries = 2 + int(math.log(count))
     chosen = [int(torch.randint(len(members), (1,), generator=generator))]
@@ -137,7 +137,7 @@ def _to_items(members: Members, index: Tensor) -> Tensor:
 def _start(
     op: str, members: Members, count: int, init: object, length: int | None, generator: torch.Generator
 ) -> tuple[Tensor, Tensor | None]:
-    """Centres (K, L, C) to begin with, and their lengths."""
+    """The initial centres (K, L, C) and their lengths."""
     if isinstance(init, str):
         if init == "k-means++":
             chosen = seeds(members, count, generator)

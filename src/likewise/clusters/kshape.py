@@ -1,4 +1,4 @@
-"""k-shape: clusters of series that have the same shape, wherever in time it lies."""
+"""k-shape: clusters of series with the same shape, regardless of its place in time."""
 
 import numpy as np
 import torch

@@ -18,7 +18,7 @@ MANY = 0.4  # share of all pairs from which on the whole matrix is quicker than 
 class Outcome:
     """correct: (N,) bool. bounds: of all distances, exact where they were computed, 0 on the diagonal.
 
-    computed: the number of distances that were.
+    computed: the number of distances that were computed.
     """
 
     correct: np.ndarray
@@ -31,8 +31,8 @@ def nearest_are_right(
 ) -> Outcome:
     """Leave-one-out 1-NN of items (N, T, C) with labels (N,), given bounds (N, N) of the distances, if any.
 
-    Equal to a look at the whole matrix: of equally near items, the first counts. Without bounds the matrix is computed.
-    With them, only pairs that can still decide whether some item's nearest neighbour has its label.
+    The result is that of the whole matrix; of equally near items, the first counts. Without bounds the matrix is
+    computed. With them, only pairs that can still decide whether an item's nearest neighbour has its label.
     """
     if bounds is not None:
         return _Race(distance, x, lengths, labels, bounds).run()
@@ -42,10 +42,30 @@ def nearest_are_right(
     return Outcome(correct, Interval(distance, D, D), _pairs_of(distance, len(x)))
 
 
-class _Race:
-    """Distances are computed from the least bound up, until every item knows on which side its nearest lies.
+@dataclass(frozen=True)
+class Searched:
+    """correct: (N,) bool. computed: the number of distances that were."""
 
-    NumPy, not PyTorch, which would wake its threads for matrices of this size: they spin on the cores that we need.
+    correct: np.ndarray
+    computed: int
+
+
+def nearest_by_index(distance: Distance, x: Tensor, lengths: Tensor | None, labels: np.ndarray) -> Searched | None:
+    """The same, by an index; None if none is exact and quick under this distance."""
+    from likewise.search.choice import quick  # imports much
+
+    items = Batch(x, lengths)
+    searcher = quick(distance, items, 1)
+    if searcher is None:
+        return None
+    found = searcher.search(items, k=1, within=None, exclude=0.0, skip=torch.arange(len(items)))
+    return Searched(labels[found.items[:, 0].numpy()] == labels, found.stats.compared)
+
+
+class _Race:
+    """Distances are computed in the order of their bounds, until the class of every item's nearest neighbour is known.
+
+    NumPy is used instead of PyTorch, whose threads would spin on the cores that we need.
     """
 
     def __init__(
@@ -87,7 +107,7 @@ class _Race:
         return Outcome(correct, Interval(self.distance, self.low, self.high), self.computed)
 
     def _decided(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Items whose nearest surely has their label, and those whose nearest surely has another."""
+        """Which items' nearest neighbours certainly have the same label, and which certainly have another."""
         same, low, high = self.same[rows], self.low[rows], self.high[rows]
         same_low, other_low = (np.where(side, low, np.inf).min(1) for side in (same, ~same))
         same_high, other_high = (np.where(side, high, np.inf).min(1) for side in (same, ~same))

@@ -33,8 +33,9 @@ class MajorizeMinimize:
     the mean of what is matched need not lower the cost: a step that raises it is halved, or not taken.
 
     max_iter: most iterations. tol: an average has converged when its cost falls by less than this share of itself.
-    subsets: steps to begin with that see only a random tenth of the members, at least 10: cheap, and their noise leads
-        out of shallow minima, as in KASBA. What they reach is kept if it costs less than the start. seed: of the draws.
+    subsets: number of initial steps that see only a random tenth of the members, at least 10. They are cheap, and their
+        noise helps to leave shallow minima, as in KASBA. Their result is kept if it costs less than the start.
+    seed: of the random draws.
 
     Reference: Petitjean, Ketterlin & Gancarski (2011); Schultz & Jain (2018), arXiv:1701.06393.
 

@@ -26,7 +26,7 @@ class Nearest:
     low: (N, K) lower bounds of the distances. labels, distances: (N,), of the nearest centre; of equally near ones the
     first. computed: the number of distances so far.
 
-    NumPy, not PyTorch, which would wake its threads for matrices of this size: they spin on the cores that we need.
+    NumPy is used instead of PyTorch, whose threads would spin on the cores that we need.
     """
 
     distance: Distance

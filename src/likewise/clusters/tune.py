@@ -15,12 +15,14 @@ from likewise._labels import labelled, number_labels, read_labels
 from likewise._modes import evaluating
 from likewise._progress import track
 from likewise.clusters.bounds import Interval, interval, lower_factor
-from likewise.clusters.leave_one_out import nearest_are_right
+from likewise.clusters.leave_one_out import nearest_are_right, nearest_by_index
 from likewise.data.batch import as_sequences
 from likewise.distances.distance import Distance
 from likewise.models.metric import Metric
 
 KEPT_NUMBERS = 1 << 27  # bounds of earlier settings that are kept
+MANY_ITEMS = 1000  # from here on an index may find the nearest sooner
+FEW = 0.1  # of all pairs: if the bounds of an index leave more, it does not
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ def tune(
     A distance under some settings often bounds it under others: DTW only grows as its band narrows; MSM, TWE and ADTW
     are concave functions of their penalties. Then only pairs are computed that can still change an item's nearest
     class, and elastic distances abandon a pair that is too far. Other distances, and other settings, take one matrix
-    each. Memory: bounds (N, N) of some settings, 1 GB at most, or of two.
+    each. Among 1,000 items or more, an index finds the nearest under DTW with a band, if its bounds settle most pairs.
+    Memory: bounds (N, N) of some settings, 1 GB at most, or of two.
 
     Example:
         >>> from likewise import DTW
@@ -105,12 +108,20 @@ def tune(
     factors = torch.tensor([[lower_factor(a, b, longest) for b in candidates] for a in candidates])
     correct, computed = torch.zeros(len(settings), len(x), dtype=torch.bool), 0
     known: list[Interval] = []
+    indexed = len(x) >= MANY_ITEMS  # while bounds leave few pairs to compare
     room = max(2, KEPT_NUMBERS // max(1, 2 * len(x) ** 2))
     steps: Iterable[int] = order_of(settings, factors)
     if progress:
         steps = track(steps, f"{inner.name}: {len(settings):,} settings, {len(x):,} items", len(settings))
     with evaluating(distance, *candidates):
         for step in steps:
+            if indexed:
+                found = nearest_by_index(candidates[step], x, lengths, codes)
+                if found is not None:
+                    correct[step], computed = torch.from_numpy(found.correct), computed + found.computed
+                    indexed = found.computed <= FEW * len(x) ** 2
+                    continue
+                indexed = False
             bounds = interval(candidates[step], known, longest, len(x))
             start = bounds if np.isfinite(bounds.low).any() else None
             found = nearest_are_right(candidates[step], x, lengths, codes, start)

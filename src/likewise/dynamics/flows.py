@@ -41,7 +41,7 @@ def couple_flow(field: Field, coupling: float | Tensor, dt: float = 0.01, *, one
 
     field: a differentiable function of states (N, S).
     coupling: c, a number or, for each unit of the state, (S,); or the matrix C (S, S).
-    dt: the length of a step, see ``flow``. one_way: a drives b and is left alone.
+    dt: the length of a step, see ``flow``. one_way: only a acts on b.
 
     Example:
         >>> pair = couple_flow(lorenz, 1.0)  # the exponent of lorenz is about 0.9
@@ -66,11 +66,11 @@ def couple_flow(field: Field, coupling: float | Tensor, dt: float = 0.01, *, one
 
 
 def drive_response(field: Field, driven: int | tuple[int, ...], dt: float = 0.01) -> PairStep:
-    """One flow drives the other by complete replacement: the response has the drive's numbers in the driven units.
+    """One flow drives the other by complete replacement: the response copies the driven units.
 
     a follows da/dt = f(a); b has b_i = a_i for every driven unit i at all times, and follows f in the others. They
-    synchronise if the conditional exponents, those of ``transverse_lyapunov``, are negative; of the driven units there
-    is nothing left, and their exponents are minus infinity, or as far down as rounding lets them.
+    synchronise if the conditional exponents, those of ``transverse_lyapunov``, are negative. The driven units have no
+    difference, and their exponents are minus infinity, up to rounding.
 
     Reference: Pecora & Carroll (1990), Synchronization in chaotic systems, Physical Review Letters 64, 821-824.
 
@@ -83,7 +83,7 @@ def drive_response(field: Field, driven: int | tuple[int, ...], dt: float = 0.01
     """
     units = [driven] if isinstance(driven, int) else list(driven)
     if not units:
-        _check.refuse("drive_response", "expected the number of a unit, or several, in driven")
+        _check.refuse("drive_response", "expected driven to hold the index of at least one unit")
 
     def replaced(a: Tensor, b: Tensor) -> Tensor:
         mask = torch.zeros(b.shape[1], dtype=torch.bool, device=b.device)
@@ -116,7 +116,7 @@ def lorenz(x: Tensor, sigma: float = 10.0, rho: float = 28.0, beta: float = 8 / 
 
 
 def _pair_step(velocities: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], dt: float) -> PairStep:
-    """Both sides over a time dt, as one system."""
+    """Both sides over a time dt as one system."""
 
     def field(both: Tensor) -> Tensor:
         return torch.cat(velocities(*both.chunk(2, 1)), 1)

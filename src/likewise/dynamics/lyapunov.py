@@ -133,7 +133,7 @@ def _exponents(
         states, jacobian = linearised(states, None if inputs is None else inputs[:, t])
         stretched = jacobian @ directions
         if not stretched.isfinite().all():  # LAPACK may hang on these
-            _check.refuse(op, "the states diverged; start elsewhere, or take fewer steps")
+            _check.refuse(op, "the states diverged; choose another initial state, or fewer steps")
         directions, triangle = torch.linalg.qr(stretched)
         if t >= burn_in:
             sums += triangle.diagonal(dim1=1, dim2=2).abs().double().log()
@@ -144,13 +144,13 @@ def _exponents(
 def _start(op: str, state: Tensor | None, size: int | None, like: Tensor, generator: torch.Generator) -> Tensor:
     if state is None:
         if size is None:
-            _check.refuse(op, "the size of a function's states is unknown; give a state (S,) to start from")
+            _check.refuse(op, "the size of a function's states is unknown; pass an initial state (S,)")
         return (2 * torch.rand(1, size, generator=generator, dtype=torch.float64) - 1).to(like)
     state = _check.is_tensor(op, "state", state).detach()
     if state.ndim not in (1, 2) or 0 in state.shape:
         _check.refuse(op, f"expected state of shape (S,) or (N, S), not empty, got {tuple(state.shape)}")
     if size is not None and state.shape[-1] != size:
-        _check.refuse(op, f"state has {state.shape[-1]} numbers, the system has {size}")
+        _check.refuse(op, f"expected a state of {size} numbers, got {state.shape[-1]}")
     if not state.isfinite().all():
         _check.refuse(op, "state is not finite")
     return state.reshape(-1, state.shape[-1])

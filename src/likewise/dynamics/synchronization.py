@@ -21,7 +21,7 @@ def couple(system: object, coupling: float | Tensor, *, one_way: bool = False) -
     state in one step. For systems in continuous time, see ``couple_flow``.
 
     system: as in ``lyapunov``; a stack of layers is one system. coupling: c, a number or, for each unit of the state,
-    (S,). one_way: a drives b and is left alone, a' = F(a).
+    (S,). one_way: only a acts on b, a' = F(a).
 
     Example:
         >>> pair = couple(lambda h: 3 * h, 0.25)
@@ -45,7 +45,7 @@ def couple_gru(gru: nn.Module, coupling: float | Tensor | None = None) -> PairSt
     same m, but agree only after z has replaced their previous states.
 
     gru: a torch.nn.GRUCell, a torch.nn.GRU, a SiameseGRU or a CoupledGRU, of any number of layers. Each layer is
-        coupled, and gets what its side's layer below gives; states (N, S) are those of all layers, side by side.
+        coupled, and gets what its side's layer below gives; states (N, S) are those of all layers, concatenated.
     coupling: c, a number or one for each unit of the state (S,), for all times; None takes the learned gates of a
         CoupledGRU.
 

@@ -1,7 +1,7 @@
 """Scores from distances and labels (retrieval, classification, few-shot episodes, clusters) and from warps.
 
 Functions of a matrix D (N, M) take ``(D, row_labels, col_labels=None)``. Without col_labels, rows and columns are the
-same items, and no row finds itself. ``evaluate`` computes the distances itself, in bounded memory.
+same items, and the diagonal is ignored. ``evaluate`` computes the distances itself, in bounded memory.
 
 Example:
     >>> import torch

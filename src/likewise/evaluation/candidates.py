@@ -1,4 +1,4 @@
-"""Candidates: a cheap distance chooses the pairs that an expensive one compares."""
+"""Candidates: a cheap distance selects the pairs that an expensive one compares."""
 
 import math
 from typing import Any, Protocol
@@ -25,8 +25,8 @@ class HasMatrix(Protocol):
 class Candidates:
     """Retrieval without comparing every pair: a cheap distance selects references, an expensive one re-ranks them.
 
-    metric: the cheap distance, between the same items; one with ``embed`` and ``distance`` (a Metric, a SiameseGRU)
-        embeds every item once.
+    metric: the cheap distance, between the same items; if it has ``embed`` and ``distance`` (a Metric, a SiameseGRU),
+    every item is embedded once.
     keep: the number of references that each query keeps: a whole number, or a share between 0 and 1, rounded up.
 
     Pass it to ``evaluate`` or ``NearestNeighbors`` as ``candidates=``. References that were not kept rank after all
@@ -127,7 +127,7 @@ def _pairs_at_once(x: Any, y: Any) -> int:
     values = [items if isinstance(items, Tensor) else getattr(items, "values", None) for items in (x, y)]
     values = [items for items in values if isinstance(items, Tensor)]
     if len(values) < 2:
-        return 1024  # the items of lists and arrays have unknown lengths
+        return 1024  # lengths of items in lists and arrays are unknown
     each = sum(math.prod(items.shape[1:]) for items in values)
     return max(1, PAIRED_NUMBERS["cuda" if values[0].is_cuda else "cpu"] // max(each, 1))
 

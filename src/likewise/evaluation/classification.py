@@ -1,8 +1,8 @@
 """Classification by nearest neighbours: functions of (D, row_labels, col_labels).
 
 A row is predicted to have the most frequent label among its k nearest columns. Ties between columns go to the first,
-ties between labels to the smallest. Without col_labels, rows and columns are the same items, and none is its own
-neighbour. Rows whose label no column has count as errors.
+ties between labels to the smallest. Without col_labels, rows and columns are the same items, and the diagonal is
+ignored. Rows without a column of their label count as errors.
 """
 
 import torch

@@ -34,7 +34,7 @@ def clustering_agreement(x: Tensor, labels: object, *, starts: int = 10, seed: i
 def normalized_mutual_information(labels: Any, clusters: Any) -> float:
     """2 I(labels, clusters) / (H(labels) + H(clusters)): 1 for equal partitions, 0 for independent ones.
 
-    Both (N,). Two partitions into a single part each are equal: 1.
+    Both (N,). Two partitions with a single part each are equal: 1.
 
     Example:
         >>> normalized_mutual_information(torch.tensor([0, 0, 1, 1]), torch.tensor([5, 5, 2, 2]))

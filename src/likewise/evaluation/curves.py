@@ -36,8 +36,8 @@ def precision_recall_curve(
 
     Recalls are the middles of ``points`` equal steps from 0 to 1. A row's precision at recall r is that at its
     ceil(r R)-th relevant column of R; equal distances count together, and nothing is interpolated, so that the area is
-    the mean average precision. Rows whose label no column has are left out; if there are no others, the precision is 0.
-    Without col_labels, no row finds itself.
+    the mean average precision. Rows without a column of their label are left out; if there are no others, the precision
+    is 0. Without col_labels, the diagonal is ignored.
 
     Example:
         >>> D = torch.tensor([[0.1, 0.2, 0.3]])

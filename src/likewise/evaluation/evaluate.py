@@ -11,6 +11,8 @@ from likewise import _check
 from likewise._labels import is_map_style, labelled, rows_of, same_items
 from likewise._modes import evaluating
 from likewise._progress import track
+from likewise.data.batch import Batch, as_sequences
+from likewise.distances.dtw import DTW
 from likewise.evaluation import ranking
 from likewise.evaluation.candidates import Candidates, HasMatrix, embedded, ranked_strip
 from likewise.evaluation.classification import mean_f1
@@ -18,8 +20,8 @@ from likewise.evaluation.clustering import clustering_agreement
 from likewise.evaluation.labels import Labels, read_k, read_matrix, ready_strip, row_slices
 from likewise.evaluation.scores import Scores
 
-VOTERS, VOTES = 5, 3  # the vote: 3 of the 5 nearest
-QUERIES_A_READING = 1024  # queries compared with references on disk in one pass over these
+VOTERS, VOTES = 5, 3  # the vote score: 3 of the 5 nearest
+QUERIES_A_READING = 1024  # queries per pass over references that are on disk
 
 # A Dataset, an ImageSet, a map-style dataset with labels, or a pair (items, labels).
 Labelled = Any
@@ -39,6 +41,7 @@ def evaluate(
     *,
     ks: Sequence[int] = (1,),
     nmi: bool = False,
+    nearest_only: bool = False,
     candidates: Candidates | None = None,
     chunk: int | None = None,
     workers: int = 0,
@@ -47,12 +50,15 @@ def evaluate(
     """Score a distance by how well queries find references of their class.
 
     metric: a Distance, or a Metric, whose encoder then runs once for each item.
-    queries, references: a Dataset each, or a pair (items, labels); labels are numbers or names, and a class is its
-        name. Without references, or if both are the same items, queries are compared with each other and none finds
-        itself.
+    queries, references: a Dataset each, or a pair (items, labels); labels are numbers or names, and classes are matched
+    by name. Without references, or if both are the same items, queries are compared with each other, and each is left
+    out of its own references.
     ks: the k of k-NN accuracy and of Recall@k. nmi: cluster the queries too, where they are vectors.
-    candidates: Candidates(cheap distance, keep): only the pairs that it keeps are passed through the metric; the other
-        references rank after them, by the cheap distance.
+    nearest_only: leave out map and map_at_r, which need every distance and are then NaN. The other scores only need the
+    nearest references, and are the same. An index finds these where it is exact and faster: under DTW with a band, and
+    among many vectors.
+    candidates: Candidates(cheap distance, keep): the metric only compares the pairs that it keeps; the other references
+    rank after them, by the cheap distance.
     chunk: queries at once; by default as many as make about a million distances. progress draws a bar on stderr.
     workers: processes that read items of a map-style dataset that does not fit in memory. A Metric encodes them as they
         are read. Other distances read all references again for each chunk of a thousand queries, in this process.
@@ -73,7 +79,7 @@ def evaluate(
         raise TypeError(f"{op}: expected metric to be a Distance or a Metric, got {type(metric).__name__}{hint}")
     items, row_labels = _pair(op, "queries", queries)
     others, col_labels = (items, None) if references is None else _pair(op, "references", references)
-    own = same_items(items, others)  # no item may find itself at distance 0
+    own = same_items(items, others)  # an item is not its own reference
     others = items if own else others
     for name, part in (("queries", items), ("references", others)):
         if len(part) == 0:
@@ -96,11 +102,18 @@ def evaluate(
         parts: Iterable[slice] = row_slices(len(items), len(others), chunk)
         if progress:
             parts = track(list(parts), f"evaluate: {len(items):,} x {len(others):,}")
+        searcher = None
+        if nearest_only and candidates is None:
+            searcher, x = _searcher(x, y, distance, most_neighbors(labels, ks))
         strip_of = _all_pairs(op, x, y, distance, labels)
         if candidates is not None:
             strip_of = _chosen_pairs(op, candidates, items, others, x, y, distance, labels, workers)
-        strips = ((part, strip_of(part)) for part in parts)
-        return _score(labels, strips, ks, agreement)
+        if searcher is not None:
+            found = [_found(labels, searcher, x, part, ks) for part in parts]
+        else:
+            most = most_neighbors(labels, ks)
+            found = [reduce_strip(labels, part, strip_of(part), most, nearest_only=nearest_only) for part in parts]
+        return scores_of(labels, found, ks, agreement)
 
 
 def evaluate_matrix(
@@ -108,7 +121,7 @@ def evaluate_matrix(
 ) -> Scores:
     """Score a ready matrix of distances (N, M) by how well rows find columns of their class.
 
-    Labels are numbers or names. Without col_labels, rows and columns are the same items, and no row finds itself.
+    Labels are numbers or names. Without col_labels, rows and columns are the same items, and the diagonal is ignored.
     ks: the k of k-NN accuracy and of Recall@k.
 
     Example:
@@ -128,7 +141,7 @@ def evaluate_matrix(
 
 @dataclass(frozen=True)
 class Strip:
-    """What remains of a strip of the matrix: labels of the nearest columns (n, K), and precisions (n,)."""
+    """The results of a strip of the matrix: labels of the nearest columns (n, K), and precisions (n,)."""
 
     neighbors: Tensor
     precision: Tensor
@@ -140,9 +153,11 @@ def most_neighbors(labels: Labels, ks: tuple[int, ...]) -> int:
     return max(1, *ks, VOTERS if labels.candidates >= VOTERS else 1)
 
 
-def reduce_strip(labels: Labels, part: slice, strip: Tensor, most: int) -> Strip:
+def reduce_strip(labels: Labels, part: slice, strip: Tensor, most: int, *, nearest_only: bool = False) -> Strip:
     """Reduce the rows ``part`` of a matrix, ready to be ranked, to what the scores need."""
     neighbors = labels.columns[ranking.nearest(strip, most).cpu()]
+    if nearest_only:
+        return _without_precision(neighbors)
     given = (t.to(strip.device) for t in (labels.rows[part], labels.columns, labels.relevant[part]))
     precision = ranking.average_precision(strip, *given)
     return Strip(neighbors, precision.full.cpu(), precision.at_r.cpu())
@@ -181,6 +196,32 @@ def scores_of(labels: Labels, strips: Sequence[Strip], ks: tuple[int, ...], nmi:
     )
 
 
+def _without_precision(neighbors: Tensor) -> Strip:
+    unknown = torch.full((len(neighbors),), torch.nan, dtype=torch.float64)
+    return Strip(neighbors, unknown, unknown)
+
+
+def _searcher(x: Any, y: Any, distance: Any, most: int) -> tuple[Any, Any]:
+    """An index of the references that is exact and faster than all distances, if there is one, and queries for it."""
+    from likewise.search.choice import quick  # which imports this package
+
+    if isinstance(distance, DTW) and not is_map_style(x) and not is_map_style(y):
+        first, second = (Batch(*as_sequences("evaluate", "items", part)) for part in (x, y))
+        alike = first.dtype == second.dtype and first.device == second.device and first.channels == second.channels
+        found = quick(distance, second, most) if alike else None
+        return found, x if found is None else first
+    alike = isinstance(x, Tensor) and isinstance(y, Tensor) and x.dtype == y.dtype and x.device == y.device
+    return quick(distance, y, most) if alike and x.ndim == y.ndim and x.shape[1:] == y.shape[1:] else None, x
+
+
+def _found(labels: Labels, searcher: Any, x: Any, part: slice, ks: tuple[int, ...]) -> Strip:
+    """What the scores need of some rows, found by an index."""
+    queries = rows_of(x, part)
+    skip = torch.arange(part.start, part.start + len(queries)) if labels.own else None
+    hits = searcher.search(queries, k=most_neighbors(labels, ks), within=None, exclude=0.0, skip=skip)
+    return _without_precision(labels.columns[hits.items])
+
+
 def _share(right: Tensor) -> float:
     return right.double().mean().item()
 
@@ -203,7 +244,7 @@ def _chosen_pairs(
     """Like ``_all_pairs``, with ranks in place of distances: only the candidates are compared by ``distance``."""
     first, second, cheap = embedded(candidates.metric, items, others, workers)
     if any(map(is_map_style, (first, second, x, y))):
-        _check.refuse(op, "candidates of a map-style dataset need a metric that embeds, and a cheap one that does too")
+        _check.refuse(op, "for a map-style dataset, both the metric and the cheap distance of candidates must embed")
     keep = candidates.count(labels.candidates)
 
     def strip_of(part: slice) -> Tensor:
@@ -216,7 +257,7 @@ def _chosen_pairs(
 def _vectors(op: str, x: Items) -> Tensor:
     tensor = torch.as_tensor(x) if hasattr(x, "ndim") else None
     if tensor is None or tensor.ndim != 2:
-        _check.refuse(op, "nmi clusters vectors, but these are sequences; leave nmi out, or give vectors (N, C)")
+        _check.refuse(op, "nmi clusters vectors, but these are sequences; pass nmi=False, or vectors (N, C)")
     return tensor if tensor.is_floating_point() else tensor.float()
 
 
@@ -229,7 +270,7 @@ def _pair(op: str, name: str, value: object) -> tuple[Any, Any]:
 
 
 def read_ks(op: str, ks: Sequence[int], labels: Labels) -> tuple[int, ...]:
-    """The distinct ks in order, each at most the number of columns that a row may find."""
+    """The distinct ks in order, each at most the number of references of a row."""
     if not isinstance(ks, (tuple, list, range)):
         raise TypeError(f"{op}: expected ks to be several numbers such as (1, 5), got {type(ks).__name__}")
     return tuple(sorted({read_k(op, k, labels.candidates) for k in ks}))

@@ -50,14 +50,14 @@ def few_shot_accuracy(
     prototypes: bool = False,
     workers: int = 0,
 ) -> FewShotScore:
-    """Accuracy of a distance on few-shot tasks: each query goes to the class whose few examples are nearest.
+    """Accuracy of a distance on few-shot tasks: each query is assigned to the class with the nearest examples.
 
     metric: a Distance, or a Metric, whose encoder then runs once for each item.
     data: a Dataset, or a pair (items, labels).
     episodes: ``Episodes`` of these labels, of which ``count`` are taken, the same for every distance; or tasks
         (support, query), as returned by ``Episodes.take``.
-    combine: how several examples of a class count: ``mean_shot``, ``nearest_shot`` or ``SoftNearestShot(share)``. Which
-        is best differs from distance to distance: choose it on other classes than those that are reported.
+    combine: how several examples of a class count: ``mean_shot``, ``nearest_shot`` or ``SoftNearestShot(share)``. The
+    best choice depends on the distance: make it on other classes than those that are reported.
     prototypes: compare with the mean of a class's examples, as in ``class_distances``.
     workers: processes that read a map-style dataset. Memory: the matrix (N, N) of all items.
 
@@ -83,7 +83,7 @@ def few_shot_accuracy(
 def few_shot_predict(
     metric: HasMatrix, support: Any, labels: object, queries: Any, *, combine: Combine = mean_shot
 ) -> Any:
-    """The labels (Q,), an array, of queries, each that of the class whose few examples are nearest.
+    """Labels (Q,) of queries, as an array: each is that of the class with the nearest examples.
 
     metric: a Distance, or a Metric; it need not have seen these classes.
     support, queries: sequences or images, as the metric takes them, or a Dataset.
@@ -105,7 +105,7 @@ def few_shot_predict(
         x, y, distance = embedded(metric, queries, support, 0)
         D = distance.matrix(x, y) + distance.matrix(y, x).T  # (Q, S)
     if D.isnan().any():
-        _check.refuse(op, f"query {int(D.isnan().any(1).nonzero()[0])} has a distance that is not a number")
+        _check.refuse(op, f"query {int(D.isnan().any(1).nonzero()[0])} has a NaN distance")
     members = [torch.from_numpy(codes == number).to(D.device) for number in range(len(classes))]
     apart = torch.stack([combine(D[:, own]) for own in members], 1)  # (Q, classes)
     return classes[apart.argmin(1).cpu().numpy()]
@@ -117,8 +117,8 @@ def few_shot_accuracy_matrix(
     """Accuracy of episodes drawn from the items of a ready matrix of distances D (N, N).
 
     support (E, ways, shots) and query (E, ways, queries) are the items of each episode, as returned by
-    ``Episodes.take``; a class is its position. A query goes to the class that ``class_distances`` puts nearest, the
-    first of equals. At least two episodes.
+    ``Episodes.take``; a class is its position. A query is assigned to the class with the smallest ``class_distances``,
+    the first in case of ties. At least two episodes.
 
     Example:
         >>> D = torch.tensor([[0.0, 1.0, 5.0, 6.0], [1.0, 0.0, 4.0, 5.0], [5.0, 4.0, 0.0, 1.0], [6.0, 5.0, 1.0, 0.0]])
@@ -148,9 +148,9 @@ def class_distances(
 ) -> Tensor:
     """Distances between each query and each class, (E, ways, queries, ways), from distances D (N, N) between items.
 
-    What ``combine`` makes of d(q, s) + d(s, q) of the class's shots s: by default, the mean. With prototypes, less half
-    the mean of d(s, s') over all pairs of its shots, in both directions: where d is a squared Euclidean distance that
-    is twice the squared distance to the mean of the shots, so that prototypes need no vectors.
+    ``combine`` reduces d(q, s) + d(s, q) over the shots s of the class, by default to the mean. With prototypes, minus
+    half the mean of d(s, s') over all pairs of its shots, in both directions: for a squared Euclidean distance d, this
+    is twice the squared distance to the mean of the shots, computed without vectors.
 
     support (E, ways, shots), query (E, ways, queries): int64 positions in D. Differentiable in D.
     Reference: Su & Wen (ICLR 2022), equation 8, where the shots' distances are added instead; Snell, Swersky & Zemel
@@ -170,7 +170,7 @@ def class_distances(
     found = combine(D[q, s] + D[s, q])  # (E, ways, queries, ways)
     if prototypes:
         if combine is not mean_shot:
-            _check.refuse("class_distances", "prototypes are means: they go with combine=mean_shot")
+            _check.refuse("class_distances", "prototypes need combine=mean_shot")
         a, b = support[..., None], support[..., None, :]
         found = found - D[a, b].mean((2, 3))[:, None, None]
     return found

@@ -1,4 +1,4 @@
-"""Bootstrap intervals of a mean over queries."""
+"""Bootstrap intervals over queries: of a mean, and of macro-F1."""
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """A percentile interval of the mean of values (N,): from the means of ``draws`` samples with replacement.
 
-    NaN values are left out. groups: (N,), such as the subject of each query: whole groups are drawn, since queries of
+    NaN values are left out. groups: (N,), such as the subject of each query: whole groups are drawn, since queries from
     one subject are not independent.
 
     Example:
@@ -41,6 +41,44 @@ def bootstrap_interval(
         sums, counts = sums[counts > 0], counts[counts > 0]
     means = _means(sums, counts, draws, torch.Generator().manual_seed(_check.whole(op, "seed", seed, least=0)))
     ends = torch.quantile(means, torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64))
+    return float(ends[0]), float(ends[1])
+
+
+def bootstrap_f1(
+    actual: Tensor, predicted: Tensor, *, level: float = 0.95, draws: int = 2000, groups: object = None, seed: int = 0
+) -> tuple[float, float]:
+    """A percentile interval of macro-F1, of predictions (N,) as indices of classes; otherwise as above.
+
+    Example:
+        >>> low, high = bootstrap_f1(torch.tensor([0, 0, 1, 1]), torch.tensor([0, 0, 1, 0]))
+        >>> low < 0.733 < high
+        True
+    """
+    op = "bootstrap_f1"
+    level, draws = _check.fraction(op, "level", level), _check.whole(op, "draws", draws)
+    if not len(actual):
+        return 0.0, 0.0
+    classes = int(torch.maximum(actual, predicted).max()) + 1
+    codes = torch.arange(len(actual))
+    if groups is not None:
+        codes = torch.from_numpy(number_labels(read_labels(op, "groups", groups, len(actual)))[1][0])
+    parts = int(codes.max()) + 1
+    hits, sizes = torch.zeros(2, parts * classes, dtype=torch.float64)  # TP, and 2 TP + FP + FN
+    one = torch.ones(len(actual), dtype=torch.float64)
+    hits.index_add_(0, codes * classes + actual, (actual == predicted).double())
+    for each in (actual, predicted):
+        sizes.index_add_(0, codes * classes + each, one)
+    generator = torch.Generator().manual_seed(_check.whole(op, "seed", seed, least=0))
+    found, chunk = [], max(1, MOST_DRAWN // parts)
+    for first in range(0, draws, chunk):
+        count = min(chunk, draws - first)
+        drawn = torch.randint(parts, (count, parts), generator=generator)
+        times = torch.zeros(count, parts, dtype=torch.float64).scatter_add_(
+            1, drawn, torch.ones(1, 1, dtype=torch.float64).expand_as(drawn)
+        )
+        hit, size = times @ hits.view(parts, classes), times @ sizes.view(parts, classes)
+        found.append((2 * hit / size.clamp(min=1)).sum(1) / (size > 0).sum(1))
+    ends = torch.quantile(torch.cat(found), torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=torch.float64))
     return float(ends[0]), float(ends[1])
 
 

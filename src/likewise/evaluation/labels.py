@@ -11,14 +11,14 @@ from likewise import _check
 from likewise._labels import class_names, number_labels, read_labels
 
 NUMBERS_A_STRIP = 1 << 20  # distances computed and ranked at once: 4 MB of float32
-NUMBERS_OF_A_MATRIX = 1 << 24  # for a ready matrix: longer strips are faster, and may be copied
+NUMBERS_OF_A_MATRIX = 1 << 24  # for a precomputed matrix, where longer strips are faster and may be copied
 
 
 @dataclass(frozen=True)
 class Labels:
     """Labels of the rows (N,) and the columns (M,) as indices into classes (K,), names or numbers, which are sorted.
 
-    own: rows and columns are the same items, so that no row may find itself.
+    own: rows and columns are the same items, so that the diagonal is ignored.
     """
 
     rows: Tensor
@@ -45,7 +45,7 @@ class Labels:
         own = own or columns is None
         if own and (codes[0] != codes[-1]).any():
             place = int((codes[0] != codes[-1]).argmax())
-            _check.refuse(op, f"item {place} is the same in both, but its labels differ")
+            _check.refuse(op, f"item {place} is in both queries and references, but with different labels")
         return cls(torch.from_numpy(codes[0]), torch.from_numpy(codes[-1]), classes, own)
 
     @property
@@ -55,7 +55,7 @@ class Labels:
 
     @property
     def candidates(self) -> int:
-        """The number of columns that each row may find."""
+        """The number of columns that count for each row."""
         return len(self.columns) - self.own
 
     @property
@@ -67,7 +67,7 @@ class Labels:
 def read_matrix(
     op: str, D: Tensor, row_labels: object, col_labels: object | None
 ) -> tuple[Labels, Iterator[tuple[slice, Tensor]]]:
-    """The labels of a matrix (N, M), and its strips: which rows, and their distances, ready to be ranked.
+    """The labels of a matrix (N, M), and its strips: which rows, and their distances, prepared for ranking.
 
     D: a tensor, or a ``scale.TiledMatrix``, which reads its rows when they are asked for.
     """
@@ -87,7 +87,7 @@ def read_matrix(
 
 
 def row_slices(rows: int, columns: int, most: int | None = None) -> list[slice]:
-    """Rows by strips of at most ``most`` rows; without it, of about a million numbers."""
+    """Ranges of at most ``most`` rows; without it, of about a million numbers."""
     step = max(1, NUMBERS_A_STRIP // columns) if most is None else most
     return [slice(first, min(first + step, rows)) for first in range(0, rows, step)]
 
@@ -95,7 +95,7 @@ def row_slices(rows: int, columns: int, most: int | None = None) -> list[slice]:
 def ready_strip(op: str, D: Tensor, first: int, own: bool) -> Tensor:
     """Rows first.. of a matrix, (n, M), in float32 or float64; where own, with NaN for each row's distance to itself.
 
-    Sorting puts NaN last, after infinity: a row never finds itself among the M - 1 others.
+    Sorting puts NaN last, after infinity, so the first M - 1 columns of a row never include itself.
     """
     wrong = D.amax(1).isnan()  # NaN propagates, and no copy of D is made
     if wrong.any():

@@ -1,7 +1,7 @@
 """Retrieval of items of the same class: functions of (D, row_labels, col_labels).
 
-D (N, M) holds distances: smaller is closer. Without col_labels, rows and columns are the same items, and none finds
-itself, regardless of the diagonal. Labels are numbers or names.
+D (N, M) holds distances: smaller is closer. Without col_labels, rows and columns are the same items, and the diagonal
+is ignored. Labels are numbers or names.
 """
 
 import torch
@@ -15,8 +15,8 @@ from likewise.evaluation.labels import Labels, read_k, read_matrix
 def nearest_neighbor_accuracy(D: Tensor, row_labels: object, col_labels: object | None = None, *, k: int = 1) -> float:
     """Share of rows whose label is the most frequent one among their k nearest columns.
 
-    Of equally near columns, the first ones count; of equally frequent labels, the smallest. Without col_labels, rows
-    and columns are the same items, and each is left out of its own neighbours.
+    Ties between columns go to the first, ties between labels to the smallest. Without col_labels, rows and columns are
+    the same items, and the diagonal is ignored.
 
     Example:
         >>> D = torch.tensor([[0.1, 0.9], [0.8, 0.3], [0.2, 0.6]])
@@ -32,7 +32,7 @@ def nearest_neighbor_vote(
 ) -> float:
     """Share of rows for which at least ``least`` of the k nearest columns have the row's label.
 
-    Stricter than ``nearest_neighbor_accuracy``: two of five are never enough here, even if they are the most frequent.
+    Stricter than ``nearest_neighbor_accuracy``: two of five are never enough, even if they are the most frequent.
 
     Example:
         >>> D = torch.tensor([[0.1, 0.2, 0.3, 0.4, 0.5]])
@@ -50,10 +50,12 @@ def mean_average_precision(D: Tensor, row_labels: object, col_labels: object | N
     """Mean, over the rows, of the average precision at which a row's class is retrieved from all columns.
 
     Average precision is the mean, over the relevant columns, of the share of relevant ones among all that are at most
-    as far: equal distances count together, as in scikit-learn. Rows whose label no column has are left out; if there
-    are no others, the result is 0. Without col_labels, rows and columns are the same items, and no row finds itself.
+    as far: equal distances count together, as in scikit-learn. Rows without a column of their label are left out; if
+    there are no others, the result is 0. Without col_labels, rows and columns are the same items, and the diagonal is
+    ignored.
 
-    Exact, and without sorting positions: values are sorted, and the ranks of the relevant ones looked up.
+    It is exact: values are sorted, and the ranks of the relevant ones looked up, which is faster than sorting
+    positions.
 
     Example:
         >>> D = torch.tensor([[0.1, 0.2, 0.3]])
@@ -67,9 +69,9 @@ def mean_average_precision_at_r(D: Tensor, row_labels: object, col_labels: objec
     """Mean average precision over the R nearest columns only, where R is the number of columns with the row's label.
 
     MAP@R = mean over rows of (1 / R) * sum, over the relevant columns of rank at most R, of the precision at that rank.
-    A column's rank is the number of columns that are not farther: equal distances count together, so the order of the
-    columns does not matter, and a group of ties that extends beyond R counts nothing. Rows whose label no column has
-    are left out; if there are no others, the result is 0.
+    A column's rank is the number of columns at most as far: equal distances count together, so the order of the
+    columns does not matter, and ties that extend beyond rank R do not count. Rows without a column of their label are
+    left out; if there are no others, the result is 0.
 
     Reference: Musgrave, Belongie & Lim (2020), arXiv:2003.08505, who do not specify ties.
 
@@ -82,9 +84,9 @@ def mean_average_precision_at_r(D: Tensor, row_labels: object, col_labels: objec
 
 
 def recall_at_k(D: Tensor, row_labels: object, col_labels: object | None = None, *, k: int) -> float:
-    """Share of rows that have a column of their label among the k nearest; of equally near columns, the first counts.
+    """Share of rows with a column of their label among the k nearest; ties between columns go to the first.
 
-    Rows whose label no column has count as misses, as in ``nearest_neighbor_accuracy``, which Recall@1 equals.
+    Rows without a column of their label count as misses, as in ``nearest_neighbor_accuracy``, which equals Recall@1.
 
     Example:
         >>> D = torch.tensor([[0.1, 0.2, 0.3]])

@@ -1,5 +1,6 @@
 """Scores: the result of an evaluation."""
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from likewise import _check
 from likewise.evaluation.classification import count_pairs
-from likewise.evaluation.intervals import bootstrap_interval
+from likewise.evaluation.intervals import bootstrap_f1, bootstrap_interval
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -18,16 +19,17 @@ class Scores:
     accuracy: share of queries whose nearest reference has their label.
     f1: macro-F1 of that prediction.
     map: mean average precision over all references; map_at_r: over the R nearest, where R is the number of a query's
-        relevant references.
+        relevant references. NaN after ``evaluate(..., nearest_only=True)``, which does not compute them.
     knn: for each k, the accuracy of the most frequent label among the k nearest.
     recall: for each k, the share of queries with a reference of their label among the k nearest.
     vote: share of queries for which at least 3 of the 5 nearest have their label; None with fewer than 5 references.
     nmi: agreement of k-means clusters of the queries with their labels; None if not requested.
-    queries, references: their numbers; unmatched: the number of queries whose label no reference has. These count as
-    misses, and are left out of map and map_at_r.
+    queries, references: their numbers; unmatched: the number of queries without a reference of their label. These count
+    as misses, and are left out of map and map_at_r.
     classes: the names of all K classes, sorted.
     actual, predicted: (N,), the class of each query and of its nearest reference, as indices into classes.
-    precision: (N,), the average precision of each query, whose mean is map; NaN where no reference has its label.
+    precision: (N,), the average precision of each query, whose mean is map; NaN for queries without a reference of
+    their label.
 
     Example:
         >>> import torch
@@ -65,7 +67,7 @@ class Scores:
     def interval(
         self, name: str = "map", *, level: float = 0.95, groups: object = None, seed: int = 0
     ) -> tuple[float, float]:
-        """A bootstrap interval of "map" or "accuracy" over the queries; see ``bootstrap_interval``.
+        """A bootstrap interval of "map", "accuracy" or "f1" over the queries; see ``bootstrap_interval``.
 
         Example:
             >>> import torch
@@ -74,13 +76,17 @@ class Scores:
             >>> scores.accuracy, scores.interval("accuracy")
             (0.5, (0.0, 1.0))
         """
-        if name not in ("map", "accuracy"):
-            _check.refuse("Scores.interval", f'expected "map" or "accuracy", got {name!r}')
+        if name not in ("map", "accuracy", "f1"):
+            _check.refuse("Scores.interval", f'expected "map", "accuracy" or "f1", got {name!r}')
+        if name == "map" and math.isnan(self.map):
+            _check.refuse("Scores.interval", "there is no map: evaluate computed the nearest only")
+        if name == "f1":
+            return bootstrap_f1(self.actual, self.predicted, level=level, groups=groups, seed=seed)
         values = self.precision if name == "map" else (self.actual == self.predicted).double()
         return bootstrap_interval(values, level=level, groups=groups, seed=seed)
 
     def as_dict(self) -> dict[str, Any]:
-        """The numbers without the tensors, for JSON; the k of knn and recall become text, as JSON requires.
+        """The numbers without the tensors, for JSON: the k of knn and recall become text, a map of NaN becomes None.
 
         Example:
             >>> import json, torch
@@ -94,6 +100,8 @@ class Scores:
         }
         for name in ("knn", "recall"):
             found[name] = {str(k): value for k, value in found[name].items()}
+        for name in ("map", "map_at_r"):
+            found[name] = None if math.isnan(found[name]) else found[name]
         return found
 
     def __repr__(self) -> str:
@@ -113,5 +121,6 @@ class Scores:
         named = {"accuracy": self.accuracy, "f1": self.f1, "map": self.map, "map@r": self.map_at_r}
         named |= {f"knn@{k}": value for k, value in self.knn.items() if k > 1}  # knn@1 is the accuracy,
         named |= {f"recall@{k}": value for k, value in self.recall.items() if k > 1}  # and so is recall@1
+        named = {name: value for name, value in named.items() if not math.isnan(value)}
         optional = {"vote": self.vote, "nmi": self.nmi}
         return named | {name: value for name, value in optional.items() if value is not None}

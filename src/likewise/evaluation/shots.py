@@ -1,4 +1,4 @@
-"""How a query's distances to several examples of a class become one distance to the class."""
+"""Ways to combine a query's distances to several examples of a class into one distance."""
 
 import math
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from likewise import _check
 
-# Of distances (..., shots), both directions of d added, one each (...).
+# A function from distances (..., shots), the sums of both directions, to distances (...).
 Combine = Callable[[Tensor], Tensor]
 
 
@@ -36,8 +36,7 @@ def nearest_shot(distances: Tensor) -> Tensor:
 class SoftNearestShot:
     """Between the nearest and the mean: -t log mean_s exp(-d_s / t), with t a share of the query's mean distance.
 
-    share: a small one is near to ``nearest_shot``, a large one to ``mean_shot``. Whatever the unit of d, it means the
-        same.
+    share: small values are close to ``nearest_shot``, large ones to ``mean_shot``. It does not depend on the unit of d.
 
     Example:
         >>> import torch
@@ -49,7 +48,7 @@ class SoftNearestShot:
         self.share = _check.positive("SoftNearestShot", "share", share)
 
     def __call__(self, distances: Tensor) -> Tensor:
-        """One distance (...) from those to the examples (..., shots)."""
+        """Combine the distances to the examples (..., shots) into one (...)."""
         unit = self.share * distances.abs().mean(-1, keepdim=True)
         unit = unit.clamp(min=distances.new_tensor(1e-30))
         return -unit[..., 0] * ((-distances / unit).logsumexp(-1) - math.log(distances.shape[-1]))

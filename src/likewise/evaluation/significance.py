@@ -8,8 +8,8 @@ from torch import Tensor
 
 from likewise import _check
 
-MOST_EXACT = 20  # pairs; all sign flips of them are 2^20 sums
-DRAWS = 1 << 16  # random sign flips of more pairs
+MOST_EXACT = 20  # pairs, which have 2^20 sign flips
+DRAWS = 1 << 16  # random sign flips, for more pairs
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def paired_test(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> Pai
     changed = steps[steps != 0].numpy()
     if len(changed) == len(set(abs(changed))) > 0:
         wilcoxon = float(stats.wilcoxon(changed, method="exact").pvalue)  # type: ignore[attr-defined]
-    else:  # SciPy's test is exact without ties only: flip the signs of the ranks
+    else:  # SciPy's test is exact only without ties: flip the signs of the ranks
         ranks = stats.rankdata(abs(changed))
         wilcoxon = _flipped(torch.tensor(ranks) * steps[steps != 0].sign(), seed)
     return PairedTest(float((first - second).mean()), _flipped(first - second, seed), wilcoxon, len(steps))

@@ -36,7 +36,7 @@ class AMSoftmax(VectorLoss):
         self.margin = _check.number(self.name, "margin", margin)
         self.scale = _check.positive(self.name, "scale", scale)
         self._shared: list[tuple[Tensor, Tensor]] | None = None
-        # Short centres turn faster at the same learning rate: this initialisation matters.
+        # The initial length matters: short centres change direction faster at the same learning rate.
         self.centers = nn.Parameter(nn.init.kaiming_uniform_(torch.empty(self.channels, self.classes), a=math.sqrt(5)))
 
     def cosines(self, x: Tensor) -> Tensor:

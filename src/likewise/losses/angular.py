@@ -11,7 +11,7 @@ from likewise.losses.vector_loss import VectorLoss
 
 
 class Angular(VectorLoss):
-    """The angle at a negative, in the triangle with an anchor and its positive, should be below a bound.
+    """Bounds the angle at a negative in the triangle that it forms with an anchor and its positive.
 
     The loss is the mean over pairs (a, p) of one class of log(1 + sum over items n of other classes of
     exp(4 t (a + p) . n - 2 (1 + t) a . p)), with t = tan^2(angle).

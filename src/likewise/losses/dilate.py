@@ -23,7 +23,7 @@ class Dilate(PathLoss):
     Example:
         >>> from likewise import SoftDTW
         >>> alignment = SoftDTW(gamma=0.1).align(torch.zeros(1, 2, 1), torch.zeros(1, 2, 1))
-        >>> alignment.plan  # three paths, all alike: a third of them leaves the diagonal on either side
+        >>> alignment.plan  # three paths of equal cost: a third of them leaves the diagonal on either side
         tensor([[[1.0000, 0.3333],
                  [0.3333, 1.0000]]])
         >>> Dilate(alpha=0)(alignment.value, alignment.plan)
@@ -47,7 +47,7 @@ class Dilate(PathLoss):
         """The loss, a scalar."""
         if (value is None and self.alpha > 0) or (plan is None and self.alpha < 1):
             missing = "value" if value is None else "plan"
-            _check.refuse(self.name, f"alpha {self.alpha:g} needs the {missing}, but it is None")
+            _check.refuse(self.name, f"with alpha {self.alpha:g}, the {missing} must not be None")
         parts = []
         if value is not None and self.alpha > 0:
             parts.append(self.alpha * self._numbers("value", value, "B"))

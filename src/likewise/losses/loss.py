@@ -1,4 +1,4 @@
-"""Loss: what every loss can do."""
+"""Loss: the base class of losses of distances."""
 
 from torch import Tensor, nn
 
@@ -32,13 +32,11 @@ class Loss(nn.Module):
 
     def __init__(self, *, reduction: str = "mean") -> None:
         super().__init__()
-        if reduction not in ("mean", "sum"):
-            _check.refuse(self.name, f"expected reduction to be 'mean' or 'sum', got {reduction!r}")
-        self.reduction = reduction
+        self.reduction = read_reduction(self.name, reduction)
 
     @property
     def name(self) -> str:
-        """What errors call this loss."""
+        """The name of this loss in errors."""
         return type(self).__name__
 
     def per_anchor(self, pairs: Pairs) -> Tensor:
@@ -55,5 +53,17 @@ class Loss(nn.Module):
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""
-        settings = {name: value for name, value in vars(self).items() if name[0] != "_" and name != "training"}
-        return ", ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in settings.items())
+        return describe_settings(self)
+
+
+def read_reduction(op: str, reduction: str) -> str:
+    """Return ``reduction`` if it is "mean" or "sum"."""
+    if reduction not in ("mean", "sum"):
+        _check.refuse(op, f"expected reduction to be 'mean' or 'sum', got {reduction!r}")
+    return reduction
+
+
+def describe_settings(loss: nn.Module) -> str:
+    """The public attributes of a loss, for ``extra_repr``; functions are shown by name."""
+    settings = {name: value for name, value in vars(loss).items() if name[0] != "_" and name != "training"}
+    return ", ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in settings.items())

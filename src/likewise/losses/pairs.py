@@ -90,7 +90,7 @@ class Pairs:
         positives = self.positives & (self.distances > nearest - margin)
         negatives = self.negatives & (self.distances < farthest + margin)
         hard = replace(self, positives=positives, negatives=negatives)
-        # Each kind implies the other, but for rounding at the edge.
+        # An anchor with one kind has the other, up to rounding.
         kept = (hard.complete & self.complete)[:, None]
         return replace(self, positives=positives & kept, negatives=negatives & kept)
 
@@ -121,7 +121,7 @@ def log_sum_exp(values: Tensor, keep: Tensor, dim: int | tuple[int, ...] = 1) ->
 
 
 def _check_finite(op: str, distances: Tensor) -> None:
-    """Raise an error for NaN and infinities; skipped where values cannot be read, as in tracing."""
+    """Raise an error for NaN and infinities; skipped where values cannot be read, as in a traced function."""
     if _check.numbers_hidden() or distances.isfinite().all():
         return
     row, column = (~distances.isfinite()).nonzero()[0].tolist()

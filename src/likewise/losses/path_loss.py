@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from likewise import _check
+from likewise.losses.loss import describe_settings, read_reduction
 
 
 class PathLoss(nn.Module):
@@ -28,13 +29,11 @@ class PathLoss(nn.Module):
 
     def __init__(self, *, reduction: str = "mean") -> None:
         super().__init__()
-        if reduction not in ("mean", "sum"):
-            _check.refuse(self.name, f"expected reduction to be 'mean' or 'sum', got {reduction!r}")
-        self.reduction = reduction
+        self.reduction = read_reduction(self.name, reduction)
 
     @property
     def name(self) -> str:
-        """What errors call this loss."""
+        """The name of this loss in errors."""
         return type(self).__name__
 
     def reduced(self, losses: Tensor) -> Tensor:
@@ -43,8 +42,7 @@ class PathLoss(nn.Module):
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""
-        settings = {name: value for name, value in vars(self).items() if name[0] != "_" and name != "training"}
-        return ", ".join(f"{name}={value}" for name, value in settings.items())
+        return describe_settings(self)
 
     def _numbers(self, name: str, value: object, dimensions: Sequence[str]) -> Tensor:
         """A tensor of the named dimensions, such as "BK"; half precision becomes float32."""

@@ -33,8 +33,8 @@ _REFUSED = {
     "WeightRegularizerMixin": "compares vectors with its class weights",
     "AngularMiner": _VECTORS,
     "DistanceWeightedMiner": _SPHERE,
-    "BaseLossWrapper": "wraps a loss around vectors that it keeps or pairs itself; pass the loss inside",
-    "MultipleLosses": "is several losses; bridge each, and add them up",
+    "BaseLossWrapper": "wraps a loss of vectors that it stores or pairs itself; pass the inner loss",
+    "MultipleLosses": "combines several losses; convert each of them, and add them up",
 }
 
 
@@ -43,7 +43,7 @@ def from_pml(loss: nn.Module, miner: nn.Module | None = None) -> "FromPML":
 
     D replaces the distance of the loss and of the miner: their own ``distance``, with its power and normalisation, has
     no effect. Their reducer applies. Without col_labels the diagonal is left out. With col_labels every cell is a pair;
-    losses that take no references (NPairsLoss, RankedListLoss) then raise an error.
+    losses without references (NPairsLoss, RankedListLoss) then raise an error.
 
     The loss and the miner are copied: pass ``parameters()`` of the result to the optimizer. Losses that need vectors or
     cosine similarities (CircleLoss, AngularLoss, proxy and classification losses, ...) raise an error; use
@@ -77,14 +77,14 @@ class FromPML(nn.Module):
 
     @property
     def name(self) -> str:
-        """What errors call this loss."""
+        """The name of this loss in errors."""
         return f"from_pml({type(self.loss).__name__})"
 
     def forward(self, D: Tensor, row_labels: object, col_labels: object | None = None) -> Tensor:
         """The loss, a scalar, of distances D (N, M) between items with row_labels (N,) and col_labels (M,)."""
         pairs = Pairs.of(self.name, D, row_labels, col_labels)
         D, labels = pairs.distances, pairs.row_labels
-        nothing = (D * 0).sum()  # the zeros of pytorch-metric-learning have no gradient
+        nothing = (D * 0).sum()  # pytorch-metric-learning returns zeros without a gradient
         if D.numel() == 0:
             return nothing
         # The "embeddings" are row and column numbers, by which the distance looks D up.
@@ -148,11 +148,11 @@ class FromPMLVectors(VectorLoss):
 
     @property
     def name(self) -> str:
-        """What errors call this loss."""
+        """The name of this loss in errors."""
         return f"from_pml_vectors({type(self.loss).__name__})"
 
     def value(self, x: Tensor, labels: Tensor) -> Tensor:
-        """The loss; where its reducer finds nothing, a zero that can be differentiated."""
+        """The loss; if its reducer keeps nothing, a zero that can be differentiated."""
         hard = None if self.miner is None else self.miner(x, labels)
         found = self.loss(x, labels, hard)
         if not isinstance(found, Tensor) or found.numel() != 1:

@@ -14,7 +14,7 @@ class ProxyNCA(VectorLoss):
     """Each item should be closer to the proxy of its class than to the others.
 
     Items and proxies lie on spheres of radius ``scale`` and ``proxy_scale``; D (N, classes) holds their squared
-    Euclidean distances, and the loss is the cross entropy of softmax(-D) over the classes, their own included.
+    Euclidean distances, and the loss is the cross entropy of softmax(-D) over all classes.
 
     classes, channels: the number of proxies, for labels 0 to classes - 1, and the number of features.
     smoothing: label smoothing, the share of an item's label that is spread over the other classes.

@@ -38,5 +38,5 @@ class Relative(Loss):
         return self.loss(D / torch.where(mean > LEAST, mean, 1), row_labels, col_labels)
 
     def extra_repr(self) -> str:
-        """Empty: the loss is shown as a submodule."""
+        """Empty, since the loss is shown as a submodule."""
         return ""

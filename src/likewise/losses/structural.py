@@ -10,7 +10,7 @@ from likewise.losses.pairs import Pairs, log_sum_exp
 
 
 class Structural(Loss):
-    """Each positive pair, weighted by its hardness, against all negative pairs of the batch; and the spread of both.
+    """Compares each positive pair, weighted by its hardness, with all negative pairs; and lowers the variance of both.
 
     With P the positive and N the negative pairs of the batch:
     local = sum over P of w_ij log(1 + sum over N of exp(margin + D_ij - D_kl)), w = softmax over P of D / temperature,

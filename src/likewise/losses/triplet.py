@@ -63,7 +63,7 @@ def semi_hard_triplets(pairs: Pairs, margin: float) -> Triplets:
     Example:
         >>> import torch
         >>> pairs = Pairs.of("loss", torch.tensor([[0.1, 0.2, 0.7]]), [0], [0, 1, 1])
-        >>> semi_hard_triplets(pairs, margin=0.3).keep.nonzero().tolist()  # not the last negative: it is far enough
+        >>> semi_hard_triplets(pairs, margin=0.3).keep.nonzero().tolist()  # the last negative is far enough
         [[0, 0, 1]]
     """
     every = all_triplets(pairs, margin)

@@ -28,7 +28,7 @@ class VectorLoss(nn.Module):
 
     @property
     def name(self) -> str:
-        """What errors call this loss."""
+        """The name of this loss in errors."""
         return type(self).__name__
 
     def value(self, x: Tensor, labels: Tensor) -> Tensor:

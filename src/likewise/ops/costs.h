@@ -1,6 +1,6 @@
 // Distances of frames of several channels, blocked in registers as in a product of matrices.
 //
-// They are sums of squared differences, not |x|^2 + |y|^2 - 2 x.y: that would lose the digits of frames close together.
+// They are sums of squared differences, not |x|^2 + |y|^2 - 2 x.y, which would lose precision for close frames.
 #pragma once
 #include "simd.h"
 

@@ -31,8 +31,8 @@ INSTRUCTION_SET: str = native.instruction_sets()[0]
 
 SQUARED, EUCLIDEAN, GIVEN = range(3)  # Ground in problem.h
 TILE_ROWS = 32  # of all pairs that share a block of lanes
-CACHE = 1 << 20  # bytes that a core keeps at hand
-LONG = 1 << 29  # cells that a kernel may take without looking whether to stop: some tenths of a second
+CACHE = 1 << 20  # bytes of a core's cache
+LONG = 1 << 29  # cells between two checks of the stop flag: some tenths of a second
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Problem:
 
     @property
     def fills_lanes(self) -> bool:
-        """Whether there are enough pairs for such a kernel to pay off on every thread."""
+        """Whether there are enough pairs to make such a kernel worthwhile on every thread."""
         return self.y is not None and self.pairs >= self.lanes * torch.get_num_threads() // 2
 
     @property
@@ -80,7 +80,7 @@ class Problem:
         return self.longest_y * self.x.shape[2] * self.lanes * self.x.element_size() > CACHE
 
     def by_length(self, pairs: Tensor) -> Tensor:
-        """The order of pairs in which similar lengths are neighbours, so that lanes end together."""
+        """The order of pairs by length, so that the lanes of a block end together."""
         if self.full:
             return pairs
         rows = pairs // len(self.y_lengths) if self.all_pairs else pairs
@@ -111,7 +111,7 @@ class Problem:
     ) -> None:
         """Call kernel(problem, row order, column order, symmetric, values, block, first row, last row) on all pairs.
 
-        A tile is one block of columns and some rows: y is interleaved once a tile, and lanes of like length waste
+        A tile is one block of columns and some rows: y is interleaved once per tile, and lanes of similar length waste
         little. ``described`` stands for the problem where a kernel takes more than that.
         """
         assert self.y is not None
@@ -157,7 +157,7 @@ class Problem:
                 ),
             )
             return x_grad, y_grad
-        # Several rows meet in one column: each part of the rows sums y's gradient apart. The number of parts is
+        # Several rows share a column: each part of the rows sums y's gradient separately. The number of parts is
         # fixed, so that the sum does not depend on the number of threads.
         assert self.y is not None
         rows, columns = len(self.x), len(self.y)
@@ -250,7 +250,7 @@ def stoppable(flag: np.ndarray) -> Iterator[None]:
 
 
 def share_out(count: int, cells: int, work: Callable[[int, int], None], threads: int | None = None) -> None:
-    """Call work(begin, end) on ranges that cover 0..count, on several threads if that pays off.
+    """Call work(begin, end) on ranges that cover 0..count, on several threads if that is worthwhile.
 
     ``cells`` is the work of one item. The ranges do not depend on the number of threads, which is
     ``torch.get_num_threads()`` unless given.
@@ -259,11 +259,11 @@ def share_out(count: int, cells: int, work: Callable[[int, int], None], threads:
     # but keep enough items for every lane.
     least, most = 250_000 // max(cells, 1), max(16, (1 << 28) // max(cells, 1))
     chunk = max(1, least, min(most, -(-count // 64)))
-    given = getattr(_thread, "flag", None)  # who called this can be asked to stop
+    given = getattr(_thread, "flag", None)  # the caller's thread may be asked to stop
     if given is not None and given[0]:
         raise KeyboardInterrupt
-    # Python sees Ctrl-C in its main thread only, and there not before a kernel returns. Where one range may take longer
-    # than a moment, the main thread waits for the others instead, and stops them.
+    # Python sees Ctrl-C in its main thread only, and only after a kernel has returned. If one range may take long, the
+    # main thread waits for the others instead, and stops them.
     waits = min(chunk, count) * cells > LONG and threading.current_thread() is threading.main_thread()
     if chunk >= count and not waits and given is None:
         work(0, count)
@@ -279,7 +279,7 @@ def share_out(count: int, cells: int, work: Callable[[int, int], None], threads:
             while pending and not flag[0]:
                 try:
                     begin = pending.popleft()
-                except IndexError:  # another thread took the last one
+                except IndexError:  # another thread has taken the last one
                     return
                 work(begin, min(begin + chunk, count))
         except BaseException:  # Ctrl-C, too
@@ -297,20 +297,20 @@ def share_out(count: int, cells: int, work: Callable[[int, int], None], threads:
         else:
             drain()
     except BaseException:
-        if given is None:  # a caller's flag is the caller's
+        if given is None:  # a flag set by the caller is left set
             flag[0] = 1
         raise
     finally:
-        wait([other for other in others if not other.cancel()])  # they write to memory that must live until then
+        wait([other for other in others if not other.cancel()])  # the memory that they write to must outlive them
     for other in others:
         if not other.cancelled():
             other.result()
-    if flag[0]:  # asked to stop between two ranges
+    if flag[0]:  # stopped between two ranges
         raise KeyboardInterrupt
 
 
 def zeros_like(x: Tensor) -> Tensor:
-    """Return zeros made by NumPy: PyTorch would wake its threads, which then spin on the cores we need."""
+    """Return zeros made by NumPy: PyTorch would wake its threads, which then spin on the cores that we need."""
     return torch.from_numpy(np.zeros(x.shape, np.float64 if x.dtype == torch.float64 else np.float32))
 
 
@@ -350,7 +350,7 @@ def _full_lengths(count: int, steps: int) -> Tensor:
 
 
 def check_finite(op: str, name: str, x: Tensor, lengths: Tensor) -> None:
-    """Refuse NaN and infinities in sequences (B, T, C), but for their padding."""
+    """Raise an error for NaN and infinities in sequences (B, T, C), except in their padding."""
     count, steps, channels = x.shape
     item = native.first_nonfinite(
         INSTRUCTION_SET, x.data_ptr(), lengths.data_ptr(), count, steps, channels, x.dtype == torch.float64
@@ -364,7 +364,7 @@ def _finite_costs(op: str, cost: Tensor, x_lengths: Tensor, y_lengths: Tensor) -
     suspect = native.first_nonfinite(
         INSTRUCTION_SET, cost.data_ptr(), x_lengths.data_ptr(), count, x_steps, y_steps, cost.dtype == torch.float64
     )
-    for item in range(suspect, count) if suspect >= 0 else ():  # what is not finite may be padding
+    for item in range(suspect, count) if suspect >= 0 else ():  # it may be padding that is not finite
         real = cost[item, : int(x_lengths[item]), : int(y_lengths[item])]
         wrong = (~real.isfinite()).nonzero()
         if len(wrong):

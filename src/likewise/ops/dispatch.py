@@ -2,7 +2,7 @@
 
 Operators take tensors and plain numbers, so that ``torch.compile`` can carry them through a graph. They are registered
 with ``torch.library.define`` rather than ``custom_op``, which does the same but costs 20 microseconds more a call.
-Calls skip the dispatcher where it would do nothing, if this was tested with the installed PyTorch (``private.py``).
+Calls skip the dispatcher where it has nothing to do, if this was tested with the installed PyTorch (``private.py``).
 """
 
 import functools
@@ -83,7 +83,7 @@ def _nobody_watches(arguments: tuple[Any, ...]) -> bool:
         return False
     if private.tracing_state() is not None or private.interpreters() is not None:
         return False
-    for a in arguments:  # written out: a generator takes twice as long
+    for a in arguments:  # a loop: a generator takes twice as long
         # A tensor may be stored negated, like the imaginary part of a conjugate: the dispatcher would resolve that.
         if isinstance(a, Tensor) and (type(a) not in _PLAIN or a.layout is not torch.strided or a.is_neg()):
             return False
@@ -107,8 +107,9 @@ def _derivative(
     save: Callable[..., None] | None,
     backward: Callable[..., Any] | None,
 ) -> type[torch.autograd.Function] | None:
-    """What ``torch.library.register_autograd`` makes, less its search for default arguments, of which we have none: on
-    a GPU that took longer than a short kernel. Without dispatch keys it calls the kernel itself.
+    """What ``torch.library.register_autograd`` makes, without its search for default arguments, which we do not use.
+
+    On a GPU that search took longer than a short kernel. Without dispatch keys, the kernel is called directly.
     """
     if backward is None:
         return None

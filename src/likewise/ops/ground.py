@@ -41,8 +41,8 @@ def euclidean(x: Tensor, y: Tensor) -> Tensor:
 def cosine(x: Tensor, y: Tensor) -> Tensor:
     """Cosine cost, 1 - cos(x_i, y_j), computed without cancellation as ||x_i/|x_i| - y_j/|y_j|||^2 / 2.
 
-    A frame of zeros has no direction: it costs 1 against every frame. So does one of numbers that are too small for the
-    derivative to be finite, 2e-31 in float32.
+    A zero frame has no direction: its cost to every frame is 1. The same holds for frames too small for a finite
+    derivative, 2e-31 in float32.
 
     Example:
         >>> cosine(torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.0, 2.0], [3.0, 0.0]]]))
@@ -75,7 +75,7 @@ def frames(
 ) -> tuple[Tensor, Tensor, bool, float]:
     """The kernels' inputs for a named ground cost: frames of x and y, whether to take the root, and a factor.
 
-    The kernels' costs must still be multiplied by that factor.
+    The kernels' results must be multiplied by that factor.
     """
     x, y = at_least_float32(x), at_least_float32(y)
     if ground is cosine:
@@ -157,7 +157,7 @@ class _SquaredDistance(torch.autograd.Function):
 
 
 def _directions(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    # A zero frame gets a direction of its own, one for x and one for y, at right angles to everything else.
+    # A zero frame gets its own direction, one for x and one for y, orthogonal to all others.
     unit_x, zero_x = _unit(x)
     unit_y, zero_y = _unit(y)
     nothing_x, nothing_y = torch.zeros_like(zero_x), torch.zeros_like(zero_y)
@@ -166,7 +166,7 @@ def _directions(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
     largest = x.detach().abs().amax(-1, keepdim=True)  # scale first: tiny or huge squares are lost
-    nothing = largest < torch.finfo(x.dtype).tiny * 2**24  # the derivative is as large as these are small
+    nothing = largest < torch.finfo(x.dtype).tiny * 2**24  # the derivative is inversely proportional to these
     scaled = x.masked_fill(nothing, 0) / torch.where(nothing, 1, largest)
     norm = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
     return scaled / torch.where(norm > 0, norm, 1), nothing.to(x.dtype)

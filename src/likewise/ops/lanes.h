@@ -1,7 +1,7 @@
 // Many alignments at once: each lane holds one pair, and one sweep over the columns keeps several rows in registers.
 // A Step defines the computation at a cell:
 //     Step::Cell                      what a lane keeps of a cell; Step::unreachable(), step.origin(), step.above()
-//     Step::pend(diagonal, left)      what the next cell of a row needs of two of its neighbours, a Step::Pending
+//     Step::pend(diagonal, left)      the contribution of two neighbours to the next cell of a row, a Step::Pending
 //     step(pending, up, cost, i, j)   the next cell
 //     Step::keep(cell, inside)        the cell where it is inside its window, unreachable elsewhere
 //     Step::kRows, Step::kCostsAhead  rows kept in registers, and whether there is room for costs beside them
@@ -177,7 +177,7 @@ __attribute__((noinline)) CostsAhead<T, R> costs_ahead(const T* x, bool shared, 
 
 // Advance `row` (the row above, one cell per column) by R rows, of which the first is `top`, over the columns
 // first..last; between inner_first and inner_last every row is inside its window. `corner` is left of row[first].
-// Row r is r columns behind the first, so that no cell waits for another of its turn; `row` is read as far as they are
+// Row r is r columns behind the first, so that no cell depends on another in the same turn; `row` is read as far as they are
 // behind, beyond its end.
 template <class T, int R, class Step, class Window, class Costs>
 INLINE void sweep_rows(const Step step, const Costs& costs, const Window& window, int64_t top, int64_t first, int64_t last,
@@ -279,6 +279,13 @@ struct Always {
     template <class Cell> INLINE bool operator()(int64_t, const Cell*, int64_t, int64_t) const { return true; }
 };
 
+// The rows of an alignment that are to be computed, from..to - 1, and the row above them, of lanes of equal lengths: what
+// an earlier run left of its last row. Without it, all rows.
+template <class Cell> struct Part {
+    int64_t from = 0, to = int64_t(1) << 62;
+    const Cell* above = nullptr;
+};
+
 // W alignments of interleaved y's with one x, or with W interleaved x's. Lanes may differ in both lengths: a lane's
 // value is read off its own last row and column, which nothing beyond them can reach.
 template <class T, class Step> class LaneBlock {
@@ -290,11 +297,17 @@ public:
     // l. After each strip of rows, calls going(rows done, row, first column, last column), and stops if it is false.
     template <class Ended, class Going = Always>
     void run(const Step step, const T* x, bool shared, const int64_t* n, const T* y, const int64_t* m, const Ended& ended,
-             const Going& going = Going()) {
+             const Going& going = Going(), const Part<Cell>& part = {}) {
         constexpr int kRows = Step::kRows;
         int64_t longest = 0;
         begin(step, n, m, longest);
-        int64_t done = 0;
+        longest = min(longest, part.to);
+        int64_t done = part.from;
+        if (part.above) {
+            before_last_ = widest_ - 1;
+            if (problem_.window.kind != WindowKind::none) window_row(problem_.window, n[0], m[0], done - 1, before_first_, before_last_);
+            for (int64_t j = before_first_; j <= before_last_; ++j) row_[j] = part.above[j];
+        }
         while (done < longest) {
             stop_if_asked();
             int64_t until = longest;  // strips end where a lane ends
@@ -316,6 +329,9 @@ public:
             if (!going(done, row_.get(), before_first_, before_last_)) return;
         }
     }
+
+    // The last row that was computed.
+    const Cell* row() const { return row_.get(); }
 
 private:
     const Problem& problem_;

@@ -141,13 +141,15 @@ NB_MODULE(_native, module) {
         .def("__init__",
              [](ElasticProblem* self, const Problem& problem, int recurrence, Address x_gaps, Address y_gaps, Address x_reach,
                 Address y_reach, Address weights, int64_t longest, int border, double penalty, double slope, double hit,
-                double miss, bool last_cost) {
+                double miss, bool last_cost, int64_t own_first, int64_t own_count) {
                  new (self) ElasticProblem{problem, static_cast<Recurrence>(recurrence), at<void>(x_gaps), at<void>(y_gaps),
                                            at<void>(x_reach), at<void>(y_reach), at<void>(weights), longest,
-                                           static_cast<Border>(border), penalty, slope, hit, miss, last_cost};
+                                           static_cast<Border>(border), penalty, slope, hit, miss, last_cost, own_first,
+                                           own_count};
              },
              "problem"_a, "recurrence"_a, "x_gaps"_a, "y_gaps"_a, "x_reach"_a, "y_reach"_a, "weights"_a, "longest"_a,
-             "border"_a, "penalty"_a, "slope"_a, "hit"_a, "miss"_a, "last_cost"_a);
+             "border"_a, "penalty"_a, "slope"_a, "hit"_a, "miss"_a, "last_cost"_a,
+             "own_first"_a, "own_count"_a);
     module.def(
         "elastic_blocks",
         [](const std::string& isa, const ElasticProblem& problem, Address x_items, Address y_items, Address order,
@@ -176,10 +178,10 @@ NB_MODULE(_native, module) {
         "elastic_gradients",
         [](const std::string& isa, const ElasticProblem& problem, Address x_items, Address y_items, Address order,
            int64_t count, Address weights, Address x_grad, Address y_grad, Address x_gaps_grad, Address y_gaps_grad,
-           int64_t begin, int64_t end) {
+           Address values, int64_t begin, int64_t end) {
             CALL(isa, elastic_gradients, problem, at<int64_t>(x_items), at<int64_t>(y_items), at<int64_t>(order), count,
-                 at<void>(weights), at<void>(x_grad), at<void>(y_grad), at<void>(x_gaps_grad), at<void>(y_gaps_grad), begin,
-                 end);
+                 at<void>(weights), at<void>(x_grad), at<void>(y_grad), at<void>(x_gaps_grad), at<void>(y_gaps_grad),
+                 at<void>(values), begin, end);
         },
         Release());
 

@@ -1,6 +1,6 @@
 """The private and undocumented parts of PyTorch and Triton that likewise uses, and the versions they were tried with.
 
-PyTorch, behind ``torch_is_tried``; with another version, operators go through PyTorch's dispatcher, more slowly:
+PyTorch, behind ``torch_is_tried``; with another version, operators go through PyTorch's dispatcher, which is slower:
 
 =======================================  ==============================================  ==================
 name                                     used by                                         tried with torch

@@ -47,7 +47,7 @@ inline int64_t itakura_last(double slope, int64_t n, int64_t m, int64_t i) {
 }
 
 // The columns first..last that row i of an n x m alignment may visit. Both are non-decreasing in i, and corner to
-// corner is always connected. ops/window.py is the readable twin and states the meaning.
+// corner is always connected. ops/rules.py defines them.
 inline void window_row(const Window& window, int64_t n, int64_t m, int64_t i, int64_t& first, int64_t& last) {
     first = 0;
     last = m - 1;

@@ -26,7 +26,7 @@ class Window:
     size: float = 0.0
 
     def row(self, n: int, m: int, i: int) -> tuple[int, int]:
-        """First and last column of row i; both never fall as i grows.
+        """First and last column of row i; neither decreases as i grows.
 
         Example:
             >>> [Window(STEPS, 1).row(4, 4, i) for i in range(4)]
@@ -71,7 +71,7 @@ class Rules:
         open_end: bool = False,
         subsequence: bool = False,
     ) -> "Rules":
-        """Rules from the arguments that elastic distances share.
+        """Rules from the arguments of the elastic distances.
 
         Example:
             >>> Rules.of("dtw", band=0.1, subsequence=True)

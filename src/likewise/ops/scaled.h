@@ -53,14 +53,14 @@ template <class T> INLINE V<T> power_of_two(V<T> k) {
     return (V<T>)((I<T>)(k + (Format<T>::round + Format<T>::bias)) << Format<T>::mantissa);
 }
 
-// P in the lanes: mantissa in [1, 2), exponent whole. Past 2^24 (2^53) exponents round, as R itself would.
+// P in the lanes: mantissa in [1, 2), exponent whole. Beyond 2^24 (2^53) exponents are rounded, as R itself would be.
 template <class T> struct Scaled {
     V<T> mantissa, exponent;
 };
 
 template <class T> INLINE Scaled<T> scaled_exp2(V<T> z) {
     const V<T> rounded = (z + Format<T>::round) - Format<T>::round;
-    const V<T> whole = z > splat(-Format<T>::round / 4) ? rounded : z;  // further out, z is whole already
+    const V<T> whole = z > splat(-Format<T>::round / 4) ? rounded : z;  // larger z are integers already
     return {exp2_fraction(z - whole), whole};
 }
 

@@ -1,4 +1,4 @@
-"""Energy confusion: pulls the training classes together, against overfitting to them."""
+"""Energy confusion: pulls the training classes together, to avoid overfitting to them."""
 
 from collections.abc import Sequence
 
@@ -15,8 +15,8 @@ class EnergyConfusion(nn.Module):
     Minimised together with a loss that increases it, it keeps the metric from overfitting to the training classes. For
     a batch of one class it is 0. Memory is O(B^2).
 
-    Reference: Chen & Deng (2019), Energy Confused Adversarial Metric Learning, arXiv:1901.07169, as equation 7 of
-    Al-Kaabi, Monsefi & Zabihzadeh has it. The authors' code takes the logarithm, and lets the gradient reach the
+    Reference: Chen & Deng (2019), Energy Confused Adversarial Metric Learning, arXiv:1901.07169, in the form of
+    equation 7 of Al-Kaabi, Monsefi & Zabihzadeh. The authors' code takes the logarithm, and lets the gradient reach the
     embedding layer only; here the caller decides what x is.
 
     Example:

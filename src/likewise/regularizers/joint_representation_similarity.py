@@ -120,7 +120,7 @@ class MarginalSimilarity(JointRepresentationSimilarity):
 
 
 class ConcatenatedSimilarity(JointRepresentationSimilarity):
-    """JRD-C: the similarity of classes by one kernel on the layers' features, side by side.
+    """JRD-C: the similarity of classes under one kernel of the layers' concatenated features.
 
     The paper compares with it but does not define it: this is our reading.
 
@@ -164,8 +164,8 @@ class JointMeanDiscrepancy(JointRepresentationSimilarity):
 class IntraClassPenalty(nn.Module):
     """Minus the mean of exp(-||x - x'||^2 / 2) over pairs of one class, summed over classes: equation 5 of the slides.
 
-    Minimising it pulls the items of a class together, which the authors advise against with AM-softmax; it is here for
-    comparison. Classes with one item do not count. Reference: Chu et al. (2020), equation 5.
+    Minimising it pulls the items of a class together, which the authors advise against with AM-softmax; it is included
+    for comparison. Classes with one item are ignored. Reference: Chu et al. (2020), equation 5.
 
     Example:
         >>> IntraClassPenalty()(torch.tensor([[0.0], [0.0], [5.0]]), [0, 0, 1])
@@ -186,7 +186,7 @@ class IntraClassPenalty(nn.Module):
 
 
 def _mixtures(kernels: Sequence[Kernel]) -> list[Mixture] | None:
-    """The mixtures, if ``joint_gaussians`` can take them: all of one count, or of one Gaussian."""
+    """The mixtures, if ``joint_gaussians`` supports them: all of the same count, or of one Gaussian."""
     found = [kernel.mixture for kernel in kernels if type(kernel) is GaussianMixture]  # type: ignore[attr-defined]
     counts = {len(mixture.factors) for mixture in found} - {1}
     return found if len(found) == len(kernels) and len(counts) <= 1 else None

@@ -45,8 +45,8 @@ class GaussianMixture(nn.Module):
 class Laplace(nn.Module):
     """k(x, x') = exp(-||x - x'||_1 / s), the distance being the sum of absolute differences.
 
-    bandwidth: s; by default the mean distance of two different items of the batch, without a gradient, 64 eps times
-        the mean ||x||_1 at least, as in ``GaussianMixture``. (The slides that propose the kernel do not say.)
+    bandwidth: s; by default the mean distance of two different items of the batch, without a gradient, at least 64 eps
+    times the mean ||x||_1, as in ``GaussianMixture``. (The slides that propose the kernel do not specify it.)
 
     Example:
         >>> Laplace()(torch.tensor([[0.0, 0.0], [1.0, 1.0]]))
@@ -70,7 +70,8 @@ class Laplace(nn.Module):
 class Polynomial(nn.Module):
     """k(x, x') = (x . x' + 1)^degree.
 
-    normalize: scale features to unit length first; the kernel of long vectors is huge. (The slides do not say.)
+    normalize: scale features to unit length first; the kernel of long vectors is huge. (The slides do not specify
+    this.)
 
     Example:
         >>> Polynomial(2)(torch.tensor([[3.0, 4.0], [4.0, -3.0]]))
@@ -92,7 +93,8 @@ class Polynomial(nn.Module):
 class MomentGenerating(nn.Module):
     """k(x, x') = exp(x . x'), whose mean embedding is the moment generating function.
 
-    normalize: scale features to unit length first; without that, exp overflows for long ones. (The slides do not say.)
+    normalize: scale features to unit length first; otherwise exp overflows for long ones. (The slides do not specify
+    this.)
 
     Example:
         >>> MomentGenerating()(torch.tensor([[2.0, 0.0], [0.0, 1.0]]))

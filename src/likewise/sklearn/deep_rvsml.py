@@ -32,16 +32,15 @@ class DeepRVSML(TransformerMixin, NeighborClassifier):
 
     The network is 3 x [batch norm - linear - ReLU] of 1024 units, then batch norm - linear to R^{rK}, scaled to unit
     length. With plans T that align each sequence x with the virtual sequence v of its class, as in ``RVSML``, it is
-    trained to lower the mean over frames i of
+    trained to minimise the mean over frames i of
 
         sum_j T[i, j] ||f(x[i]) - v[j]||^2
 
-    for some epochs; then the plans are updated by ``aligner.align(f(x), v)``, and so on in turn.
+    for some epochs; then the plans are updated by ``aligner.align(f(x), v)``, and so on.
 
     aligner, steps (r), k: as in ``RVSML``. hidden, depth: width and number of the hidden layers.
-    rounds, epochs: the maximum number of alternations, and the epochs in each. The paper's 50 and 500 are for hundreds
-        of sequences:
-        an epoch uses as many frames as the data have, so lower both for large sets.
+    rounds, epochs: the maximum number of alternations, and the epochs in each. The paper's 50 and 500 suit hundreds of
+    sequences: an epoch uses as many frames as the data have, so lower both for large sets.
     batch_size: frames per batch, of up to 16 classes in equal numbers, drawn with replacement.
     lr: of Adam. tol: stop when the mean distance to the virtual sequences changes by less between rounds.
     device: where to train; by default a GPU if there is one. seed: for weights and batches. verbose: show a progress
@@ -49,8 +48,8 @@ class DeepRVSML(TransformerMixin, NeighborClassifier):
 
     After ``fit``: classes_ (K,), virtual_ (K, r, rK), metric_ (a Metric: it can be saved), references_ (the encoded
     training sequences), n_iter_, converged_, costs_ (n_iter_,), the mean distance after each round, and losses_, the
-    mean loss of each epoch. Where the paper does not say, the first plan is RVSML's, the optimiser is kept between
-    rounds, and tol is that of its largest data set.
+    mean loss of each epoch. Where the paper does not specify it, the first plan is RVSML's, the optimiser is kept
+    between rounds, and tol is that of its largest data set.
     Reference: Su & Wu (2020), learning meta-distance for sequences via virtual sequence regression, TPAMI.
 
     Example:

@@ -16,9 +16,10 @@ class HDBSCAN(Clusterer):
     metric: any symmetric Distance or Metric whose values are not negative; None is ``Euclidean()``.
     min_cluster_size: the fewest items of a cluster.
     options: further arguments of ``sklearn.cluster.HDBSCAN``, such as {"min_samples": 3}.
-    verbose: draw the progress of the matrix on stderr.
+    verbose: draw a progress bar of the matrix on stderr.
 
-    After ``fit``: labels_ (N,), -1 for noise; probabilities_ (N,), how surely an item belongs to its cluster.
+    After ``fit``: labels_ (N,), -1 for noise; probabilities_ (N,), how strongly each item belongs to
+        its cluster.
     Reference: Campello, Moulavi & Sander (2013).
 
     Example:

@@ -18,9 +18,9 @@ class Hierarchical(Clusterer):
 
     metric: any symmetric Distance or Metric; None is ``Euclidean()``.
     n_clusters: where to cut the tree; or threshold: the distance at which to cut it, instead.
-    linkage: what the distance of two clusters is: that of their items on "average", the least ("single"), the largest
-        ("complete"), or "weighted". Ward's and centroid linkage need Euclidean space, and are not offered.
-    verbose: draw the progress of the matrix on stderr.
+    linkage: the distance between two clusters: the "average" distance of their items, the least ("single"), the largest
+        ("complete"), or "weighted". Ward's and centroid linkage need a Euclidean space and are not offered.
+    verbose: draw a progress bar of the matrix on stderr.
 
     After ``fit``: labels_ (N,), numbered by first appearance, n_clusters_, and linkage_ (N - 1, 4), SciPy's table,
     which ``viz.plot_dendrogram`` draws.

@@ -20,10 +20,10 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, CenterClusterer):
     n_clusters: K.
     init: "k-means++" under the distance, the best of several draws each time, as in scikit-learn; "random" items; or K
         sequences.
-    n_init: starts, of which the least inertia counts. max_iter: most assignments of each.
+    n_init: number of starts; the one with the least inertia is kept. max_iter: maximum number of assignments of each.
     tol: stop when no label changes and the inertia falls by less than this share of itself.
-    length: steps of the centres; by default those of the items they start from.
-    seed: of the draws. verbose: tell the inertia of each start on stderr.
+    length: number of steps of the centres; by default that of the items they start from.
+    seed: of the random draws. verbose: print the inertia of each start to stderr.
 
     An assignment computes only what bounds leave open: by the triangle inequality where the distance is a metric, by
     envelopes for ``DTW`` with a band. A cluster that empties takes the item that is farthest from its centre.

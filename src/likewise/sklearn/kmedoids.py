@@ -18,8 +18,9 @@ class KMedoids(ClassNamePrefixFeaturesOutMixin, CenterClusterer):
     install it with pip install "likewise[clusters]".
 
     metric: any Distance or Metric; None is ``Euclidean()``. n_clusters: K.
-    init: "build", greedy, or "random". n_init: random starts, of which the least inertia counts.
-    max_iter: most passes over the items. seed: of the draws. verbose: draw the progress of the matrix on stderr.
+    init: "build" (greedy) or "random". n_init: number of random starts; the one with the least inertia is kept.
+    max_iter: maximum number of passes over the items. seed: of the random draws.
+    verbose: draw a progress bar of the matrix on stderr.
 
     After ``fit``: medoid_indices_ (K,), cluster_centers_ (a Batch of the medoids), labels_ (N,), inertia_ (the sum of
     the distances), n_iter_ and, for a table, n_features_in_.

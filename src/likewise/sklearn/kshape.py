@@ -18,10 +18,10 @@ class KShape(ClassNamePrefixFeaturesOutMixin, CenterClusterer):
 
     n_clusters: K.
     init: "k-means++" under the distance, "random" items, or K sequences.
-    n_init: starts, of which the least inertia counts. max_iter: most assignments of each.
+    n_init: number of starts; the one with the least inertia is kept. max_iter: maximum number of assignments of each.
     tol: stop when no label changes and the inertia falls by less than this share of itself.
-    length: steps of the centres; by default those of the items they start from.
-    seed: of the draws. verbose: tell the inertia of each start on stderr.
+    length: number of steps of the centres; by default that of the items they start from.
+    seed: of the random draws. verbose: print the inertia of each start to stderr.
 
     Several channels share one shift. Updates maximise squared correlations, so the inertia may rise now and then: the
     centres of the least inertia are kept. A cluster that empties takes the item that is farthest from its centre.

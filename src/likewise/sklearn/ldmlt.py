@@ -23,26 +23,27 @@ class LDMLT(TransformerMixin, NeighborClassifier):
     """LogDet divergence-based metric learning with triplets: cost (x_i - y_j)' M (x_i - y_j), M positive definite.
 
     With the plan T that aligns x and y under M, and S(x, y) = sum_ij T[i, j] (x_i - y_j) (x_i - y_j)', the distance is
-    tr(M S(x, y)). A triplet (x, y of the same class, z of another) asks for tr(M S(x, z)) >= tr(M S(x, y)) + margin.
-    Where it fails, M takes the step of least LogDet divergence,
+    tr(M S(x, y)). A triplet (x, y of the same class, z of another) requires tr(M S(x, z)) >= tr(M S(x, y)) + margin.
+    If it is violated, M takes the step of least LogDet divergence,
 
         M <- (M^-1 + rate (S(x, y) - S(x, z)))^-1,
 
-    with rate halved until M stays positive definite. A sweep takes every training sequence x with its ``neighbors``
-    nearest y and z under the current M, in random order, and ends by scaling M to trace C.
+    with rate halved until M stays positive definite. A sweep visits every training sequence x with its ``neighbors``
+    nearest y and z under the current M, in random order, and finally scales M to trace C.
 
     aligner: a Distance whose ground cost is the squared Euclidean: DTW (the default), OPW, ...
-    margin, rate: in units of the mean distance between a sequence and its nearest of the same class, before learning:
-        a margin of 0.1 is a tenth of it, and a rate of 0.1 a tenth of its inverse.
-    neighbors: triplets of each sequence in a sweep. max_iter: the most sweeps; it stops when no triplet fails.
-    k: the number of neighbours that vote; of equally frequent labels, the smallest wins.
+    margin, rate: relative to the mean distance between a sequence and its nearest neighbour of the same class before
+    learning: a margin of 0.1 is a tenth of it, and a rate of 0.1 a tenth of its inverse.
+    neighbors: triplets of each sequence in a sweep. max_iter: the maximum number of sweeps; it stops when no triplet is
+    violated.
+    k: the number of neighbours that vote; ties between labels go to the smallest.
     seed: of the order of the triplets. verbose: draw a progress bar on stderr.
 
     After ``fit``: classes_ (K,), mahalanobis_ (C, C), M; weight_ (C, C) with M = weight_ weight_'; metric_ (a Metric:
     it can be saved), references_ (the mapped training sequences), n_iter_, violations_ (n_iter_,): the share of
-    triplets that failed in each sweep.
+    triplets that were violated in each sweep.
 
-    M begins as the identity: standardise the channels first. Learning is in float64.
+    M is initially the identity: standardise the channels first. Computed in float64.
     Reference: Mei, Liu, Karimi & Gao (2014), LogDet divergence-based metric learning with triplet constraints, IEEE
     Trans. Cybernetics. Departures: margin and rate are relative, and neighbours choose the triplets.
 
@@ -89,7 +90,7 @@ class LDMLT(TransformerMixin, NeighborClassifier):
         codes = self._number(y, len(given)).to(given.device)
         several_classes("LDMLT", self.classes_)
         if (codes.bincount() < 2).all():
-            _check.refuse("LDMLT", "expected a class with two sequences or more, got one of each")
+            _check.refuse("LDMLT", "expected a class with two sequences or more, got one sequence of each class")
         aligner.to(given.device)
         x = Batch(given.values.double(), given.lengths)
         generator = torch.Generator().manual_seed(self.seed)
@@ -127,10 +128,10 @@ def mapped(x: Batch, M: Tensor) -> Batch:
 
 
 def nearest_distance(D: Tensor, codes: Tensor) -> float:
-    """The mean distance of an item and the nearest of its class, over items that are not alone."""
+    """The mean distance between an item and the nearest of its class, over items with another of their class."""
     nearest = D.masked_fill(~others_of_class(codes), torch.inf).amin(1)
     mean = nearest[nearest.isfinite()].mean().item()
-    return mean if mean > 0 else 1.0  # equal items: any unit will do
+    return mean if mean > 0 else 1.0  # all distances are zero: any unit will do
 
 
 def nearest_triplets(D: Tensor, codes: Tensor, count: int) -> Tensor:

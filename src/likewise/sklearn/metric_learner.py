@@ -19,11 +19,11 @@ from likewise.training.fit import fit
 
 
 class MetricLearner(TransformerMixin, NeighborClassifier):
-    """Learns a metric from labelled items, and classifies others by their k nearest training items under it.
+    """Learns a metric from labelled items, and classifies by the k nearest training items under it.
 
     metric: a Metric, or any Distance with parameters, such as a CoupledGRU; a copy of it is trained.
     loss: as in ``fit``, by default the metric's own; a copy of it is used.
-    k: the number of neighbours that vote; of equally frequent labels, the smallest wins.
+    k: the number of neighbours that vote; ties between labels go to the smallest.
     epochs, batch_size, lr, seed, verbose: as in ``fit``; None takes the metric's own ``training_defaults``.
     options: further arguments of ``fit``, such as {"val": 0.2}.
 

@@ -19,9 +19,9 @@ class NearestNeighbors(NeighborClassifier):
 
     metric: a Distance or a Metric; None is ``Euclidean()``. The encoder of a Metric runs once for each reference, in
         ``fit``: fit again after the metric has changed.
-    k: the number of neighbours that vote; of equally frequent labels, the smallest wins.
+    k: the number of neighbours that vote; ties between labels go to the smallest.
     candidates: Candidates(cheap distance, keep): only the references that it keeps for a query are compared under the
-        metric. It must keep k or more.
+        metric. It must keep at least k.
 
     X is the input of the distance: a Dataset, a Batch, an array (N, T, C), a list of sequences of unequal length or,
     for a Metric, the input of its encoder. A table (N, F), as in scikit-learn, is taken as N series of F steps and one

@@ -43,8 +43,8 @@ class NeighborClassifier(ClassifierMixin, BaseEstimator):
         """Distances (n, k) and indices (n, k) of the training items nearest to each item of X, nearest first.
 
         k: the number of neighbours that vote, unless given. Without X, the neighbours of the training items, each left
-        out of its own. Of equally near items, the first comes first. Under DTW with a band, lower bounds leave out
-        most pairs, as in ``Index``; the result is the same.
+        out of its own. Ties between items go to the first. Under DTW with a band, lower bounds rule out most pairs, as
+        in ``Index``; the result is the same.
         """
         check_is_fitted(self)
         name, own = type(self).__name__, X is None
@@ -119,11 +119,11 @@ class NeighborClassifier(ClassifierMixin, BaseEstimator):
         return self._codes
 
     def _metric(self) -> Distance:
-        """What compares items."""
+        """The distance between items."""
         return self.metric_
 
     def _cheap(self) -> Distance:
-        """What chooses candidates."""
+        """The candidates, if any."""
         raise NotImplementedError
 
     def _queries(self, metric: Distance, references: Any, X: Items) -> Any:
@@ -141,7 +141,7 @@ class NeighborClassifier(ClassifierMixin, BaseEstimator):
 
 def labelled(op: str, X: Items, y: Any) -> tuple[Items, Any]:
     """Items and labels, from X and y, or from a Dataset or a pair (items, labels) in place of both."""
-    if y is None and not hasattr(X, "iloc"):  # a data frame may have a column called labels
+    if y is None and not hasattr(X, "iloc"):  # a data frame may have a column named labels
         X, y = _labels.labelled(op, "X", X, need_labels=False)
     if y is None:
         _check.refuse(op, "requires y to be passed, but the target y is None; pass labels (N,), or a labelled Dataset")
@@ -162,5 +162,5 @@ def embedded(metric: Any, items: Any) -> Any:
 
 
 def comparing(metric: Any) -> Distance:
-    """What compares embedded items."""
+    """The distance between embedded items."""
     return metric.distance if callable(getattr(metric, "embed", None)) else metric

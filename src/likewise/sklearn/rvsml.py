@@ -30,23 +30,23 @@ class RVSML(TransformerMixin, NeighborClassifier):
         1/N sum_n sum_ij T_n[i, j] ||x_n[i] W - v_{y_n}[j]||^2 + ridge tr(W'W),
 
     that is W = (sum T[i, j] x[i] x[i]' + ridge N I)^-1 sum T[i, j] x[i] v[j]'. Then the plans are those of
-    ``aligner.align(x W, v)``, and so on in turn; the first plan is 1 / (length r) everywhere.
+    ``aligner.align(x W, v)``, and so on; the first plan is 1 / (length r) everywhere.
 
     aligner: a Distance whose ground cost is the squared Euclidean: DTW (the default), SoftDTW, OPW, ... Its plans are
         used unchanged: ones on the path for DTW, weights that sum to one for OPW.
     ridge: lambda of the paper, which has 0.1 for DTW and 0.01 for OPW on MSR Action3D.
-    steps: r. k: the number of neighbours that vote; of equally frequent labels, the smallest wins.
-    max_iter, tol: stop after max_iter rounds, or when the mean distance to the virtual sequences plus tr(W'W), without
-        the ridge as in the published code, changes by less than tol.
+    steps: r. k: the number of neighbours that vote; ties between labels go to the smallest.
+    max_iter, tol: stop after max_iter rounds, or when the mean distance to the virtual sequences plus tr(W'W) (without
+    the ridge, as in the published code) changes by less than tol.
     verbose: draw a progress bar on stderr.
 
     After ``fit``: classes_ (K,), virtual_ (K, r, rK), weight_ (C, rK), metric_ (a Metric: it can be saved), references_
     (the mapped training sequences), n_iter_, converged_, costs_ and norms_ (n_iter_,): the mean distance and tr(W'W)
-    after each round. costs_ + ridge norms_ never rises with DTW and SoftDTW; with others it may.
+    after each round. costs_ + ridge norms_ never increases with DTW and SoftDTW; with other aligners it may.
 
     There is no intercept: standardise, or centre, the channels first. The equations are solved in float64. After the
-    first plan all rows of a class have the same image, so many DTW paths have the same cost and rounding chooses among
-    them: another machine may find another local optimum. ``viz.plot_virtual_alignment`` draws the result.
+    first plan all rows of a class have the same image, so many DTW paths have the same cost and rounding decides
+    between them: another machine may find another local optimum. ``viz.plot_virtual_alignment`` draws the result.
     Reference: Su & Wu (2019), learning distance for sequences by learning a ground metric, ICML.
 
     Example:
@@ -138,13 +138,13 @@ def several_classes(op: str, classes: np.ndarray) -> None:
 
 
 def uniform_plan(x: Batch, steps: int) -> Tensor:
-    """Plans (N, T, r) that match every frame with every row alike, and sum to one; zero in the padding."""
+    """Uniform plans (N, T, r), which sum to one; zero in the padding."""
     share = x.mask.to(x.dtype) / (x.lengths.to(x.device)[:, None] * steps)
     return share[..., None].repeat(1, 1, steps)
 
 
 def regress(x: Batch, codes: Tensor, plan: Tensor, classes: int, ridge: float) -> Tensor:
-    """The map (C, rK), in float64, that is best for plans (N, T, r); x holds zeros for padding."""
+    """The optimal map (C, rK) for plans (N, T, r), in float64; x holds zeros for padding."""
     channels, steps = x.channels, plan.shape[2]
     squares = plan.new_zeros(channels, channels, dtype=torch.float64)
     products = plan.new_zeros(classes, steps, channels, dtype=torch.float64)

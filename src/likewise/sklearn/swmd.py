@@ -1,4 +1,4 @@
-"""SWMD: a linear map of frames, learned so that transport between sequences keeps classes together."""
+"""SWMD: a linear map of frames, learned so that sequences of a class are close under optimal transport."""
 
 import math
 from typing import Any, Self
@@ -20,13 +20,13 @@ from likewise.ops.transport import Settings, transport_cost
 from likewise.sklearn.neighbor_classifier import Items, NeighborClassifier, labelled
 from likewise.sklearn.rvsml import finite_sequences, linear_encoder, ready_aligner, several_classes
 
-SHRINKAGE = 0.1  # share of the mean variance that whitening adds to each channel
+SHRINKAGE = 0.1  # added to each channel's variance in whitening, as a share of the mean variance
 SPREAD = 10.0  # mean ground cost of two frames at the start, so that a few neighbours count in the softmax
 TOLERANCE = 1e-4  # of the masses
 
 
 class SWMD(TransformerMixin, NeighborClassifier):
-    """Supervised word mover's distance: frames are words, mapped by A and weighted by how much they matter.
+    """Supervised word mover's distance: frames are words, mapped by A and weighted by importance.
 
     The frames of a sequence have masses a_i in proportion to w[c_i], where c_i is the nearest of ``codewords`` centres
     of the training frames (k-means). D(x, y) is the value of entropic transport between the masses with ground cost
@@ -36,20 +36,20 @@ class SWMD(TransformerMixin, NeighborClassifier):
 
     Derivatives are those of the solved problem: the plan for the cost, the potentials for the masses.
 
-    aligner: what compares the mapped sequences in the end, by default ``EMD``; DTW and OPW are other choices.
+    aligner: the distance between mapped sequences after learning, by default ``EMD``; DTW and OPW also work.
     codewords: the number of importances w.
-    reg: of the transport while learning, as a share of the mean ground cost at the start.
-    epochs, batch_size, lr: of the training. k: the number of neighbours that vote; of equally frequent labels, the
-    smallest wins. seed: of centres and batches. verbose: draw a progress bar on stderr.
+    reg: of the transport in learning, as a share of the initial mean ground cost.
+    epochs, batch_size, lr: of the training. k: the number of neighbours that vote; ties between labels go to the
+    smallest. seed: of centres and batches. verbose: draw a progress bar on stderr.
 
     After ``fit``: classes_ (K,), weight_ (C, C), A', so that frames are mapped to x weight_; importances_ (codewords,)
     and codebook_ (codewords, C); metric_ (a Metric: it can be saved), references_ (the mapped training sequences),
     losses_ (epochs,).
 
-    A begins as the whitening of the frames, w as ones. The importances serve learning: metric_ gives the frames of a
-    sequence equal masses, as its aligner does.
+    A is initially the whitening of the frames, and w is one. The importances are used in learning only: metric_ gives
+    the frames of a sequence equal masses, as its aligner does.
     Reference: Huang, Guo, Kusner, Sun, Sha & Weinberger (2016), supervised word mover's distance, NeurIPS. Departures:
-    w is the exponential of what is learned, which keeps it positive; a batch takes the place of the nearest documents.
+    w is the exponential of the learned parameter, which keeps it positive; a batch replaces the nearest documents.
 
     Example:
         >>> series = [[[0.0, 3.0], [0.1, -2.0]], [[0.1, -4.0]], [[1.0, 3.0]], [[1.1, -4.0], [1.0, -2.0]]]
@@ -179,8 +179,8 @@ def transport_value(
 def potentials(plan: Tensor, cost: Tensor, a: Tensor, b: Tensor, reg: float) -> tuple[Tensor, Tensor]:
     """f (P, Tx) and g (P, Ty) of a solved problem.
 
-    The column with the most mass gives f up to a constant. One Sinkhorn iteration then gives g and f, also where the
-    plan's numbers are too small to be told from zero.
+    The column with the most mass gives f up to a constant. One Sinkhorn iteration then gives g and f, even where the
+    plan underflows to zero.
     """
     scores, log_a, log_b = -cost / reg, a.log(), b.log()
     heaviest = b.argmax(1)[:, None, None].expand(-1, cost.shape[1], 1)

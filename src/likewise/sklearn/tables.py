@@ -1,4 +1,4 @@
-"""Tables (N, F), as scikit-learn has them, and sequences: telling them apart, and reading both."""
+"""Tell scikit-learn's tables (N, F) from sequences, and read both."""
 
 from typing import Any
 

@@ -19,7 +19,7 @@ from likewise.training.step import Step
 
 
 class ClassAdversary(nn.Module):
-    """A term of ``fit``: a classifier learns the training classes from features that learn to hide them.
+    """A term of ``fit``: a classifier predicts the training classes from features that learn to hide them.
 
     The term is l_c(R(f)): l_c is the cross entropy of a ClassHead, and R leaves features f unchanged and multiplies
     their gradient by -strength. So f minimises the metric's loss - strength * l_c, and the classifier minimises l_c.
@@ -91,7 +91,7 @@ class ClassAdversary(nn.Module):
         else:
             self.start(new=False)
         self.classes = classes
-        self.to(features.device)  # the adaptive adversary's statistics move with its head
+        self.to(features.device)  # also moves the statistics of the adaptive adversary
 
     def start(self, *, new: bool) -> None:
         """Called when a run begins, with a new classifier or one from an earlier run."""
@@ -122,7 +122,7 @@ class ClassAdversary(nn.Module):
 
 
 class SoftAdversary(ClassAdversary):
-    """A term of ``fit``: strength * l_c, which features and classifier both lower, on smoothed labels.
+    """A term of ``fit``: strength * l_c on smoothed labels, minimised by the features and the classifier alike.
 
     Smoothing keeps the features from fitting the training classes too closely; there is no reversal. See
     ``ClassAdversary`` for the other settings. Reference: equations 19 to 21 of the paper named there.
@@ -149,14 +149,14 @@ class SoftAdversary(ClassAdversary):
 
 
 class AdaptiveAdversary(ClassAdversary):
-    """A ClassAdversary that helps the classifier while it is bad and works against it once it is good.
+    """A ClassAdversary that helps the classifier while its loss is high, and works against it once it is low.
 
     lambda = -tanh(l_c - threshold) * strength, once an epoch, from the epoch's mean l_c. If negative, it makes features
     better for the classifier. The first epoch uses l_c = log C, that of an untrained classifier or, if an earlier run
     trained it, its last l_c. Epochs are those of the run.
 
-    threshold: of l_c, whatever the number of classes C is; or threshold_share, of log C, which is the l_c of a
-        classifier that knows nothing.
+    threshold: of l_c, whatever the number of classes C is; or threshold_share, of log C, the l_c of a classifier that
+    guesses.
     ceiling: the largest lambda; training can break down if lambda turns from negative to a large value. A lower
         learning rate of the classifier also helps.
 
@@ -206,7 +206,7 @@ class AdaptiveAdversary(ClassAdversary):
         return min(math.tanh(self.threshold - loss) * self.strength, self.ceiling)
 
     def start(self, *, new: bool) -> None:
-        """Begin with the lambda of an untrained classifier, or with that of an earlier run."""
+        """Start with the lambda of an untrained classifier, or with that of an earlier run."""
         assert self.head is not None
         self.trace = []
         if self.threshold_share is not None:

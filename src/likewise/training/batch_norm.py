@@ -16,8 +16,8 @@ from likewise.training.ranks import Ranks
 def together(module: nn.Module, ranks: Ranks) -> Iterator[None]:
     """Within the block, batch normalisation in training mode uses the mean and variance of the whole batch.
 
-    As torch.nn.SyncBatchNorm, but on the CPU too, and the modules stay what they are: the metric that is saved has
-    none of it. It costs two sums over the processes for each layer and direction.
+    Like torch.nn.SyncBatchNorm, but it works on the CPU too and does not replace the modules, so it leaves no trace in
+    a saved metric. Each layer takes two sums over the processes in each direction.
     """
     found = [part for part in module.modules() if isinstance(part, _BatchNorm)] if ranks.size > 1 else []
     for part in found:
@@ -26,7 +26,7 @@ def together(module: nn.Module, ranks: Ranks) -> Iterator[None]:
         yield
     finally:
         for part in found:
-            del part.forward  # the method of the class again
+            del part.forward  # restores the method of the class
 
 
 def _forward(module: _BatchNorm, x: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ def _update(module: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over the processes, whose derivatives are summed too: every process uses the result."""
+    """The sum over the processes. Derivatives are summed as well, since every process uses the result."""
 
     @staticmethod
     def forward(ctx: Any, own: Tensor) -> Tensor:

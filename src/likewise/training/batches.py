@@ -42,13 +42,13 @@ class Batches:
     def __init__(self, sampler: Iterable[Any], count: int, seed: int) -> None:
         if getattr(sampler, "world_size", 1) not in (1, None):
             _check.refuse(
-                "fit", "give a sampler of whole batches, with world_size=1: fit divides them among the processes"
+                "fit", "pass a sampler of whole batches, with world_size=1: fit divides them among the processes"
             )
         self._sampler: Any = sampler
         self._items = count
         self._seed = seed
         self._epoch = 0
-        self._skip = 0  # batches of this epoch that an earlier run has done
+        self._skip = 0  # batches of this epoch that were done by an earlier run
         self._state: Any = None  # the sampler's state at the start of this epoch
 
     @property

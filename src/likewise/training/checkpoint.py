@@ -44,7 +44,7 @@ class Checkpoint:
     optimizer: the state of each parameter, by its position, as in PyTorch's optimisers.
     sampler, precision: plain data; the sampler's may hold tensors by name, too.
     settings: must be the same when the run is resumed.
-    functions: what steps and terms keep beside parameters, by name.
+    functions: the state of steps and terms other than parameters, by name.
     """
 
     progress: Progress
@@ -103,7 +103,7 @@ class Checkpoint:
         note = parse_json(where, read_note(path) or "null")
         keys = {"likewise", "progress", "best", "average", "numbers", "sampler", "precision", "settings"}
         if not isinstance(note, dict) or note.get("likewise") != 1 or set(note) != keys:
-            _check.refuse(where, "no checkpoint of likewise")
+            _check.refuse(where, "not a checkpoint of likewise")
         if not isinstance(note["settings"], dict):
             _check.refuse(where, "its settings are damaged")
         for name, value in settings.items():
@@ -161,7 +161,7 @@ def put_optimizer_state(
 
 
 def functions_state(functions: Iterable[Any]) -> dict[str, Tensor]:
-    """What steps and terms keep beside parameters, such as a CrossBatchMemory, by their places."""
+    """The state of steps and terms other than parameters, such as a CrossBatchMemory, by their positions."""
     found = {}
     for place, function in enumerate(functions):
         if hasattr(function, "load_state"):
@@ -170,7 +170,7 @@ def functions_state(functions: Iterable[Any]) -> dict[str, Tensor]:
 
 
 def put_functions_state(functions: Iterable[Any], state: Mapping[str, Tensor], device: torch.device) -> None:
-    """Give steps and terms what ``functions_state`` returned; nothing, when a run begins."""
+    """Restore what ``functions_state`` returned; an empty state when a run begins."""
     for place, function in enumerate(functions):
         if hasattr(function, "load_state"):
             own = {name.partition(".")[2]: tensor for name, tensor in state.items() if name.startswith(f"{place}.")}

@@ -1,4 +1,4 @@
-"""CrossBatchMemory: the batch is also compared with the last batches."""
+"""CrossBatchMemory: compares each batch with earlier ones too."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -16,17 +16,18 @@ from likewise.training.step import Step
 class CrossBatchMemory:
     """A term of ``fit``: the loss of the distances from the batch to the items of the last batches.
 
-    The term is weight * loss(M, labels, kept_labels), where M (B, K B) are distances to the items of the last K batches
-    as they were encoded then, without gradients. So a batch of 32 sees the negatives of hundreds of items, for the
-    price of B x K B more distances a step, and the memory of K B encoded items: frames and lengths, or vectors.
+    The term is weight * loss(M, labels, kept_labels), where M (B, K B) are distances to the items of the last K
+    batches, encoded as they were then, without gradients. So a batch of 32 has hundreds of negatives, at the cost of B
+    x K B more distances per step and the memory of K B encoded items.
 
-    batches: K. weight: of the term. start: steps before the term counts; early in a training, features change so
-        quickly that old ones mislead.
+    batches: K. weight: of the term. start: steps before the term counts; early in training, features change too quickly
+    for old ones to be useful.
 
-    The loss is that of ``fit``, of a matrix and labels. With several processes all keep the whole batches, and each
-    computes the rows of M of its own items. Checkpoints hold the memory: a resumed run equals an uninterrupted one.
+    The loss is that of ``fit``, of a matrix and labels. With several processes, each keeps the whole batches and
+    computes the rows of M for its own items. Checkpoints hold the memory: a resumed run equals an uninterrupted one.
 
-    Reference: Wang et al., Cross-batch memory for embedding learning (CVPR 2020), for vectors. Here for any distance.
+    Reference: Wang et al., Cross-batch memory for embedding learning (CVPR 2020), for vectors. Here it works for any
+    distance.
 
     Example:
         >>> import likewise as lw
@@ -49,9 +50,9 @@ class CrossBatchMemory:
         return sum(len(labels) for _, labels in self._kept)
 
     def __call__(self, step: Step) -> Tensor:
-        """The term, a scalar; then the batch is kept, in place of the oldest one."""
+        """The term, a scalar; then the batch replaces the oldest one in memory."""
         if step.loss is None or isinstance(step.loss, VectorLoss):
-            _check.refuse("CrossBatchMemory", "needs a loss of a matrix and labels; those of vectors have their own")
+            _check.refuse("CrossBatchMemory", "needs a loss of a matrix and labels, not one of vectors")
         value = torch.zeros((), device=step.labels.device)
         if self._kept and step.total >= self.start:
             kept = [features for features, _ in self._kept]
@@ -64,7 +65,7 @@ class CrossBatchMemory:
         return value
 
     def state(self) -> dict[str, Tensor]:
-        """What is kept, as tensors by name, for checkpoints."""
+        """The kept batches as tensors by name, for checkpoints."""
         found: dict[str, Tensor] = {}
         for place, (features, labels) in enumerate(self._kept):
             found[f"{place}.labels"] = labels
@@ -74,10 +75,12 @@ class CrossBatchMemory:
         return found
 
     def load_state(self, state: Mapping[str, Tensor], device: torch.device) -> None:
-        """Take what ``state`` returned, from a checkpoint; nothing, when a run begins."""
+        """Restore what ``state`` returned, from a checkpoint; an empty state when a run begins."""
         places = sorted({name.partition(".")[0] for name in state}, key=lambda place: (len(place), place))
         if places != [str(i) for i in range(len(places))] or len(places) > self.batches:
-            _check.refuse("CrossBatchMemory", f"the checkpoint keeps {len(places)} batches, not at most {self.batches}")
+            _check.refuse(
+                "CrossBatchMemory", f"the checkpoint keeps {len(places)} batches, expected at most {self.batches}"
+            )
         self._kept.clear()
         for place in places:
             names = {name.partition(".")[2] for name in state if name.startswith(f"{place}.")}

@@ -56,7 +56,7 @@ class EpisodeLoss(nn.Module):
         if not isinstance(episodes, Episodes):
             raise TypeError(f"EpisodeLoss: expected episodes to be an Episodes, got {type(episodes).__name__}")
         if prototypes and combine is not mean_shot:
-            _check.refuse("EpisodeLoss", "prototypes are means: they go with combine=mean_shot")
+            _check.refuse("EpisodeLoss", "prototypes need combine=mean_shot")
         self.episodes = episodes
         self.combine, self.prototypes = combine, prototypes
         start = torch.tensor(math.log(_check.positive("EpisodeLoss", "scale", scale)))
@@ -67,7 +67,7 @@ class EpisodeLoss(nn.Module):
         features = step.features if step.augmented_features is None else step.augmented_features
         if len(features) != self.episodes.batch_size:
             sizes = f"{len(features)} items, episodes have {self.episodes.batch_size}"
-            _check.refuse("EpisodeLoss", f"the batch has {sizes}; give the same Episodes to fit as sampler")
+            _check.refuse("EpisodeLoss", f"the batch has {sizes}; pass the same Episodes to fit as sampler")
         apart = self.class_distances(step.metric, features)  # (E, ways, queries, ways)
         ways = apart.shape[-1]
         truth = torch.arange(ways, device=apart.device).repeat_interleave(apart.shape[2]).repeat(len(apart))
@@ -135,7 +135,7 @@ class EpisodeValidation:
 
 
 def _distances(metric: Metric, features: Encoded, pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """Distances (len(pairs), ...) between items of a batch, from those that each first tensor names; in one call."""
+    """Distances (len(pairs), ...) between items of a batch, whose indices are in ``pairs``; in one call."""
     left, right = (torch.stack(side) for side in zip(*pairs, strict=True))
     found = metric.distance(take(features, left.flatten()), take(features, right.flatten()))
     return found.reshape(left.shape)

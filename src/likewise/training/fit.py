@@ -3,7 +3,7 @@
 import difflib
 import inspect
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,7 @@ from likewise.training.validation import examiner
 
 STANDARDIZED = 256  # items used for the mean and deviation of channels
 
-# Common wrong arguments, and where they belong.
+# Arguments that are commonly passed to fit by mistake, and where they belong.
 ELSEWHERE = {
     "labels": "the data: fit(metric, (items, labels))",
     "clip": "optimizer=Optimization(clip=...)",
@@ -116,7 +116,8 @@ def fit(
         each batch, so the results do not depend on workers.
     verbose: show a progress bar on a terminal, or a line for each validation elsewhere.
     fabric: arguments of lightning.Fabric: precision="bf16-mixed", accelerator="gpu", devices=4, strategy, num_nodes,
-        loggers, plugins, callbacks. With several devices each batch is divided among them, and its whole matrix is
+        loggers, plugins, callbacks. On GPUs, convolutions and TAP may have the precision of TensorFloat-32 unless this
+        says precision="32-true". With several devices each batch is divided among them, and its whole matrix is
         gathered: the result is that of one device with the same batches, batch normalisation included. Each process
         reads only its own part of a map-style dataset.
 
@@ -153,20 +154,16 @@ def fit(
     batches = Batches(order, count, seed)
     if epochs is None:
         epochs = max(1, round(defaults.steps / max(1, batches.count or count // batch_size)))
-    with _own_randomness(), _quiet(not verbose):
+    with _own_randomness(), _quiet(not verbose), _exactly(fabric.get("precision")):
         from likewise.training.loop import Plan
         from likewise.training.loop import train as run
 
         if whole.unprepared:
             whole.prepare(_some(source, seed))
         _prepare(functions, whole, source, seed)
-        groups, rate = None, defaults.lr if lr is None else lr
-        if isinstance(rate, Mapping):
-            parts = {"encoder": whole.encoder, "distance": whole.distance, "loss": loss, "step": step}
-            parts |= {f"terms.{i}": term for i, term in enumerate(terms)}
-            modules = {name: part for name, part in parts.items() if isinstance(part, nn.Module)}
-            groups, rate = partial(parameter_groups, modules, rate), 1.0
-            groups()  # check the names before anything is written
+        parts = {"encoder": whole.encoder, "distance": whole.distance, "loss": loss, "step": step}
+        parts |= {f"terms.{i}": term for i, term in enumerate(terms)}
+        groups, rate = _groups_and_rate(parts, defaults.lr if lr is None else lr)
         steps = epochs * (batches.count or 1)
         given = _default_optimization(defaults, steps) if optimizer is None else optimizer
         options, make = Optimization.of(given, _check.positive("fit", "lr", rate))  # type: ignore[arg-type]
@@ -198,6 +195,18 @@ def fit(
         return run(plan)
 
 
+def _groups_and_rate(
+    parts: Mapping[str, object], lr: float | Mapping[str, float]
+) -> tuple[Callable[[], list[dict[str, Any]]] | None, float]:
+    """The parameter groups, if parts have separate learning rates, and the learning rate."""
+    if not isinstance(lr, Mapping):
+        return None, lr
+    modules = {name: part for name, part in parts.items() if isinstance(part, nn.Module)}
+    groups = partial(parameter_groups, modules, lr)
+    groups()  # check the names before anything is written
+    return groups, 1.0
+
+
 def _loss_and_step(
     metric: Metric,
     source: Source,
@@ -225,7 +234,7 @@ def _loss_and_step(
     elif augment is not None and isinstance(metric.distance, PairNetwork):
         return None, SelfSupervised()
     else:
-        _check.refuse("fit", "there are no labels: give a pair (items, labels), or a step that needs none")
+        _check.refuse("fit", "there are no labels: pass a pair (items, labels), or a step that needs none")
     return loss, _choose_step(source.items, loss)
 
 
@@ -266,7 +275,7 @@ def _default_optimization(defaults: TrainingDefaults, steps: int) -> Optimizatio
 
 
 def _default_average(defaults: TrainingDefaults, steps: int) -> float | None:
-    """Limit the decay so that the initial weights have vanished at the end: e^-10 at most."""
+    """Limit the decay so that the share of the initial weights at the end is at most e^-10."""
     if defaults.average is None or steps <= 10:
         return None
     return min(defaults.average, 1 - 10 / steps)
@@ -292,7 +301,7 @@ def _check_parts(metric: Metric, loss: object, step: object, terms: Sequence[Ter
 
 
 def _check_fabric(given: Mapping[str, Any]) -> None:
-    """Refuse arguments that Fabric does not have, with the nearest one that there is."""
+    """Raise an error for arguments that Fabric does not have, with the most similar one."""
     if not given:
         return
     from lightning.fabric import Fabric
@@ -306,7 +315,7 @@ def _check_fabric(given: Mapping[str, Any]) -> None:
         hint = (
             f"; did you mean {near[0]!r}?"
             if near
-            else f"; beside its own, fit takes Fabric's: {', '.join(sorted(known))}"
+            else f"; fit also takes the arguments of Fabric: {', '.join(sorted(known))}"
         )
         raise TypeError(f"fit: got an unexpected argument {name!r}{hint}")
 
@@ -336,6 +345,17 @@ def _own_randomness() -> Iterator[None]:
         torch.set_rng_state(before[0])
         if before[1]:
             torch.cuda.set_rng_state_all(before[1])
+
+
+@contextmanager
+def _exactly(precision: object) -> Iterator[None]:
+    """Allow no TensorFloat-32 in convolutions where float32 is asked for."""
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = before and str(precision) not in ("32", "32-true")
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
 
 
 @contextmanager

@@ -73,12 +73,12 @@ class Plan:
     seed: int
     verbose: bool
     fabric: dict[str, Any]
-    settings: dict[str, int] = field(default_factory=dict)  # must be the same when the run is resumed
+    settings: dict[str, int] = field(default_factory=dict)  # must not change when the run is resumed
     layers: tuple[str, ...] = ()  # layers of the encoder that steps and terms use
 
 
 class Together(DDPStrategy):
-    """Several processes that start with the same weights and gather their results; see Ranks. No module is wrapped."""
+    """Several processes that start with the same weights and gather their results; see Ranks. Wraps no module."""
 
     def setup_module(self, module: nn.Module) -> nn.Module:  # type: ignore[override]
         """Copy the weights of the first process to all."""
@@ -156,7 +156,7 @@ class Loop:
 
     def batches(self) -> Iterator[tuple[Chosen, Any]]:
         """The batches that are left of this epoch."""
-        if self.done.ended:  # stopped after the last step, but before the end of the epoch
+        if self.done.ended:  # the run stopped after the last step, but before the end of the epoch
             return iter(())
         plan, done = self.plan, self.done
         return plan.source.batches(plan.batches, seed_of(plan.seed, done.epoch), done.step, self.ranks)
@@ -270,7 +270,7 @@ class Loop:
         return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors_of(self.trained).items()}
 
     def write_checkpoint_if_due(self) -> None:
-        """Write a checkpoint within an epoch; at its end there is one anyway."""
+        """Write a checkpoint within an epoch; one is always written at its end."""
         every = None if self.plan.checkpoints is None else self.plan.checkpoints.every
         if every and self.done.total % every == 0 and not self.done.ended:
             self.write_checkpoint()
@@ -302,7 +302,7 @@ class Loop:
         if self.folder is not None and (self.finished or self.fabric.is_global_zero):
             self.plan.metric.save(self.folder)
         if not self.finished:
-            self.fabric.barrier()  # no process continues, for example to read the folder, before it is written
+            self.fabric.barrier()  # no process may continue, for example to read the folder, before it is written
 
     def _open_folder(self) -> Checkpoint | None:
         """Read the checkpoint to resume from, or make the folder."""
@@ -333,7 +333,7 @@ class Loop:
     def _take_up(self, found: Checkpoint) -> None:
         """Restore the state of the schedule, the optimiser, the average and the precision."""
         if self.schedule is not None:
-            self.optimizer.optimizer.step()  # changes nothing without gradients; schedules expect it before theirs
+            self.optimizer.optimizer.step()  # no effect without gradients; schedules expect it
             for _ in range(self.done.total if self.plan.schedule_per_step else self.done.epoch):
                 self.schedule.step()
         put_optimizer_state(f"{self.folder}/{CHECKPOINT}", self.optimizer.optimizer, found.optimizer)

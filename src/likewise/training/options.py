@@ -14,7 +14,7 @@ from likewise import _check
 Schedule = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
 OptimizerFactory = Callable[[Iterable[Any]], torch.optim.Optimizer]
 
-REST = "rest"  # the name of what no other name fits
+REST = "rest"  # the key for all other parts
 
 
 @dataclass(frozen=True)

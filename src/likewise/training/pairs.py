@@ -13,7 +13,7 @@ from likewise.models.metric import Encoded, as_items, take
 
 @dataclass(frozen=True)
 class AlignedPairs:
-    """Pairs x[b], y[b] with their true alignment, for training with a path loss.
+    """Pairs x[b], y[b] with a known true alignment, for training with a path loss.
 
     x, y: N items each, such as sequences.
     truth: (N, K), the times of y that match the points. points: (N, K) or (K,), times of x; by default x's frames.

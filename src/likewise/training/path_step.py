@@ -22,10 +22,10 @@ from likewise.training.step import Step
 
 
 def path_step(step: Step) -> Tensor:
-    """The loss of pairs whose alignment is known, AlignedPairs: of warps, soft alignments, or features along the truth.
+    """The loss of AlignedPairs, whose alignment is known: of warps, soft alignments, or features along the true path.
 
     This depends on the loss: WarpError, TimeError and MaxPositionError get the points as mapped by GDTW's warp; Dilate
-    gets the expected alignment of a SoftDTW; AlongPath and AlongWarp get the features along the truth; and
+    gets the expected alignment of a SoftDTW; AlongPath and AlongWarp get the features along the true path; and
     SoftSubsequenceDTW gets the costs between all frames. For your own loss write a step, or register a function of
     (loss, distance, pairs) with ``path_value.register(YourLoss)``.
 
@@ -113,7 +113,9 @@ def truth_at(pairs: AlignedPairs) -> tuple[Tensor, Tensor, Tensor | None]:
     points = times_of(pairs)[0]
     if pairs.truth.shape[1] < points.shape[1]:
         steps = points.shape[1]
-        _check.refuse("fit", f"truth has {pairs.truth.shape[1]} points for the {steps} frames of x; give their times")
+        _check.refuse(
+            "fit", f"truth has {pairs.truth.shape[1]} points for the {steps} frames of x; pass points= with their times"
+        )
     lengths = _lengths(pairs.x) if pairs.lengths is None else pairs.lengths
     return points, pairs.truth[:, : points.shape[1]].to(points), lengths
 

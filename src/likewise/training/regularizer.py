@@ -19,8 +19,8 @@ class Regularizer(nn.Module):
         list of them, and labels (B,).
     of: the source of the features: the name of a layer inside the encoder, None for the encoder's output, or a function
         of that, such as ``loss.cosines`` of an AMSoftmax. With a list of these, the function gets a list of features.
-    pool: how maps and sequences become vectors: ``FeatureMap.mean`` over positions, or ``FeatureMap.max``, which is
-        JRD-Pooling in our reading, for a layer that returns a map.
+    pool: how maps and sequences become vectors: ``FeatureMap.mean`` over positions, or ``FeatureMap.max``, which we
+    take to be the paper's JRD-Pooling, for a layer that returns a map.
 
     Joint representation diversification, with an Embedder, is
     ``Regularizer(JointRepresentationSimilarity(), 1.0, of=["backbone", None, loss.cosines])``.

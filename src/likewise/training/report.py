@@ -52,7 +52,7 @@ class Report:
             sys.stderr.flush()
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None

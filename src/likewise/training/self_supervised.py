@@ -20,7 +20,7 @@ class SelfSupervised:
     Rows of A, A' and P' sum to 1, but those of P do not: A' can reach its target exactly, A cannot.
 
     As the only loss, it is for the distance alone, ``fit(TAP(), x, ...)``: the frames stay as they are, as in the
-    paper, so d cannot vanish. An encoder that learns from it makes all frames alike; ``fit`` then warns.
+    paper, so d cannot vanish. An encoder would learn to make all frames equal; ``fit`` then warns.
 
     Reference: Su & Wen, Temporal alignment prediction (ICLR 2022), equation 10. In its code, the weight is 1 / B next
     to a loss that is summed over the batch.
@@ -41,7 +41,7 @@ class SelfSupervised:
         self.weight = _check.positive("SelfSupervised", "weight", weight)
 
     def warn_if_alone(self, metric: Metric) -> None:
-        """Warn that an encoder would collapse if this were all that it learned from. ``fit`` calls it."""
+        """Warn that an encoder would collapse without another loss. ``fit`` calls it."""
         if metric.encoder is not None and any(p.requires_grad for p in metric.encoder.parameters()):
             warnings.warn(
                 "SelfSupervised without another loss brings every sequence close to its augmentation, and an encoder "

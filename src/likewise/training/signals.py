@@ -11,11 +11,11 @@ STOPPED = 128 + signal.SIGTERM  # the exit status of a process ended by SIGTERM
 
 
 class StoppedError(Exception):
-    """A signal came where nothing needs to be finished."""
+    """A signal arrived while no step was running."""
 
 
 class Stop:
-    """The signal that came, if any. A second one interrupts immediately.
+    """The signal that was received, if any. A second one interrupts immediately.
 
     say: a function that prints a line of text.
     """

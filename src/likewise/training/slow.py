@@ -15,7 +15,7 @@ from likewise.training.source import Source
 LEAST_CELLS = 1 << 22  # cells of the cost matrices of a batch: with fewer, steps are fast and no trial is needed
 LONGEST = 60.0  # seconds
 TRIED = 4  # items
-SURE = 0.5  # seconds for two items, compared to which fixed costs are small
+SURE = 0.5  # seconds for two items; above it, fixed costs are negligible
 
 
 def warn_if_slow(metric: Metric, source: Source, batch_size: int, fabric: Mapping[str, Any]) -> None:
@@ -46,12 +46,12 @@ def warn_if_slow(metric: Metric, source: Source, batch_size: int, fabric: Mappin
 def step_time(metric: Metric, few: Batch, batch_size: int) -> float:
     """The estimated seconds of a step, from a trial with two items and, unless that is slow already, with four.
 
-    The time of two items includes fixed costs, which the difference to four does not. For slow steps, the trial takes
-    about a thousandth of the step.
+    The time of two items includes fixed costs; the difference from that of four does not. For slow steps, the trial
+    takes about a thousandth of the step.
     """
     pairs = batch_size * batch_size
     with evaluating(metric), torch.enable_grad():
-        if _time(metric, few, 2) * pairs / 4 < LONGEST:  # includes one-time costs: a warm-up
+        if _time(metric, few, 2) * pairs / 4 < LONGEST:  # a warm-up, for one-time costs
             return 0.0
         two = _time(metric, few, 2)
         if two > SURE:
@@ -68,7 +68,7 @@ def _time(metric: Metric, few: Batch, count: int) -> float:
 
 
 def metric_device(fabric: Mapping[str, Any]) -> str:
-    """Fabric's default accelerator: "cpu", unless there is something better."""
+    """Fabric's default accelerator: "cpu" if no other is available."""
     if fabric.get("accelerator", "auto") == "cpu":
         return "cpu"
     return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"

@@ -102,7 +102,7 @@ class Source:
         """
         if self.in_memory:
             return ((chosen, self.take(chosen.index)) for chosen in order)
-        waiting: deque[Chosen] = deque()  # batches that are being read: workers are ahead of the training
+        waiting: deque[Chosen] = deque()  # batches in flight: workers read ahead of the training
 
         def places() -> Iterator[list[int]]:
             for chosen in order:
@@ -110,7 +110,7 @@ class Source:
                 index = chosen.index if self.chosen is None else self.chosen[chosen.index]
                 yield index[ranks.rows(len(index))].tolist()
 
-        own = seed if ranks.size == 1 else seed_of(seed, ranks.rank)  # shards of random datasets are not alike
+        own = seed if ranks.size == 1 else seed_of(seed, ranks.rank)  # shards of random datasets need different seeds
         fetched = Loader(self.items, self.workers, seed=own).batches(places(), first)
         if ranks.size == 1:
             return ((waiting.popleft(), batch) for batch in fetched)

@@ -55,7 +55,7 @@ class Step:
     """One step of training. With several processes, everything here refers to the whole batch.
 
     metric: the Metric that is trained. labels: (B,), the numbers of the items' classes.
-    items: the items, ``batch``; or a Shard, if each process has read only its own.
+    items: the items, ``batch``; or a Shard, if each process has only read its own.
     loss: the loss given to ``fit``, or None. index: (B,), the positions of the items in the training set.
     augment: the augmentation, or None. generator: seeded for this step, the same in all processes.
     epoch: counted from 0. total: the number of steps before this one, over all epochs.
@@ -159,7 +159,9 @@ class Step:
             _check.refuse("Step", f"layer {name!r} was not requested, {known}; name it in the term's layers")
         if pool is not FeatureMap.mean and not maps[name].shape:
             what = getattr(pool, "__name__", "this pooling")
-            _check.refuse("Step", f"layer {name!r} returns vectors, of which {what} is the same; name a layer of maps")
+            _check.refuse(
+                "Step", f"layer {name!r} returns vectors, for which {what} makes no difference; name a layer of maps"
+            )
         return self.ranks.gather(pool(maps[name]), self.count)
 
     @cached_property
@@ -195,7 +197,7 @@ def matrix_step(step: Step) -> Tensor:
         tensor(0.3333)
     """
     assert step.loss is not None
-    more = () if step.augment is None else (step.labels,)  # then every cell of D is a pair, including the diagonal
+    more = () if step.augment is None else (step.labels,)  # then the diagonal of D counts too
     return step.loss(step.D, step.labels, *more)
 
 

@@ -44,7 +44,7 @@ class Validation:
     patience: end training after this many validations without improvement.
     monitor: the score that selects the best weights; by default the first one, and the others break ties. lowest:
         smaller is better.
-    groups: (N,), the subject of each training item, for a share: no subject is on both sides. The Dataset's groups are
+    groups: (N,), the subject of each training item, for a share: no subject is in both parts. The Dataset's groups are
         not used by default. seed: determines the items of a share.
     before: validate before the first step too, so that the metric is unchanged if training only makes it worse.
 
@@ -134,7 +134,7 @@ def examiner(
     data = settings.data
     if isinstance(data, (float, int, np.floating)) and not isinstance(data, bool):
         if train.labels is None and not isinstance(train.items, AlignedPairs):
-            _check.refuse("fit", "a share of items without labels cannot be scored; give a function of the metric")
+            _check.refuse("fit", "a share of items without labels cannot be scored; pass a function of the metric")
         rest, held = split_items(
             "fit", train.labels, len(train), float(data), seed=settings.seed, groups=settings.groups
         )
@@ -152,7 +152,7 @@ def examiner(
         _check.refuse(
             "fit",
             "val takes a share of the training items, but the sampler draws from all of them; split the data first, "
-            "and give the sampler the labels of the rest",
+            "and build the sampler from the labels of the rest",
         )
     left, out = train.part(rest), train.part(held)
     if isinstance(train.items, AlignedPairs):
@@ -170,7 +170,7 @@ def _given(settings: Validation, data: Any, train: Source, step: StepFunction | 
     if not len(queries):
         _check.refuse("fit", "val is empty")
     if _same(queries.items, train.items):
-        _check.refuse("fit", "val holds the training items; give other items, or a share of them, val=0.2")
+        _check.refuse("fit", "val is the training items; pass other items, or a share of them, val=0.2")
     assert queries.labels is not None
     if train.labels is None:
         return _held_out(settings, queries)

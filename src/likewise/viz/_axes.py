@@ -1,11 +1,13 @@
 """Axes: new figures, panels along the sides, and the colours that all plots share."""
 
+from typing import Any
+
 from matplotlib import pyplot
 from matplotlib.axes import Axes
-from matplotlib.gridspec import GridSpec
+from matplotlib.gridspec import GridSpec, GridSpecBase
 from matplotlib.ticker import MaxNLocator
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart.
+# Okabe and Ito's colours, which are distinguishable with colour blindness.
 BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "0.6"
 X_COLOR, Y_COLOR, PATH_COLOR = BLUE, VERMILION, "black"
 
@@ -22,18 +24,12 @@ def ensure_axes(op: str, ax: Axes | None, width: float, height: float) -> Axes:
 def add_sides(ax: Axes) -> tuple[Axes, Axes]:
     """Divide the space of ax: it keeps the upper right, with panels below and to the left that share its axes.
 
-    Their scales are on the outer sides, so that the corner between them stays free.
+    Their scales are on the outer sides, to keep the corner between them free.
     """
-    figure, place = ax.figure, ax.get_subplotspec()
-    shares = {"width_ratios": (2, 5), "height_ratios": (5, 2), "wspace": 0.04, "hspace": 0.04}
-    if place is not None:
-        grid = place.subgridspec(2, 2, **shares)
-    else:  # axes that were placed by hand
-        box = ax.get_position()
-        grid = GridSpec(2, 2, left=box.x0, right=box.x1, bottom=box.y0, top=box.y1, **shares)
+    grid = divide(ax, 2, 2, width_ratios=(2, 5), height_ratios=(5, 2), wspace=0.04, hspace=0.04)
     ax.set_subplotspec(grid[0, 1])
-    below = figure.add_subplot(grid[1, 1], sharex=ax)
-    left = figure.add_subplot(grid[0, 0], sharey=ax)
+    below = ax.figure.add_subplot(grid[1, 1], sharex=ax)
+    left = ax.figure.add_subplot(grid[0, 0], sharey=ax)
     ax.tick_params(labelbottom=False, labelleft=False)
     below.yaxis.tick_right()
     below.yaxis.set_label_position("right")
@@ -46,21 +42,25 @@ def add_sides(ax: Axes) -> tuple[Axes, Axes]:
     return below, left
 
 
-def stacked(ax: Axes, heights: tuple[float, ...], *, share: bool = False) -> list[Axes]:
+def divide(ax: Axes, rows: int, columns: int, **shares: Any) -> GridSpecBase:
+    """A grid in the space of ax; shares: further arguments of ``GridSpec``."""
+    place = ax.get_subplotspec()
+    if place is not None:
+        return place.subgridspec(rows, columns, **shares)
+    box = ax.get_position()  # axes that are not part of a grid
+    return GridSpec(rows, columns, left=box.x0, right=box.x1, bottom=box.y0, top=box.y1, **shares)
+
+
+def stacked(ax: Axes, heights: tuple[float, ...], *, share: bool = False, gap: float | None = None) -> list[Axes]:
     """Divide the space of ax into panels below each other: it keeps the first; the others are returned.
 
-    share: they share its horizontal axis.
+    share: they share its horizontal axis. gap: the space between two panels, as a share of their height.
     """
-    figure, place = ax.figure, ax.get_subplotspec()
     if len(heights) == 1:
         return []
-    if place is not None:
-        grid = place.subgridspec(len(heights), 1, height_ratios=heights)
-    else:  # axes that were placed by hand
-        box = ax.get_position()
-        grid = GridSpec(len(heights), 1, height_ratios=heights, left=box.x0, right=box.x1, bottom=box.y0, top=box.y1)
+    grid = divide(ax, len(heights), 1, height_ratios=heights, hspace=gap)
     ax.set_subplotspec(grid[0, 0])
-    return [figure.add_subplot(grid[row, 0], sharex=ax if share else None) for row in range(1, len(heights))]
+    return [ax.figure.add_subplot(grid[row, 0], sharex=ax if share else None) for row in range(1, len(heights))]
 
 
 def round_numbers(most: int) -> MaxNLocator:
@@ -69,7 +69,7 @@ def round_numbers(most: int) -> MaxNLocator:
 
 
 def whole_numbers(most: int) -> MaxNLocator:
-    """Ticks at round whole numbers, or a single one if there is no room for two."""
+    """Ticks at round integers; a single one if there is no room for two."""
     return MaxNLocator(most, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
 
 

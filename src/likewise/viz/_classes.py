@@ -8,8 +8,8 @@ import numpy as np
 from likewise import _check
 from likewise.viz._inputs import to_numpy
 
-MOST_NAMED = 20  # the most classes in a legend, and the most for which a table shows counts
-# Okabe and Ito's colours, which colour-blind readers can tell apart; black is for text.
+MOST_NAMED = 20  # the largest numbers of classes in a legend, and in a table with counts
+# Okabe and Ito's colours, which are distinguishable with colour blindness; black is for text.
 EIGHT = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#7F7F7F")
 
 

@@ -67,9 +67,9 @@ def plot_density(
     )
     ax.figure.colorbar(image, ax=ax, label="share matched" if cost is None else "cost")
     line = draw_path(ax, cells, x_steps, y_steps)
-    if cost is None:  # thin, so that it does not hide the cells that it runs through
+    if cost is None:  # thin, so that it does not hide the cells below
         line.set(color=VERMILION, linewidth=0.8, marker="")
-    else:  # visible on dark and on light
+    else:  # visible on dark and light cells
         line.set_path_effects([Stroke(linewidth=3.0, foreground="white"), Normal()])
     ax.set_xlabel("step of x")
     ax.set_ylabel("step of y")

@@ -1,4 +1,4 @@
-"""Averages and clusters: members behind their average, sheets, silhouettes, trees."""
+"""Plots of averages and clusters: members with their average, sheets of clusters, silhouettes, dendrograms."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,17 +7,26 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
-from matplotlib.gridspec import GridSpec
 from torch import Tensor
 
 from likewise import _check
 from likewise._labels import number_labels, read_labels
-from likewise.viz._axes import BLUE, GREY, X_COLOR, Y_COLOR, ensure_axes, round_numbers, whole_numbers
+from likewise.viz._axes import (
+    BLUE,
+    GREY,
+    X_COLOR,
+    Y_COLOR,
+    divide,
+    ensure_axes,
+    round_numbers,
+    stacked,
+    whole_numbers,
+)
 from likewise.viz._classes import class_colors, read_names
 from likewise.viz._inputs import Aligned, Series, one_series, read_path, to_numpy
 
-MOST_MEMBERS = 200  # more lines would be a grey block
-BINS = 60  # of the members' time, in the density
+MOST_MEMBERS = 200  # more lines would merge into a grey block
+BINS = 60  # bins of the members' time in the density
 
 
 def plot_barycenter(
@@ -33,8 +42,8 @@ def plot_barycenter(
 
     average: (L, C) or (L,). members: a Batch, an array (N, T, C), or a list; beyond 200, some are drawn.
     alignment: of the average with each member, ``distance.align(average, member)`` for all pairs. A panel below then
-        shows how many members match a frame of the average with each part of their own time: a thin line is agreement,
-        the diagonal is no warping.
+        shows how many members match a frame of the average with each part of their own time: a thin line means
+        agreement, the diagonal no warping.
     channel: the channel to draw. ax: divided into two panels if there is an alignment; it keeps the upper one.
 
     Example:
@@ -57,7 +66,7 @@ def plot_barycenter(
         draw_average(ax, center, lines, color)
         ax.set_xlabel("step")
         return ax
-    below = _split(ax, (3, 2))
+    (below,) = stacked(ax, (3, 2), share=True, gap=0.08)
     paths = _paths(op, alignment, len(lines), len(center))
     draw_matches(below, paths, [len(line) for line in lines], len(center), color)
     draw_average(ax, center, lines, color)  # and the limits of both panels
@@ -109,7 +118,7 @@ def plot_clusters(
     channel: int = 0,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a sheet of clusters: a panel for each, with its members behind its average.
+    """Draw a panel for each cluster, with its members behind its average.
 
     items: a Batch, an array (N, T, C), or a list. labels: (N,), the cluster of each. centers: one for each cluster, in
     the order of the sorted labels; None leaves them out. alignments: one for each cluster, of its centre with each of
@@ -144,7 +153,7 @@ def plot_clusters(
         center = None if averages is None else averages[k]
         below = None
         if alignments is not None and center is not None:
-            below = _split(panel, (3, 2))
+            (below,) = stacked(panel, (3, 2), share=True, gap=0.08)
             paths = _paths(op, alignments[k], len(mine), len(center))
             draw_matches(below, paths, [len(line) for line in mine], len(center), colors[k])
             panel.tick_params(labelbottom=False)
@@ -163,7 +172,7 @@ def plot_clusters(
 def plot_silhouette(
     D: Tensor | np.ndarray, labels: object, names: Sequence[object] | None = None, *, ax: Axes | None = None
 ) -> Axes:
-    """Draw the silhouette of every item under a distance, cluster by cluster: near 1 it fits, below 0 it does not.
+    """Draw the silhouette of every item under a distance, by cluster: near 1 for a good fit, below 0 for a bad one.
 
     D: (N, N), distances. labels: (N,), at least two clusters. names: one for each cluster. The dashed line is the mean.
     Reference: Rousseeuw (1987).
@@ -214,7 +223,7 @@ def plot_dendrogram(
     """Draw the tree of a hierarchical clustering, ``Hierarchical(...).linkage_`` or SciPy's.
 
     linkage: (N - 1, 4). names: one for each item; without them, and beyond 60 items, leaves are not named.
-    threshold: the distance at which the tree is cut: what is joined below it has one colour, and a line is drawn.
+    threshold: the distance at which the tree is cut: what is merged below it has one colour, and a line is drawn.
 
     Example:
         >>> from likewise import DTW, viz
@@ -238,7 +247,7 @@ def plot_dendrogram(
     limit = 0.0 if threshold is None else float(_check.number(op, "threshold", threshold))
     clusters = fcluster(tree, limit, criterion="distance") if limit else np.zeros(count, int)
     colors = class_colors(min(len(np.unique(clusters)), 20))
-    leaf = {count + k: int(row[0]) for k, row in enumerate(tree)}  # a join's first part
+    leaf = {count + k: int(row[0]) for k, row in enumerate(tree)}  # the first part of a merge
 
     def color_of(node: int) -> str:
         if not limit or tree[node - count, 2] > limit:
@@ -294,26 +303,9 @@ def draw_matches(ax: Axes, paths: list[np.ndarray], lengths: list[int], steps: i
     ax.xaxis.set_major_locator(whole_numbers(6))
 
 
-def _split(ax: Axes, heights: tuple[int, int]) -> Axes:
-    """Divide the space of ax: it keeps the upper part; returns the lower, which shares its horizontal axis."""
-    place = ax.get_subplotspec()
-    if place is None:
-        box = ax.get_position()
-        grid = GridSpec(2, 1, left=box.x0, right=box.x1, bottom=box.y0, top=box.y1, height_ratios=heights)
-    else:
-        grid = place.subgridspec(2, 1, height_ratios=heights, hspace=0.08)
-    ax.set_subplotspec(grid[0])
-    return ax.figure.add_subplot(grid[1], sharex=ax)
-
-
 def _panels(ax: Axes, rows: int, columns: int, count: int) -> list[Axes]:
     """Divide the space of ax into panels; the first is ax."""
-    place = ax.get_subplotspec()
-    if place is None:
-        box = ax.get_position()
-        grid = GridSpec(rows, columns, left=box.x0, right=box.x1, bottom=box.y0, top=box.y1)
-    else:
-        grid = place.subgridspec(rows, columns)
+    grid = divide(ax, rows, columns)
     ax.set_subplotspec(grid[0, 0])
     return [ax, *(ax.figure.add_subplot(grid[divmod(k, columns)]) for k in range(1, count))]
 

@@ -1,4 +1,4 @@
-"""Training, robustness to noise, and synchronisation of coupled networks."""
+"""Plots of training, robustness to noise, and synchronisation of coupled networks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -43,7 +43,7 @@ def plot_embeddings(
         values, shares = _principal(values)
         for axis, word, share in ((ax.xaxis, "first", shares[0]), (ax.yaxis, "second", shares[1])):
             axis.set_label_text(f"{word} axis, {share:.0%} of the variance".replace("%", " %"))
-    # In random order, so that no class covers the others.
+    # Draw in random order, so that no class covers the others.
     order = np.random.default_rng(0).permutation(len(values))
     size = float(np.clip(6000 / len(values), 6, 30))
     ax.scatter(*values[order].T, c=list(colors[codes[order]]), s=size, linewidths=0.2, edgecolors="white", alpha=0.85)

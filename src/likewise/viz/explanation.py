@@ -1,4 +1,4 @@
-"""Why two sequences match: their segments, and what each step costs."""
+"""Plots of why two sequences match: their segments, and the cost of each step."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from likewise.viz._axes import GREY, X_COLOR, Y_COLOR, ensure_axes, stacked, who
 from likewise.viz._classes import class_colors
 from likewise.viz._inputs import to_numpy
 
-MOST_CHANNELS = 8  # in the stack of costs; more are drawn as one
+MOST_CHANNELS = 8  # channels in the stack of costs; more are drawn as one
 NARROWEST = 0.07  # share of the width below which a segment is not named
 
 
@@ -20,7 +20,7 @@ def plot_explanation(explanation: Any, *, channel: int | None = None, ax: Axes |
     """Draw an ``Explanation``: the query above its match, joined by segments, and below it the cost of each step.
 
     A segment is a ribbon from steps of the query to steps of the match, with its shift (steps) and its stretch. Costs
-    are stacked by channel. A dotted line shows what the steps cost in the nearest item of another class.
+    are stacked by channel. A dotted line shows the costs of the steps for the nearest item of another class.
 
     explanation: from ``hits.explain``. channel: the one to draw; by default all. ax: divided into two panels; it keeps
     the upper one.
@@ -121,7 +121,7 @@ def _segment_text(segment: Any, *, wide: bool) -> str:
 
 
 def _hues(count: int) -> list:
-    """Pale colours that differ from one segment to the next."""
+    """Pale colours, different for neighbouring segments."""
     wheel = matplotlib.colormaps["Pastel1"]
     return [wheel(i % 8) for i in range(count)]
 

@@ -1,4 +1,4 @@
-"""What a search found: matches beside their query, and on the long series."""
+"""Plots of search results: matches with their query, and their places in a long series."""
 
 from typing import Any
 
@@ -10,12 +10,16 @@ from likewise.viz._axes import GREY, X_COLOR, ensure_axes, round_numbers, stacke
 from likewise.viz._classes import class_colors
 from likewise.viz._inputs import to_numpy
 
-MOST_POINTS = 4000  # points of a long series that are drawn; the rest is summed up by its extremes
-HIT_COLORS = [*class_colors(8)[1:6], "#882255", "#7F7F00"]  # not the query's blue, nor yellow, which is faint
+MOST_POINTS = 4000  # points drawn of a long series; longer ones are reduced to their extremes
+HIT_COLORS = [
+    *class_colors(8)[1:6],
+    "#882255",
+    "#7F7F00",
+]  # neither the query's blue nor yellow, which is faint
 
 
 def plot_hits(hits: Any, q: int = 0, *, k: int = 5, channel: int = 0, ax: Axes | None = None) -> Axes:
-    """Draw a query above its k nearest matches, each aligned with it: at every step, what the query is matched with.
+    """Draw a query above its k nearest matches, aligned with it step by step.
 
     hits: from ``index.search``. k: at most this many matches. channel: the one to draw. ax: divided into a panel for
     the query and one for each match, which show the query in grey; it keeps the first.
@@ -77,7 +81,7 @@ def plot_match(hits: Any, q: int = 0, *, i: int = 0, channel: int = 0, ax: Axes 
     here = [hit for hit in range(count) if int(hits.items[q, hit]) == item]
     series, query = _channel(op, hits.series(q, i), channel), _channel(op, hits.query(q), channel)
     ax = ensure_axes(op, ax, 8.0, 4.2)
-    (below,) = stacked(ax, (3, 2))  # its time is the query's, not the series'
+    (below,) = stacked(ax, (3, 2))  # its axis is the query's time, not the series'
     ax.plot(*_thinned(series), color=GREY, linewidth=0.8, zorder=1)
     top = series.max() + 0.04 * (np.ptp(series) or 1.0)
     for place, hit in enumerate(here):
@@ -125,13 +129,13 @@ def _aligned(hits: Any, q: int, i: int, match: np.ndarray) -> tuple[np.ndarray, 
         return np.arange(len(match)), match
     cells = to_numpy(path)
     _, first, count = np.unique(cells[:, 0], return_index=True, return_counts=True)
-    # Where several steps of the match meet one of the query, they are spread over it.
+    # Several steps of the match at one step of the query are spread over that step.
     place = np.arange(len(cells)) - np.repeat(first, count)
     return cells[:, 0] + np.where(np.repeat(count, count) > 1, place / np.repeat(count, count), 0.0), match[cells[:, 1]]
 
 
 def _thinned(series: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A long series by the extremes of each of its parts, which look the same."""
+    """A long series reduced to the extremes of its parts, which looks the same."""
     if len(series) <= MOST_POINTS:
         return np.arange(len(series)), series
     width = -(-len(series) // (MOST_POINTS // 2))

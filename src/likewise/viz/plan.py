@@ -8,7 +8,7 @@ from likewise import _check
 from likewise.viz._axes import GREY, X_COLOR, Y_COLOR, ensure_axes
 from likewise.viz._inputs import Aligned, Series, read_series, to_numpy
 
-MOST_LINES = 4000  # keep the heaviest; more lines would be a grey block
+MOST_LINES = 4000  # keep the largest masses; more lines would merge into a grey block
 
 
 def plot_plan(

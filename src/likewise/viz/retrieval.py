@@ -1,4 +1,4 @@
-"""Retrieval: precision against recall, and distances within and between classes."""
+"""Plots of retrieval: precision against recall, and distances within and between classes."""
 
 from typing import Any, Protocol
 

@@ -1,4 +1,4 @@
-"""Two series and their alignment: joined step by step, or along the sides of the path."""
+"""Plots of two series and their alignment: joined step by step, or along the sides of the path."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -58,7 +58,7 @@ def plot_two_way(
     low, high = min(first.min(), lowered.min()), max(first.max(), lowered.max())
     margin = 0.06 * (high - low) or 0.5
     ax.set_ylim(low - margin, high + margin)
-    # Each scale has ticks and a name only beside its series.
+    # Each scale has ticks and a label only beside its series.
     right = ax.secondary_yaxis("right", functions=(lambda v: np.add(v, shift), lambda v: np.subtract(v, shift)))
     for axis, name, values, down, color, side in (
         (ax, "x", first, 0, X_COLOR, "right"),
@@ -135,7 +135,7 @@ def _draw_series(ax: Axes, values: np.ndarray, color: str, *, upright: bool = Fa
     ax.plot(
         *((values, steps) if upright else (steps, values)),
         color=color,
-        linewidth=0.7 if len(values) > 500 else 1.4 if channels == 1 else 1.0,  # thin where steps are crowded
+        linewidth=0.7 if len(values) > 500 else 1.4 if channels == 1 else 1.0,  # thin where steps are dense
         alpha=1.0 if channels == 1 else max(0.4, 0.9 - 0.05 * channels),
         marker=marker,
         markersize=3,

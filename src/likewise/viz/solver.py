@@ -1,4 +1,4 @@
-"""GDTW's solver at work: grids that shrink around a warp."""
+"""Plots of GDTW's solver: grids that shrink around a warp."""
 
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -6,10 +6,9 @@ from typing import Any, Protocol
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.gridspec import GridSpec
 
 from likewise import _check
-from likewise.viz._axes import PATH_COLOR, ensure_axes, round_numbers
+from likewise.viz._axes import PATH_COLOR, ensure_axes, round_numbers, stacked
 from likewise.viz._inputs import to_numpy
 
 
@@ -47,7 +46,7 @@ def plot_solver(passes: Iterable[GridPass], warp: object | None = None, *, ax: A
 
     Above, in ``ax``: the nodes of the first grid, darker where they cost more, each pass's best path, and the warp.
     Below, in a panel that shares the knots' axis: the refined grids, as bands, and their paths, both minus the warp.
-    They show how far each pass could search and how close it came.
+    They show how far each pass could search and how close to the warp it came.
     warp: (m,), the solution, such as the polished one; by default the path of the best pass.
     Reference: Xu et al. (2023), arXiv:2303.10778, Figure 6.
 
@@ -86,7 +85,7 @@ def plot_solver(passes: Iterable[GridPass], warp: object | None = None, *, ax: A
     ax.legend(frameon=True, framealpha=0.8, fontsize="small", loc="upper left")
     ax.set_ylabel("time of y")
     below.set_xlabel("time of x")
-    below.set_ylabel("less the warp")
+    below.set_ylabel("minus the warp")
     below.yaxis.set_major_locator(round_numbers(4))
     return ax
 
@@ -103,14 +102,7 @@ def _draw_nodes(ax: Axes, times: np.ndarray, grid: np.ndarray, costs: np.ndarray
 
 def _panel_below(ax: Axes) -> Axes:
     """Divide the space of ax: it keeps the upper two thirds, and a panel below shares its horizontal axis."""
-    place, shares = ax.get_subplotspec(), {"height_ratios": (2, 1), "hspace": 0.06}
-    if place is not None:
-        halves = place.subgridspec(2, 1, **shares)
-    else:  # axes that were placed by hand
-        box = ax.get_position()
-        halves = GridSpec(2, 1, left=box.x0, right=box.x1, bottom=box.y0, top=box.y1, **shares)
-    ax.set_subplotspec(halves[0])
-    below = ax.figure.add_subplot(halves[1], sharex=ax)
+    (below,) = stacked(ax, (2, 1), share=True, gap=0.06)
     ax.tick_params(labelbottom=False)
     return below
 

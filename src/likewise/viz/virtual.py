@@ -1,4 +1,4 @@
-"""Virtual sequences, to which RVSML learns to map each class, and how a sequence matches them."""
+"""Plots of virtual sequences, to which RVSML learns to map each class, and how a sequence matches them."""
 
 from collections.abc import Sequence
 

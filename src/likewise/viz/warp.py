@@ -21,8 +21,8 @@ class Warped(Protocol):
 def plot_warp(warp: Warped, item: int = 0, *, truth: Warped | None = None, ax: Axes | None = None) -> Axes:
     """Draw the warp of an item: x's time runs to the right, y's time upwards.
 
-    A faint straight line joins the ends. truth: a warp to compare with; its same item is drawn, and the area between
-    the two is shaded.
+    A faint straight line joins the ends. truth: a warp to compare with; the same item of it is drawn, and the area
+    between the two is shaded.
 
     Example:
         >>> import torch

@@ -21,7 +21,7 @@ def additive_attention(u: Tensor, layers: Sequence[Layer]) -> tuple[Tensor, list
 
     The weights are the softmax over j of w . tanh(W1 q_j + W2 u); padding has none. u: (B, W).
     Differentiable twice. Memory, beside the maps' gradients: for each layer one tensor of the map's size and one
-    (B, R, P); neither on a GPU in float32, where there are few weights.
+    (B, R, P); on a GPU in float32, neither if there are few weights.
 
     Example:
         >>> q, one = torch.tensor([[[0.0, 100.0, 7.0]]]), torch.ones(1, 1)
@@ -36,9 +36,9 @@ def additive_attention(u: Tensor, layers: Sequence[Layer]) -> tuple[Tensor, list
 class _Attend(torch.autograd.Function):
     """The derivative writes each map's gradient once.
 
-    Composed of PyTorch operations, a small TCN's step spent more time allocating six tensors of the map's size than on
-    the products: this needs two. On a GPU, where such a step is bound by its launches, it is one launch per layer, and
-    one and a sum for the derivative.
+    With plain PyTorch operations, a small TCN's step spent more time allocating six tensors of the map's size than on
+    the products; this needs two. On a GPU, where such a step is bound by its launches, a layer takes one launch, and
+    its derivative one and a sum.
     """
 
     @staticmethod
@@ -86,7 +86,7 @@ def _layers(flat: Sequence[Any]) -> list[Layer]:
 
 
 def _is_fused(u: Tensor, layers: Sequence[Layer]) -> bool:
-    """Whether the Triton kernels run: where launches take longer than the work, and weights fit into registers."""
+    """Whether to use the Triton kernels: if launches take longer than the work, and the weights fit into registers."""
     if not HAS_TRITON or not u.is_cuda or u.dtype != torch.float32:
         return False
     for layer in layers:

@@ -17,7 +17,7 @@ from likewise.ops.launch.arguments import power_of_2, processors
 from likewise.ops.launch.launcher import launch
 
 LEAST = 16  # of each dimension of a product
-TILE = 4096  # numbers of a map that a program has at a time
+TILE = 4096  # numbers of a map that a program holds at a time
 MOST_POSITIONS = 64  # of them
 WARPS = 4
 # One kernel for all sizes.
@@ -101,7 +101,7 @@ def attend_kernel(values, mask, inward, u, across, outward, features, weights, c
         sums = sums * keep + tl.sum(q * part[None, :], 1)
         highest = higher
     tl.store(features + item * all_channels + offset + c, sums / total, mask=c < channels)
-    tl.debug_barrier()  # other threads' scores
+    tl.debug_barrier()  # wait for the scores of other threads
     for start in range(0, positions, P):
         p = start + tl.arange(0, P)
         score = tl.load(scores + p, mask=p < positions, other=-float("inf"))
@@ -131,7 +131,7 @@ def gradient_kernel(by_features, values, mask, inward, u, across, outward, weigh
     while item < items:
         wanted = added(u, second, item, r, w, rows, width, ACROSS)
         slope_c = tl.load(by_features + item * all_channels + offset + c, mask=c < channels, other=0.0)
-        mean = tl.zeros((), tl.float32)  # the slopes weighted: summed as below, so that equal terms cancel
+        mean = tl.zeros((), tl.float32)  # the weighted slopes, summed as below, so that equal terms cancel
         for start in range(0, positions, P):
             p = start + tl.arange(0, P)
             real, q = tile_of(values, mask, item, p, c, channels, positions, by_item, by_channel, by_position, MASKED)
@@ -181,7 +181,7 @@ def attend(u: Tensor, layers: Sequence[Layer]) -> tuple[Tensor, ...]:
 
 
 def gradients(by_features: Tensor, u: Tensor, layers: Sequence[Layer], *weights: Tensor) -> tuple[Tensor | None, ...]:
-    """Gradients by u and, for each layer, by all that is in it: None for its mask."""
+    """Gradients by u and by each layer's tensors; None for its mask."""
     by_features, by_u = by_features.contiguous(), torch.empty_like(u, memory_format=torch.contiguous_format)
     sizes = []  # of each layer's gradients by W1, w and W2
     for layer in layers:
@@ -208,7 +208,7 @@ def gradients(by_features: Tensor, u: Tensor, layers: Sequence[Layer], *weights:
 
 
 def _arguments(u: Tensor, layer: Layer) -> tuple[tuple[Tensor, ...], tuple[int, ...], dict[str, int | bool]]:
-    """The tensors, sizes and constants of both kernels. Other tensors stand in for a missing mask or W2."""
+    """The tensors, sizes and constants of both kernels. Missing masks and W2 are replaced by other tensors."""
     values, mask, inward, across, outward = layer
     inward = inward.contiguous()
     tensors = (

@@ -1,4 +1,4 @@
-"""Layer: a map whose positions are attended to, and the weights that do it."""
+"""Layer: a map and the weights of its attention."""
 
 from typing import NamedTuple
 

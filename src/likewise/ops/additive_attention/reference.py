@@ -36,7 +36,7 @@ def gradients(
     by_weights: Tensor | None,
     with_values: bool,
 ) -> tuple[Tensor, Tensor | None, None, Tensor, Tensor | None, Tensor]:
-    """Gradients by u and by each of the layer, from what ``weigh`` found."""
+    """Gradients by u and by each of the layer's tensors, from the result of ``weigh``."""
     clean, hidden, weights = found
     slope = torch.bmm(by_summary[:, None], clean)  # (B, 1, P)
     slope = slope if by_weights is None else slope + by_weights

@@ -7,13 +7,14 @@ For one side (a prime marks the other; all weights are shared, and the sides sta
     m = (1 - c) n + c n'                                next h = (1 - z) m + z h
 
 With c = 0 each side is ``torch.nn.GRU``. In a stack, each side of a layer reads that side's states of the layer below.
-Sequences of unequal length: a side that has ended keeps its last state h', which still enters c, and also replaces n'.
+Sequences of unequal length: a side that has ended keeps its last state h', which still enters c, and which also
+replaces n'.
 
 Input projections are computed once for each sequence, never for each pair, and the recurrence of a block of pairs, both
-sides and all steps, is one kernel. Its derivative recomputes the gates instead of storing them.
+sides and all steps, is one kernel. The derivative recomputes the gates instead of storing them.
 
 Reference: Compagnon, Lefebvre, Duffner & Garcia, Sequence metric learning as synchronization of recurrent neural
-networks (IJCNN 2020), equations 8 to 13. The paper has neither unequal lengths nor says how layers are stacked.
+networks (IJCNN 2020), equations 8 to 13. The paper specifies neither unequal lengths nor how layers are stacked.
 """
 
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ from likewise.ops.ground import at_least_float32, zero_padding
 
 __all__ = ["Cell", "coupled_gru", "coupled_gru_states", "coupling", "kept_numbers", "projections"]
 
-KEPT = 1 << 30  # the most numbers that a forward pass on a GPU stores for its gradient; beyond, they are recomputed
+KEPT = 1 << 30  # the most numbers that a forward pass on a GPU stores for its gradient; more are recomputed
 
 
 class Cell(NamedTuple):
@@ -68,10 +69,10 @@ def coupled_gru(
     """The last states of both sides of every pair, (P, 2, H), of the last layer.
 
     gx (N, Tx, 3H), gy (M, Ty, 3H): ``projections`` for the first of the cells; x_lengths (N,), y_lengths (M,). Without
-    gy and y_lengths, gx is both.
+    gy and y_lengths, gx is used for both sides.
     rows, columns: (P,) int64, pair p is gx[rows[p]] and gy[columns[p]]; without them, gx[p] and gy[p].
 
-    Memory: O(P H) and, for a derivative, O(T H) for each pair at work; on a GPU, O(T H) for every pair, or, beyond 4
+    Memory: O(P H) and, for a derivative, O(T H) for each pair in progress; on a GPU, O(T H) for every pair or, above 4
     gigabytes, recomputed for some pairs at a time.
 
     Example:
@@ -99,7 +100,7 @@ def coupled_gru_states(
 ) -> Tensor:
     """The states of both sides of every pair at every step, (P, 2, max(Tx, Ty), H), of the last layer.
 
-    Past the end of a side, its last state stays. Arguments are those of ``coupled_gru``.
+    After the end of a side, its last state is repeated. Arguments are those of ``coupled_gru``.
     """
     _check_pairs(gx, gy, cells, x_lengths, y_lengths, rows, columns)
     return _states(gx, gy, rows, columns, x_lengths, y_lengths, _flat(cells, gx.dtype), _hidden(cells))
@@ -118,7 +119,7 @@ def _recurrent(cell: Cell) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]
 
 
 def _flat(cells: Sequence[Cell], dtype: torch.dtype) -> Tensor:
-    """What ``reference.layers`` reads: the weights of all layers in one vector."""
+    """The weights of all layers in one vector, as ``reference.layers`` reads them."""
     parts = []
     for layer, cell in enumerate(cells):
         weights, biases = _recurrent(cell)
@@ -143,7 +144,7 @@ def _check_pairs(
     if not cells:
         _check.refuse(op, "expected at least one cell")
     if (gy is None) != (y_lengths is None) or (rows is None) != (columns is None):
-        _check.refuse(op, "give gy with y_lengths and rows with columns, or neither of the two")
+        _check.refuse(op, "pass gy with y_lengths and rows with columns, or neither of the two")
     width = len(cells[0].weight_hh)
     for name, g, lengths in (("x", gx, x_lengths), ("y", gy, y_lengths)):
         if g is None:
@@ -155,16 +156,16 @@ def _check_pairs(
     if gy is not None and (gx.dtype != gy.dtype or gx.device != gy.device):
         _check.refuse(op, f"gx is {gx.dtype} on {gx.device} and gy is {gy.dtype} on {gy.device}; convert one with .to")
     if rows is None and gy is not None and len(gx) != len(gy):
-        _check.refuse(op, f"gx has {len(gx)} sequences and gy has {len(gy)}; name pairs by rows and columns")
+        _check.refuse(op, f"gx has {len(gx)} sequences and gy has {len(gy)}; select pairs with rows and columns")
     if rows is not None and columns is not None and (rows.ndim != 1 or rows.shape != columns.shape):
         _check.refuse(op, f"expected rows and columns (P,), got {tuple(rows.shape)} and {tuple(columns.shape)}")
 
 
-# The operators. ``weights`` is what ``_flat`` gives, and ``hidden`` the states of each layer.
+# The operators. ``weights`` is the result of ``_flat``, and ``hidden`` the states of each layer.
 
 
 def kept_numbers(gx: Tensor, *rest: Any) -> int:
-    """How many numbers a forward pass keeps for its gradient: the states of all layers on a GPU, nothing on a CPU."""
+    """How many numbers a forward pass keeps for its gradient: the states of all layers on a GPU, none on a CPU."""
     pairs, _, steps, _ = shape_of(True, gx, *rest)
     *_, hidden = rest
     count = 2 * pairs * steps * sum(hidden)
@@ -196,7 +197,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor | tuple[Tensor, Tens
     if isinstance(output, tuple):
         _, kept = output
         ctx.mark_non_differentiable(kept)
-    ctx.set_materialize_grads(False)  # one for what is kept would be as large
+    ctx.set_materialize_grads(False)  # a gradient for the kept states would be as large
     *tensors, ctx.hidden = inputs
     ctx.save_for_backward(kept, *tensors)
 

@@ -8,9 +8,9 @@ namespace LIKEWISE_ISA {
 namespace {
 
 // The smaller of each two, and the larger; where `value` is NaN, NaN. In one instruction: GCC takes two for x < y ? x : y.
-// And a reciprocal of at least twelve good bits, which is 0 from 2^126 on.
+// And a reciprocal with at least twelve correct bits, which is 0 from 2^126 on.
 #if defined(__AVX512F__)
-// With a mask of all lanes: GCC 12 warns of something undefined in the plain forms.
+// With a mask of all lanes: GCC 12 warns of undefined values in the plain forms.
 INLINE V<float> at_most(V<float> bound, V<float> value) { return (V<float>)_mm512_maskz_min_ps(0xffff, (__m512)bound, (__m512)value); }
 INLINE V<float> at_least(V<float> bound, V<float> value) { return (V<float>)_mm512_maskz_max_ps(0xffff, (__m512)bound, (__m512)value); }
 INLINE V<float> about_reciprocal(V<float> value) {
@@ -33,7 +33,7 @@ INLINE V<float> about_reciprocal(V<float> value) { return value >= splat(0x1p126
 INLINE V<double> at_most(V<double> bound, V<double> value) { return bound < value ? bound : value; }
 INLINE V<double> at_least(V<double> bound, V<double> value) { return bound > value ? bound : value; }
 
-// 1 / value, for 1 <= value. Twelve good bits become all of them in one step of third order: a division takes far longer.
+// 1 / value, for 1 <= value. One third-order step refines twelve bits to full precision: a division is much slower.
 INLINE V<float> reciprocal(V<float> value) {
     const V<float> about = about_reciprocal(value), error = 1.0f - value * about;
     return about + about * (error + error * error);
@@ -42,7 +42,7 @@ INLINE V<double> reciprocal(V<double> value) { return 1.0 / value; }
 
 // 2^x on [-1/2, 1/2]: relative error 9e-8 in float (a minimax polynomial), 3e-18 in double.
 INLINE V<float> short_exp2(V<float> x) {
-    const V<float> square = x * x;  // in pairs, which do not wait for each other
+    const V<float> square = x * x;  // in pairs that do not depend on each other
     const V<float> high = 1.326472763008183e-3f * x + 9.671512646243384e-3f;
     const V<float> middle = 5.5507337417522784e-2f * x + 2.4022242085258264e-1f;
     const V<float> low = 6.931469776002884e-1f * x + 1.0f;
@@ -61,7 +61,7 @@ template <class T> INLINE V<T> sigmoid(V<T> z) {
     constexpr T most = Format<T>::bias + (sizeof(T) == 8), least = -Format<T>::bias;
     constexpr T shift = Format<T>::round + Format<T>::bias;
     z = at_least(splat(least), at_most(splat(most), z));
-    const V<T> moved = z + shift;  // its last bits are the whole part of z, and the bias of exponents
+    const V<T> moved = z + shift;  // its last bits are the integer part of z, plus the exponent bias
     const V<T> scale = (V<T>)((I<T>)moved << Format<T>::mantissa);
     return reciprocal(short_exp2(z - (moved - shift)) * scale + T(1));
 }

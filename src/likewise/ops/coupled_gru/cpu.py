@@ -1,4 +1,4 @@
-"""The coupled GRU's calls of its CPU kernels. ``rest`` is what the operators take after gx."""
+"""Calls of the coupled GRU's CPU kernels. ``rest`` are the arguments of the operators after gx."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from likewise import _check
 from likewise.ops import cpu
 
 PARTS = 8  # partial sums of gradients: their number and the order of additions are fixed
-PART_BYTES = 1 << 28  # room for them; with large sequences, there are fewer
+PART_BYTES = 1 << 28  # memory for them; with large sequences, there are fewer
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _index(name: str, index: Tensor | None, g: Tensor) -> Tensor | None:
 
 
 def _order(n: Tensor, m: Tensor, rows: Tensor | None, columns: Tensor | None, pairs: int) -> Tensor:
-    """The order of pairs in which similar lengths are neighbours, so that lanes end together."""
+    """The order of pairs by length, so that the lanes of a block end together."""
     if pairs == 0 or (n.min() == n.max() and m.min() == m.max()):
         return torch.arange(pairs)
     if rows is not None and columns is not None:
@@ -117,7 +117,7 @@ def states(gx: Tensor, *rest: Any) -> Tensor:
 
 
 def trained(gx: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    """As ``last``; nothing is kept for the gradient."""
+    """Like ``last``; nothing is kept for the gradient."""
     return _run_cpu(False, gx, *rest), gx.new_empty(0)
 
 
@@ -169,7 +169,7 @@ def _zeros(x: Tensor, *parts: int) -> Tensor:
 
 
 def shape_of(every: bool, gx: Tensor, gy: Tensor | None, rows: Tensor | None, *rest: Any) -> tuple[int, ...]:
-    """Of the states after the last step or after every step."""
+    """The gradients of the states after the last step or after every step."""
     pairs = gx.shape[0] if rows is None else rows.shape[0]
     *_, (*_, width) = rest  # of the last layer
     if not every:

@@ -13,7 +13,7 @@ constexpr int64_t kSteps = 16;  // whose derivatives are kept for the weights' g
 // The pairs in the lanes of one block.
 template <class T> class Block {
 public:
-    int lanes;      // in use; the others repeat the last pair
+    int lanes;      // lanes in use; the others repeat the last pair
     int64_t steps;  // of the longest sequence
     int64_t pair[W<T>];
 
@@ -120,7 +120,7 @@ private:
     Layers<T> layers_;
     Scratch<T> scratch_;
     Buffer<V<T>> projected_, states_, derivatives_, both_, state_grads_;
-    int64_t kept_ = 0;  // steps of states that there is room for
+    int64_t kept_ = 0;  // the number of steps of states in memory
 
     const Layer<T>& last() const { return layers_[problem_.layers - 1]; }
     int64_t all_steps() const { return max(problem_.x_steps, problem_.y_steps); }

@@ -12,7 +12,7 @@ struct CoupledProblem {
     const int64_t* columns = nullptr;  // (pairs,), which of gy
     const int64_t* x_lengths = nullptr;
     const int64_t* y_lengths = nullptr;
-    const int64_t* order = nullptr;   // (pairs,), the order in which pairs are taken: neighbours end together
+    const int64_t* order = nullptr;   // (pairs,), the order of the pairs, in which neighbours have similar lengths
     const void* weights = nullptr;    // of all layers, one after the other, as struct Layer reads them
     const int64_t* hidden = nullptr;  // (layers,), states of each layer
     int64_t layers = 0, pairs = 0, x_steps = 0, y_steps = 0;

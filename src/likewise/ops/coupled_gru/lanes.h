@@ -12,7 +12,7 @@ namespace {
 enum class Start { kBias, kSum };
 
 // to[s][p] = (bias[p], or itself) + sum over j of weights[p][j] * from[s][j], for Rows outputs at a time. A function of
-// its own, since the compiler would rather keep constants of what follows in registers than all of the sums.
+// its own, since otherwise the compiler keeps constants of later code in registers instead of all sums.
 template <class T, int Rows, int Sides, Start Begin>
 __attribute__((noinline)) void products_by(const T* weights, const T* bias, const V<T>* from, int64_t from_stride,
                                            int64_t inputs, int64_t outputs, V<T>* to, int64_t to_stride) {
@@ -50,7 +50,7 @@ public:
         for (int64_t i = 0; i < padded; ++i) bias_[i] = i < outputs ? bias(i) : T(0);
     }
 
-    // Outputs past the last, up to a multiple of 8, are written too, and hold nothing.
+    // Outputs past the last, up to a multiple of 8, are written too, but meaningless.
     template <Start Begin>
     INLINE void products(const V<T>* from, int64_t from_stride, V<T>* to, int64_t to_stride) const {
         const auto run = rows_ == kMost ? products_by<T, kMost, Sides, Begin>
@@ -60,7 +60,7 @@ public:
     }
 
 private:
-    // Twelve sums fill the registers (there are 16); fewer, where fewer outputs are then past the last.
+    // Twelve sums fill the 16 registers; fewer, if that leaves fewer outputs past the last.
     static constexpr int kMost = 12 / Sides, kLess = 2 / Sides;
     Buffer<T> weights_, bias_;
     int64_t outputs_ = 0, inputs_ = 0;
@@ -170,7 +170,7 @@ template <class T> INLINE void rows_to_lanes(const T* const* rows, int64_t count
                     for (int l = 0; l < W<T>; ++l) to[k][l] = rows[l][k];
                 return;
             }
-            k = count - W<T>;  // the last ones once more
+            k = count - W<T>;  // repeats the last ones
         }
         V<T> block[W<T>];
         for (int l = 0; l < W<T>; ++l) block[l] = load(rows[l] + k);

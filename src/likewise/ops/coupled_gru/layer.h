@@ -1,5 +1,5 @@
-// One layer of the coupled GRU on a block of pairs: its weights in the order in which they are read, a step, and back.
-// The two sides of anything lie one after the other, a stride apart.
+// One layer of the coupled GRU on a block of pairs: its weights in the order of access, a step, and its derivative.
+// The two sides are stored one after the other, a stride apart.
 #pragma once
 #include "activations.h"
 #include "lanes.h"
@@ -12,7 +12,7 @@ template <class T> class Layers;
 
 INLINE int64_t to_multiple_of_8(int64_t count) { return (count + 7) / 8 * 8; }
 
-// Room for sums, as much as the largest layer needs.
+// Memory for sums, enough for the largest layer.
 template <class T> struct Scratch {
     Buffer<V<T>> both, c, gates, n, projected, sums;
 
@@ -70,7 +70,7 @@ public:
 
     // The derivative with respect to the next states becomes that to h. That to what goes into the gates is kept, kParts
     // times `hidden` of each side, the sides one after the other; that of c, which they share, is only with the first.
-    // both: where h + h' is left.
+    // both: where h + h' is stored.
     INLINE void step_back(const V<T>* input, int64_t input_stride, const V<T>* h, const I<T> (&running)[2], V<T>* h_grad,
                           V<T>* derivatives, V<T>* both, Scratch<T>& scratch) const {
         find_gates(input, input_stride, h, running, both, scratch);
@@ -135,7 +135,7 @@ private:
     Matrix<T, 1> couple_, couple_back_;
 
     // Into scratch: c, r and z of both sides, kTangent (W_hn h + b_hn), and n; a side that has ended offers its last state
-    // as n. One kind at a time, in short loops: many are then on their way at once, which a long chain for each state
+    // as n. One kind at a time, in short loops, so that many are computed at once, which a long chain for each state
     // would prevent.
     INLINE void find_gates(const V<T>* input, int64_t input_stride, const V<T>* h, const I<T> (&running)[2], V<T>* both,
                            Scratch<T>& scratch) const {

@@ -1,4 +1,4 @@
-"""The coupled recurrence in plain PyTorch, step by step: what the kernels are checked against."""
+"""The coupled recurrence in plain PyTorch, step by step: the reference for the kernels."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from torch.nn import functional
 
 
 class Weights(NamedTuple):
-    """Of one layer: of its input (none for the first, whose projections are given), and of its states."""
+    """The weights of one layer: of its input (none for the first, whose projections are given), and of its states."""
 
     weight_in: Tensor | None  # (3H, C), in the order r, z, n
     bias_in: Tensor | None  # (3H,)
@@ -18,7 +18,7 @@ class Weights(NamedTuple):
 
 
 def layers(weights: Tensor, hidden: Sequence[int]) -> Iterator[Weights]:
-    """The layers' weights, from one vector that holds them one after the other."""
+    """The layers' weights, from one vector that holds them in order."""
     first = 0
 
     def take(*shape: int) -> Tensor:
@@ -45,8 +45,8 @@ def states(
 ) -> Tensor:
     """States (P, 2, T, H) of both sides of every pair, of the last layer, as ``likewise.ops.coupled_gru`` defines them.
 
-    gx (N, Tx, 3H), gy (M, Ty, 3H): input projections for the first layer, in the order r, z, n; without gy, gx is both.
-    Pair p is gx[rows[p]] and gy[columns[p]]; without rows and columns, gx[p] and gy[p].
+    gx (N, Tx, 3H), gy (M, Ty, 3H): input projections for the first layer, in the order r, z, n; without gy, gx is used
+    for both sides. Pair p is gx[rows[p]] and gy[columns[p]]; without rows and columns, gx[p] and gy[p].
     """
     if gy is None or y_lengths is None:
         gy, y_lengths = gx, x_lengths

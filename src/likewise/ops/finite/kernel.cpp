@@ -1,4 +1,4 @@
-// Where the first number that is not finite stands: all bits of its exponent are set.
+// The position of the first number that is not finite: all bits of its exponent are set.
 #include "kernel.h"
 
 namespace likewise {

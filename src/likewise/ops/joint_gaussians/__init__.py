@@ -18,8 +18,8 @@ def joint_gaussians(layers: Sequence[Tensor], mixtures: Sequence[Mixture], weigh
 
     Instead of weights, labels (B,) may be given: pairs with different labels have equal weights, which sum to 1; others
     have weight 0.
-    k_l is the mean over the bandwidths s of exp(-||x_li - x_lj||^2 / s). Mixtures have as many bandwidths as the
-    others, or one. Gradients go to the layers, not through bandwidths, and can be differentiated once more.
+    k_l is the mean over the bandwidths s of exp(-||x_li - x_lj||^2 / s). All mixtures have the same number of
+    bandwidths, or one. Gradients go to the layers, not through bandwidths, and can be differentiated once more.
     Memory: O(L B^2). There is no GPU synchronisation, except in the first call with a new number of features.
 
     Example:

@@ -17,7 +17,7 @@ from likewise.ops.joint_gaussians.reference import least_bandwidth, least_differ
 from likewise.ops.launch.arguments import ceil_div
 from likewise.ops.launch.launcher import launch
 
-BLOCK = 16  # rows and columns that a program has
+BLOCK = 16  # rows and columns of a program
 CHANNELS = 32  # and channels
 MANY = 64  # sums that are read at a time
 WARPS = 4
@@ -77,7 +77,7 @@ def total_of(sums, layer, which, tiles, MANY: tl.constexpr):
 @triton.jit
 def middle_of(sums, known, layer, count, tiles, K: tl.constexpr, MANY: tl.constexpr, DIFFERENCE: tl.constexpr,
               LEAST: tl.constexpr):  # fmt: skip
-    """The bandwidth b of a layer: as given or, if that is 0, the mean squared distance, and not too small."""
+    """The bandwidth b of a layer: as given or, if that is 0, the mean squared distance, bounded below."""
     pairs = tl.maximum(count.to(tl.float64) * (count - 1), 1.0).to(sums.dtype.element_ty)
     mean = total_of(sums, layer, 0, tiles, MANY) / pairs
     size = total_of(sums, layer, 1, tiles, MANY) / count
@@ -168,7 +168,7 @@ def value(layers: Sequence[Tensor], mixtures: tuple[Mixture, ...], weights: Tens
 
 
 def gradients(by_value: Tensor, layers: Sequence[Tensor], side: Tensor, by_apart: Tensor) -> Sequence[Tensor]:
-    """The layers' gradients (B, C_l), from what ``value`` returned."""
+    """The layers' gradients (B, C_l), from the result of ``value``."""
     (count, width), channels = side.shape, tuple(x.shape[1] for x in layers)
     _, groups = _columns(channels, side.device)
     grads = torch.empty_like(side)
@@ -191,7 +191,7 @@ def _columns(channels: tuple[int, ...], device: torch.device) -> tuple[Tensor, T
 
 @functools.lru_cache(256)
 def _known(mixtures: tuple[Mixture, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """For each layer its bandwidth, 0 if that is to be found, and -1 / factor for each of its Gaussians."""
+    """For each layer its bandwidth, 0 if it must be estimated, and -1 / factor for each of its Gaussians."""
     most = max(len(mixture.factors) for mixture in mixtures)
     rows = [[mixture.bandwidth or 0.0, *(-1 / f for f in mixture.repeated(most))] for mixture in mixtures]
     return torch.tensor(rows, dtype=dtype).to(device)

@@ -52,7 +52,7 @@ def rates(mixtures: Sequence[Mixture], layers: Sequence[Tensor], apart: Tensor) 
 
 
 def mean_off_diagonal(apart: Tensor, least: Tensor) -> Tensor:
-    """The mean of apart (..., B, B), 0 on the diagonal, over different items, or what is ``least`` (...).
+    """The mean of apart (..., B, B), 0 on the diagonal, over different items, or ``least`` (...).
 
     It has no gradient and is never 0.
     """
@@ -67,6 +67,6 @@ def least_difference(x: Tensor) -> float:
 
 
 def least_bandwidth(dtype: torch.dtype) -> float:
-    """The smallest bandwidth: smaller ones have no precision, and no inverse."""
+    """The smallest bandwidth: smaller ones have no precision, and no finite inverse."""
     kind = torch.finfo(dtype)
     return kind.tiny / kind.eps

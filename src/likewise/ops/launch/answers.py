@@ -1,4 +1,4 @@
-"""Answers: numbers that a kernel writes to memory of the host, read as soon as that kernel is done."""
+"""Answers: numbers that a kernel writes to host memory, read as soon as that kernel is done."""
 
 import ctypes
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-QUERIES = 100  # about as many microseconds: waiting in the driver may take longer than the kernel
+QUERIES = 100  # polls, of about a microsecond each; waiting in the driver may take longer than the kernel
 
 
 class Answer:
@@ -16,7 +16,7 @@ class Answer:
         on_gpu = device >= 0
         self.numbers = torch.zeros(2, dtype=torch.int32, pin_memory=on_gpu)
         self.address = self.numbers.data_ptr()
-        self.event = 0  # the driver's handle, which a recorded event has
+        self.event = 0  # the driver's handle, which exists once the event is recorded
         self._event: Any = torch.cuda.Event() if on_gpu else None
         if on_gpu:
             self._event.record()
@@ -47,11 +47,11 @@ class Answer:
 
 
 _answers: dict[int, list[Answer]] = {}  # by device, those that are not in use
-_made: list[Answer] = []  # all: a kernel may still write after an error has dropped its answer
+_made: list[Answer] = []  # keeps all alive: a kernel may still write after an error has dropped its answer
 
 
 def free_answer(x: Tensor) -> Answer | None:
-    """An answer for the device of x; None while a CUDA graph is recorded, when there will be nothing to read."""
+    """An answer for the device of x; None while a CUDA graph is recorded, which has nothing to read."""
     if x.is_cuda and torch.cuda.is_current_stream_capturing():
         return None
     device = x.get_device()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 @triton.jit
 def float64_from(bits):
-    """A Python float reaches a kernel as float32; its bits arrive whole."""
+    """A Python float would reach a kernel as float32, so its bits are passed instead."""
     return bits.to(tl.int64).to(tl.float64, bitcast=True)
 
 
@@ -31,7 +31,7 @@ def processors(x: Tensor) -> int:
 
 
 def ceil_div(a: int, b: int) -> int:
-    """a / b, rounded up. Triton's own, made for kernels, takes a hundred times as long."""
+    """a / b, rounded up. Triton's own function, made for kernels, takes a hundred times as long."""
     return -(-a // b)
 
 

@@ -1,4 +1,4 @@
-"""Launches that C++ hands to the CUDA driver (tape.h): Triton's own launcher takes longer than a short kernel runs."""
+"""Launches that C++ passes to the CUDA driver (tape.h): Triton's own launcher takes longer than a short kernel."""
 
 import ctypes
 import functools
@@ -34,7 +34,7 @@ def is_plain(compiled: Any) -> bool:
 def add(
     launches: _native.Tape, compiled: Any, grid: tuple[int, int, int], arguments: Sequence[tuple[int, int]]
 ) -> None:
-    """Add a kernel, with all its arguments: (slot, offset) of an address to come, or (-1, number)."""
+    """Add a kernel with all its arguments: (slot, offset) of a later address, or (-1, number)."""
     kinds = compiled.src.signature.values()
     # Constants are not parameters; none of our kernels takes a bool.
     kept = [argument for argument, kind in zip(arguments, kinds, strict=True) if kind != "constexpr"]

@@ -1,4 +1,4 @@
-"""One launch of a kernel, by the CUDA driver if one like it has been made before."""
+"""Launch a kernel, through the CUDA driver if the same launch has been made before."""
 
 import threading
 from typing import Any
@@ -21,7 +21,7 @@ recorder = Recorder()
 
 # By every number and type: the driver's launch, Triton's, the kernel, its grid, and its arguments behind the tensors.
 _ready: dict[tuple[Any, ...], tuple[_native.Tape | None, Any, Any, tuple[int, int, int], tuple[Any, ...]]] = {}
-_compiled: dict[tuple[Any, ...], Any] = {}  # by what Triton may specialise a kernel for
+_compiled: dict[tuple[Any, ...], Any] = {}  # by the classes that Triton specialises kernels for
 
 
 def launch(
@@ -31,8 +31,8 @@ def launch(
     """Run kernel[grid](*tensors, *numbers, **constants).
 
     A repeated call takes one table lookup, and goes to the CUDA driver. Kernels are compiled once for each class of
-    numbers that Triton tells apart, see ``_kind``: lengths that change from call to call do not compile anew. Triton
-    itself launches what is interpreted, tensors off 16 bytes, and everything where ``quick`` is off.
+    numbers that Triton tells apart, see ``_kind``: changing lengths do not cause recompilation. Triton itself launches
+    interpreted kernels, tensors that are not aligned to 16 bytes, and everything if ``quick`` is off.
     """
     pointers = [tensor.data_ptr() for tensor in tensors]
     types = [tensor.dtype for tensor in tensors]
@@ -40,7 +40,7 @@ def launch(
     for pointer in pointers:
         unaligned |= pointer & 15
     if unaligned or not is_quick() or not isinstance(kernel, triton.runtime.JITFunction):
-        recorder.calls = None  # such a launch cannot be repeated
+        recorder.calls = None  # this launch cannot be repeated
         kernel[grid](*tensors, *numbers, **constants, **_options(num_warps))
         return
     device = tensors[0].get_device()
@@ -79,11 +79,11 @@ def _direct(compiled: Any, grid: tuple[int, int, int], tensors: int, rest: tuple
 
 
 def _options(num_warps: int) -> dict[str, int]:
-    return {"num_warps": num_warps, "num_stages": 1}  # where loads ahead pay, they are written out
+    return {"num_warps": num_warps, "num_stages": 1}  # kernels that benefit from prefetching do it explicitly
 
 
 def _kinds(kernel: Any, numbers: tuple[int, ...], names: list[str]) -> list[int]:
-    """What a kernel may be specialised for in each number: whether it is 1, a multiple of 16, and its width."""
+    """What Triton may specialise a kernel for in each number: whether it is 1, a multiple of 16, and its width."""
     return [_kind(number, name not in kernel.do_not_specialize) for number, name in zip(numbers, names, strict=False)]
 
 

@@ -13,13 +13,13 @@ _switch = SimpleNamespace(on={"0": False, "1": True}.get(os.environ.get(VARIABLE
 
 
 class quick:  # noqa: N801, used like a function
-    """Launch kernels quickly, or leave it to Triton: from now on or, in a ``with`` statement, inside its block.
+    """Launch kernels quickly, or leave it to Triton, from now on or, in a ``with`` statement, inside the block.
 
     on: True launches quickly with any version of PyTorch and Triton, False never. None, the default, launches quickly
         with the versions that the launcher was tested with.
 
-    Holds for the whole process, and never changes a result. ``LIKEWISE_QUICK_LAUNCH`` in the environment, 0 or 1, is
-    read once, at import.
+    It applies to the whole process, and never changes a result. ``LIKEWISE_QUICK_LAUNCH`` in the environment, 0 or 1,
+    is read once, at import.
 
     Example:
         >>> with quick(False):

@@ -1,7 +1,7 @@
 """A tape: the launches of a call, repeated for the next call of the same shapes and settings.
 
 The sizes, flags and arguments of a launch follow from shapes and settings, but computing them in Python takes longer
-than a short kernel. A tape keeps them: a repetition needs only the addresses of the tensors, which C++ hands to the
+than a short kernel. A tape keeps them: a repetition needs only the addresses of the tensors, which C++ passes to the
 CUDA driver.
 """
 
@@ -19,7 +19,7 @@ Call = tuple[Any, tuple[int, int, int], tuple[Tensor, ...], tuple[Any, ...]]
 
 
 class Tape:
-    """Launches on the tensors given at each call, and on scratch memory for all other tensors."""
+    """Launches on the tensors given in each call, and on scratch memory for all other tensors."""
 
     def __init__(self, functions: tuple[int, int], calls: list[Call], given: tuple[Tensor, ...]) -> None:
         slots = {tensor.data_ptr(): slot for slot, tensor in enumerate(given)}
@@ -44,7 +44,7 @@ class Tape:
     def run(self, device: int, given: tuple[int, ...], event: int = 0) -> bool:
         """Launch on the tensors at these addresses, scratch last; record the event after the first.
 
-        False if the driver would not: a thread that has not met CUDA before has no context yet.
+        False if the driver refuses: a thread that has not used CUDA before has no context yet.
         """
         return self._launches.run(driver.current_stream(device), event, given)
 

@@ -3,17 +3,17 @@
 The plan T (Tx, Ty) is the matrix of the form exp(f_i + L_ij + g_j) whose rows sum to x's masses and whose columns sum
 to y's, uniform unless given; the value is <T, D>, D the ground cost. ``Settings`` says what the log-kernel L is.
 
-The masses are met to a tolerance, by Sinkhorn's iterations where these are enough and by Newton steps from there:
-kernels as sharp as OPW's (lambda2 = 0.1) would take tens of thousands of iterations. Everything that could overflow
-stays in the log domain. With ``n_iter``, exactly that many iterations are done, a column update and a row update each,
-from f = 0, as in the authors' programs; the columns are then off.
+The masses are met to a tolerance, by Sinkhorn's iterations and, where these are too slow, by Newton steps: kernels as
+sharp as OPW's (lambda2 = 0.1) would take tens of thousands of iterations. Everything that could overflow stays in the
+log domain. With ``n_iter``, exactly that many iterations are done, a column update and a row update each, from f = 0,
+as in the authors' code; the column sums are then inexact.
 
 Derivatives with respect to frames or costs are those of the converged problem, by implicit differentiation: one
-symmetric system of Ty unknowns for each pair. They hold for value and plan alike and do not depend on how many
-iterations were done. With ``n_iter`` the iterations themselves are differentiated, one by one. Masses have no
-derivative. The second derivative raises an error.
+symmetric system of Ty unknowns for each pair. They apply to value and plan, and do not depend on the number of
+iterations. With ``n_iter``, the iterations themselves are differentiated. Masses have no derivative. The second
+derivative raises an error.
 
-Memory: values take O(Tx Ty) for each pair at work; plans and derivatives O(Tx Ty) for each pair.
+Memory: values take O(Tx Ty) for each pair in progress; plans and derivatives O(Tx Ty) for each pair.
 
 Reference: Cuturi (2013), arXiv:1306.0895; OPW: Su & Hua (2019), doi 10.1109/TPAMI.2018.2870154.
 """
@@ -180,15 +180,15 @@ def _differentiable(*tensors: Tensor) -> bool:
 
 
 def warn_unless_met(errors: Tensor, settings: Settings) -> None:
-    """Warn where the masses should be met and are not."""
+    """Warn if the solver did not meet the masses."""
     if settings.n_iter is not None or settings.tolerance is None or not errors.numel():
         return
     worst = float(errors.max())
-    if worst > 10 * settings.tolerance and worst > 1e-6:  # rounding may leave more than a very small tolerance
+    if worst > 10 * settings.tolerance and worst > 1e-6:  # rounding errors may exceed a very small tolerance
         count = int((errors > settings.tolerance).sum())
         warnings.warn(
             f"transport: the masses of {count} of {errors.numel()} pairs are off by up to {worst:.1e} after "
-            f"{settings.max_iter} steps; raise max_iter, reg or tolerance, or choose an early stop with n_iter",
+            f"{settings.max_iter} steps; raise max_iter, reg or tolerance, or stop early with n_iter",
             stacklevel=2,
         )
 
@@ -260,13 +260,13 @@ def _matrix_cpu(
 def _solve_cpu(
     problem: cpu.Problem, pairs: Tensor, plans: Optional, given: tuple[Tensor, Tensor] | None, *numbers: Any
 ) -> tuple[Tensor, Tensor]:
-    """Values and marginal errors of all pairs, zero for those that are not among ``pairs``."""
+    """Values and marginal errors of all pairs; zero for those not in ``pairs``."""
     values, errors = problem.x.new_zeros(problem.pairs), torch.zeros(problem.pairs, dtype=torch.float64)
     masses = [0, 0] if given is None else [mass.data_ptr() for mass in given]
     settings = cpu.native.TransportSettings(*numbers, *masses)
     cpu.share_out(
         len(pairs),
-        100 * problem.cells,  # a hundred iterations, say
+        100 * problem.cells,  # assume a hundred iterations
         lambda begin, end: cpu.native.transport_solve(
             cpu.INSTRUCTION_SET,
             problem.native,
@@ -295,14 +295,14 @@ def gradient(
     T_grad = torch.where(real, value_grad.double()[:, None, None] * costs + plan_grad.double(), 0)
     T = plan.double()
     if settings.n_iter is None:
-        # The masses that the plan has: it was rounded, and where the kernel is sharp an error of its masses times the
-        # cost would be larger than the derivative.
+        # Use the masses of the rounded plan: where the kernel is sharp, their error times the cost would exceed the
+        # derivative.
         L_grad = reference.adjoint(T, T.sum(2), T.sum(1), T_grad)
     else:
         L = reference.log_kernel(costs, n, m, settings)
         L_grad = reference.iterate_adjoint(L, a, b, settings.n_iter, T_grad)
     slope = reference.slopes(n, m, cost.shape[1], cost.shape[2], settings)
-    # Where rounding moves L by as much as a sixteenth, the plan is that of reg = 0, as far as one can tell: hard.
+    # Where rounding changes L by a sixteenth or more, the plan cannot be told from that of reg = 0, which is hard.
     hard = (costs * slope).abs().amax((1, 2), keepdim=True) > HARDEST if costs.numel() else ~real
     through_plan = torch.where(real & ~hard, L_grad * slope, 0)
     return (value_grad.double()[:, None, None] * T + through_plan).to(cost.dtype)
@@ -327,7 +327,7 @@ def _plan_backward(ctx: Any, value_grad: Tensor, plan_grad: Tensor, _: Any) -> t
         x = x if x.requires_grad else x.detach().requires_grad_()
         y = y if y.requires_grad else y.detach().requires_grad_()
         ground = euclidean_cost if root else squared_cost
-        # In float64, as the kernels compute it: a cost beyond float32 need not be beyond the plan.
+        # In float64, as in the kernels: a cost may overflow float32 where the plan does not.
         cost = ground(zero_padding(x, x_lengths).double(), zero_padding(y, y_lengths).double())
         with torch.set_grad_enabled(again):
             cost_grad = _transport_grad(value_grad, plan_grad, plan, cost.detach(), *rest)

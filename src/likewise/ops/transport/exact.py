@@ -13,13 +13,13 @@ from likewise.ops.dispatch import operator
 
 __all__ = ["exact_plan"]
 
-MOST_COPIES = 4  # of the longer sequence's steps, beyond which a linear programme is faster than an assignment
+MOST_COPIES = 4  # copies of the longer sequence's steps; above it, a linear programme is faster than an assignment
 
 
 def exact_plan(cost: Tensor, x_lengths: Tensor | None = None, y_lengths: Tensor | None = None) -> Tensor:
     """Optimal plan (B, Tx, Ty) of given costs (B, Tx, Ty), each row 1/Tx and each column 1/Ty; zero in the padding.
 
-    It has no derivative: it is a corner of a polytope, and stays there while the cost changes a little. Computed in
+    It has no derivative: it is a vertex of a polytope, and does not change with small changes of the cost. Computed in
     float64 on the CPU, pair by pair: as an assignment where the lengths are equal or share a large factor, otherwise
     by POT's network simplex where POT is installed, and by SciPy's linear programme (HiGHS) where it is not.
 
@@ -33,7 +33,7 @@ def exact_plan(cost: Tensor, x_lengths: Tensor | None = None, y_lengths: Tensor 
 
 
 def plans(cost: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
-    """Plans of costs wherever they are; computed on the CPU."""
+    """Plans of costs on any device; computed on the CPU."""
     rows = torch.full((len(cost),), cost.shape[1]) if x_lengths is None else x_lengths.cpu()
     columns = torch.full((len(cost),), cost.shape[2]) if y_lengths is None else y_lengths.cpu()
     _check.lengths_range("transport", "x_lengths", rows, cost.shape[1])
@@ -56,14 +56,14 @@ def solve(cost: np.ndarray) -> np.ndarray:
     if copies <= MOST_COPIES * max(n, m):
         return assignment(cost, copies)
     try:
-        transport: Any = importlib.import_module("ot")  # POT: only faster, so not required
+        transport: Any = importlib.import_module("ot")  # POT is faster but not required
     except ImportError:
         return linear_programme(cost)
     return np.asarray(transport.emd([], [], np.ascontiguousarray(cost), numItermax=10_000_000))
 
 
 def assignment(cost: np.ndarray, copies: int) -> np.ndarray:
-    """The plan, where each step is so many copies / steps points of equal mass: some best plan matches points whole."""
+    """The plan, if each step is copies / steps points of equal mass: some optimal plan does not split points."""
     from scipy.optimize import linear_sum_assignment
 
     n, m = cost.shape

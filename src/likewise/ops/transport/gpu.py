@@ -1,8 +1,8 @@
-"""Regularised transport on a GPU: one program a pair runs Sinkhorn's iterations with its kernel held in registers.
+"""Regularised transport on a GPU: one program per pair runs Sinkhorn's iterations with its kernel in registers.
 
-As on the CPU, an iteration is two products of K = 2^(L + f + g); scales that grow large go into the potentials, and K
-is computed anew, in float64 from the cost. Pairs for which that would take too long are finished by Newton steps, all
-at once in PyTorch, as are pairs of more than 16,384 cells.
+As on the CPU, an iteration is two products of K = 2^(L + f + g); when scales grow large, they are moved into the
+potentials, and K is recomputed in float64 from the cost. Pairs for which that would take too long are finished by
+Newton steps, all at once in PyTorch, as are pairs of more than 16,384 cells.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from likewise.ops.transport import Settings, exact, masses, reference, warn_unle
 from likewise.ops.transport import gradient as gradient
 
 MOST_CELLS = 128 * 128  # of a pair, in registers
-CELLS_AT_ONCE = 1 << 26  # of pairs that are solved together: a cell takes some ten bytes
+CELLS_AT_ONCE = 1 << 26  # cells of pairs that are solved together: a cell takes about ten bytes
 NEWTON_CELLS = 1 << 24  # a hundred bytes
 LOG2E = tl.constexpr(1.4426950408889634)
 LARGEST = tl.constexpr(1e9)  # of the scales
@@ -114,7 +114,7 @@ def solve_kernel(
                 error = tl.sum(tl.abs(sums_j * v - narrow_b), 0).to(tl.float64)
                 k += 1
                 if (EARLY == 0) & (k % 16 == 0):
-                    # The iterations that are left if the error keeps falling as in the last 16.
+                    # The remaining iterations if the error keeps falling as in the last 16.
                     falling = before > error * 1.0001
                     rate = tl.log2(tl.where(falling, before / tl.maximum(error, 1e-300), 2.0))
                     left = 16.0 * tl.log2(tl.maximum(error, 1e-300) / tolerance) / rate
@@ -161,7 +161,7 @@ def plan(
 
 
 def value(x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None, *numbers: Any) -> Tensor:
-    """Values (B,), in chunks, so that no more plans than a chunk's are held."""
+    """Values (B,), in chunks, so that only the plans of one chunk are in memory."""
     at_once = max(1, CELLS_AT_ONCE // (x.shape[1] * y.shape[1]))
     found = []
     for first in range(0, len(x), at_once):
@@ -210,7 +210,7 @@ def _require_finite(x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_len
 
 
 def _costs(x: Tensor, y: Tensor | None, n: Tensor, m: Tensor, root: bool) -> Tensor:
-    """(B, Tx, Ty), float64: what a sharp kernel makes of a rounded cost is no longer rounding."""
+    """(B, Tx, Ty), float64: a sharp kernel would amplify the rounding of the cost."""
     if y is None:
         inside = reference.real(n, x.shape[1])[:, :, None] & reference.real(m, x.shape[2])[:, None]
         return torch.where(inside, x.double(), 0)
@@ -271,7 +271,7 @@ def _sweep(
 def _finish(
     cost: Tensor, n: Tensor, m: Tensor, a: Tensor, b: Tensor, settings: Settings
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same by the reference, in chunks."""
+    """The same with the reference, in chunks."""
     at_once = max(1, NEWTON_CELLS // (cost.shape[1] * cost.shape[2]))
     found = []
     for first in range(0, len(cost), at_once):

@@ -1,6 +1,6 @@
 // Sinkhorn's iterations in the scaled domain. Of the plan u_i K_ij v_j, K = 2^(L + f + g) holds what the potentials
-// already know and u, v what was learnt since; once one of these grows large it goes into the potentials, and K is
-// computed anew. So an iteration is two products of K, nothing can overflow, and K may be float32.
+// contain already, and u, v the rest; once one of these grows large it is moved into the potentials, and K is
+// recomputed. So an iteration is two products of K, nothing can overflow, and K may be float32.
 #include "kernel.h"
 
 #include "newton.h"
@@ -38,7 +38,7 @@ private:
     Buffer<T> K_, u_, v_, sums_, a_, b_;
     Buffer<double> exact_;
 
-    // At most `budget` iterations; without n_iter fewer, where the tolerance is met or will not be in time.
+    // At most `budget` iterations; without n_iter fewer, if the tolerance is met or cannot be met in time.
     double iterate(const TransportSettings& settings, int64_t budget) {
         const int64_t n = pair_.n, stride = pair_.stride;
         K_.reserve(n * stride);
@@ -56,7 +56,7 @@ private:
             if (settings.n_iter == 0) {
                 if (error <= settings.tolerance) break;
                 if (k % 16 == 0) {
-                    // The iterations that are left if the error keeps falling as in the last 16.
+                    // The remaining iterations if the error keeps falling as in the last 16.
                     const double left = 16 * __builtin_log(error / settings.tolerance) / __builtin_log(before / error);
                     if (!(before > error) || left > double(budget)) break;
                     before = error;
@@ -86,7 +86,7 @@ private:
         }
     }
 
-    // v from the column sums of u K, if it is of a size that T can bear.
+    // v from the column sums of u K, if it fits into the range of T.
     bool scale_columns() {
         T most = 0, least = 1;
         for (int64_t j = 0; j < pair_.m; ++j) {

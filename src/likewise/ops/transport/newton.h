@@ -1,5 +1,5 @@
-// Newton steps on the semi-dual, for kernels so sharp that Sinkhorn's iterations crawl. reference.py's converge() is the
-// readable twin and says why this cannot fail to ascend.
+// Newton steps on the semi-dual, for kernels so sharp that Sinkhorn's iterations are slow. reference.py's converge() is
+// the readable version, and explains why each step ascends.
 #pragma once
 #include "pair.h"
 
@@ -121,7 +121,7 @@ private:
         }
     }
 
-    // Cholesky, in place. Of a nearly hard plan little but rounding is left on the diagonal: it is kept positive.
+    // Cholesky, in place. For a nearly hard plan the diagonal is little more than rounding: it is kept positive.
     void factorise(const TransportPair& pair) {
         for (int64_t j = 0; j < pair.m; ++j) {
             double* own = row(pair, j);

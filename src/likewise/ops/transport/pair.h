@@ -100,7 +100,7 @@ struct TransportPair {
 private:
     Buffer<double> scratch_, sums_, top_, y_;
 
-    // Room for a row of either type.
+    // Memory for a row of either type.
     template <class S> S* typed(Buffer<double>& buffer) { return reinterpret_cast<S*>(buffer.reserve(stride)); }
 
     void masses(const double* given, int64_t count, int64_t room, Buffer<double>& mass, Buffer<double>& potential) {
@@ -111,7 +111,7 @@ private:
         for (int64_t i = 0; i < count; ++i) mass[i] = given ? given[i] / total : 1.0 / double(count);
     }
 
-    // Four rows at a time: with many channels, y is read from afar.
+    // Four rows at a time: with many channels, accesses to y are far apart.
     template <class T> void frames(const T* x, const T* y, int64_t channels, bool root) {
         double* across = y_.reserve(channels * stride);  // y with its steps side by side
         for (int64_t k = 0; k < channels; ++k)

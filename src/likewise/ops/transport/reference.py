@@ -1,4 +1,4 @@
-"""Entropic transport in plain PyTorch, float64 and in the log domain: the truth that the kernels are held to.
+"""Entropic transport in plain PyTorch, in float64 and in the log domain: the reference for the kernels.
 
 A plan is T_ij = exp(L_ij + f_i + g_j), where L is the log-kernel and f, g are potentials that give it its marginals.
 """
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from likewise.ops.transport.settings import Settings
 
-NOTHING = -1e30  # the log-kernel in the padding; finite, so that no derivative is NaN
+NOTHING = -1e30  # the log-kernel in the padding; finite, to avoid NaN in derivatives
 STAGE = 4.0  # the kernel sharpens by this factor from stage to stage
 FIRST_SPREAD = 16.0  # the log-kernel's spread in the first stage
 
@@ -66,7 +66,7 @@ def plan(L: Tensor, f: Tensor, g: Tensor) -> Tensor:
 
 
 def marginal_error(T: Tensor, b: Tensor) -> Tensor:
-    """(B,), the mass of columns that is missing or too much."""
+    """(B,), the missing and excess mass of columns."""
     return (T.sum(1) - b).abs().sum(1)
 
 
@@ -80,11 +80,12 @@ def iterate(L: Tensor, a: Tensor, b: Tensor, n_iter: int) -> tuple[Tensor, Tenso
 
 
 def converge(L: Tensor, a: Tensor, b: Tensor, tolerance: float, max_iter: int) -> tuple[Tensor, Tensor]:
-    """Potentials at which the marginal error is at most tolerance, or what rounding leaves of it.
+    """Potentials at which the marginal error is at most tolerance, up to rounding.
 
-    Sinkhorn's iteration and a Newton step on the semi-dual <b, g> - <a, logsumexp_j(L + g)> in turn. A step d is cut
+    Alternates Sinkhorn's iteration and a Newton step on the semi-dual <b, g> - <a, logsumexp_j(L + g)>. A step d is cut
     to log(1 + r) / r of itself, r the range of d, with which the semi-dual cannot fall (Sun & Tran-Dinh, 2019,
-    arXiv:1703.04599). A sharp kernel is reached in stages: the problem with L / 4 has nearly the same potentials / 4.
+    arXiv:1703.04599). A sharp kernel is solved in stages: the problem with L / 4 has nearly the same potentials,
+    divided by 4.
     """
     known = L > NOTHING / 2
     sizes = torch.where(known, L, 0)
@@ -92,7 +93,7 @@ def converge(L: Tensor, a: Tensor, b: Tensor, tolerance: float, max_iter: int) -
     spread = most.amax(1) - least.amin(1)
     share = (FIRST_SPREAD / spread.clamp(min=FIRST_SPREAD))[:, None, None]  # of L, in this stage
     rounding = 2 * torch.finfo(L.dtype).eps * sizes.abs().flatten(1).amax(1)
-    small = 0.5 * torch.minimum(_smallest(a), _smallest(b))  # less than this and every step's mass is in place
+    small = 0.5 * torch.minimum(_smallest(a), _smallest(b))  # below this, the mass of every step is about in place
     f, g = torch.zeros_like(a), torch.zeros_like(b)
     for _ in range(max_iter):
         kernel = L * share
@@ -167,7 +168,7 @@ def iterate_adjoint(L: Tensor, a: Tensor, b: Tensor, n_iter: int, T_grad: Tensor
 def _solve(T: Tensor, a: Tensor, b: Tensor, diagonal: Tensor, right: Tensor) -> Tensor:
     """Solve (diag(diagonal) - T' diag(1/a) T + b b') d = right; steps without mass get 0."""
     share = T / torch.where(a > 0, a, 1)[:, :, None]
-    # Of a nearly hard plan little but rounding is left on the diagonal.
+    # For a nearly hard plan, the diagonal is little more than rounding.
     diagonal = torch.where(b > 0, diagonal + 1e-13 * b, 1)
     system = torch.diag_embed(diagonal) - T.mT @ share + b[:, :, None] * b[:, None]
     factor, failed = torch.linalg.cholesky_ex(system)

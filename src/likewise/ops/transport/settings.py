@@ -15,14 +15,15 @@ COARSE = 1e-6
 
 @dataclass(frozen=True)
 class Settings:
-    """The plan T minimises <T, D'> - reg H(T), less inverse_difference I(T), plus reg KL(T || P), over its marginals.
+    """The plan T minimises <T, D'> - reg H(T) - inverse_difference I(T) + reg KL(T || P), given its marginals.
 
     D' = D (1 + time_weight |t|), t = i/N - j/M with i and j from 1, I(T) = sum T_ij / (t^2 + 1), and P_ij is normal in
-    t / sqrt(1/N^2 + 1/M^2) with standard deviation delta. Terms that are off (0, 0, infinity) vanish.
+    t / sqrt(1/N^2 + 1/M^2) with standard deviation delta. Terms with weight 0, and the prior with delta infinity,
+    vanish.
 
     n_iter: the exact number of iterations, a column update and a row update each; None: until the marginal error, the
         sum of |column sum - mass| of the columns (those of rows are exact), is at most tolerance.
-    tolerance: None is 1e-12 in float64, 1e-6 otherwise. max_iter: Newton steps at most.
+    tolerance: None is 1e-12 in float64, 1e-6 otherwise. max_iter: the maximum number of Newton steps.
     """
 
     reg: float
@@ -62,13 +63,13 @@ class Settings:
         return cls(reg, float(inverse_difference), float(delta), float(time_weight), n_iter, tolerance, whole)
 
     def plain(self, dtype: torch.dtype, factor: float = 1.0) -> tuple[float, float, float, float, int, float, int]:
-        """Plain numbers for an operator on costs that must still be multiplied by ``factor``; n_iter is 0 for None."""
+        """Plain numbers for an operator whose costs must be multiplied by ``factor``; n_iter is 0 for None."""
         tolerance = TOLERANCE.get(dtype, COARSE) if self.tolerance is None else self.tolerance
         scales = self.reg / factor, self.inverse_difference / factor, self.delta, self.time_weight
         return *scales, self.n_iter or 0, tolerance, self.max_iter
 
     @classmethod
     def from_plain(cls, *numbers: Any) -> Self:
-        """The settings that ``plain`` gave."""
+        """The settings from the result of ``plain``."""
         reg, inverse_difference, delta, time_weight, n_iter, tolerance, max_iter = numbers
         return cls(reg, inverse_difference, delta, time_weight, n_iter or None, tolerance, max_iter)

@@ -1,7 +1,7 @@
-"""The coupled GRU on a GPU: what is launched, and what PyTorch adds up afterwards. kernels.py has the recurrence.
+"""The coupled GRU on a GPU: launches, and the sums that PyTorch computes afterwards. kernels.py has the recurrence.
 
-Only the check of lengths waits for the GPU; it is skipped while a CUDA graph is recorded. float64 takes the plain
-recurrence of reference.py: right, but slow.
+Only the check of lengths waits for the GPU; it is skipped while a CUDA graph is recorded. float64 uses the plain
+recurrence of reference.py, which is slow.
 """
 
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ from likewise import _check
 from likewise.ops.coupled_gru import kept_numbers, reference
 from likewise.ops.coupled_gru.gpu.kernels import gradient_kernel, pack_kernel, states_kernel
 
-PAIRS = 8  # of a program: 16 rows with both sides, the least that the matrix units take
-NARROW = 32  # states up to which the weights stay in registers
-NUMBERS_AT_ONCE = 1 << 30  # of derivatives and states, for which the gradient takes some pairs at a time
-ONE_HOT = 1 << 26  # numbers of a matrix that adds up the gradients of pairs; beyond, they are added atomically
+PAIRS = 8  # pairs of a program: 16 rows with both sides, the smallest size of the matrix units
+NARROW = 32  # the most states whose weights stay in registers
+NUMBERS_AT_ONCE = 1 << 30  # of derivatives and states; above it, the gradient processes some pairs at a time
+ONE_HOT = 1 << 26  # numbers of a matrix that sums the gradients of pairs; above it, they are added atomically
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How a kernel is run: states of a wide layer that are multiplied at a time, warps, and loads on their way."""
+    """Launch settings of a kernel: states of a wide layer that are multiplied at a time, warps, prefetched loads."""
 
     chunk: int
     warps: int
@@ -79,13 +79,13 @@ class _Sides:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """What the kernels take; without rows and columns, something in their place."""
+        """The kernels' arguments; without rows and columns, placeholders."""
         rows, columns = (self.n if k is None else k for k in (self.rows, self.columns))
         return self.gx, self.gy, rows, columns, self.n, self.m
 
     @property
     def lengths(self) -> tuple[Tensor, Tensor]:
-        """Of both sides of every pair."""
+        """The lengths of both sides of every pair."""
         if self.rows is None or self.columns is None:
             return self.n, self.m
         return self.n[self.rows], self.m[self.columns]
@@ -97,7 +97,7 @@ class _Sides:
         return _Sides(self.gx, self.gy, self.rows[chosen], self.columns[chosen], self.n, self.m)
 
     def above(self, states: Tensor, layer: reference.Weights) -> "_Sides":
-        """What the next layer gets from the states (P, 2, T, H) of this one."""
+        """The next layer's input from the states (P, 2, T, H) of this one."""
         # One side, then the other: in one product, equal sides could be rounded differently.
         weights = layer.weight_in, layer.bias_in
         gx, gy = (functional.linear(h.contiguous(), *weights) for h in states.unbind(1))  # type: ignore[arg-type]
@@ -110,7 +110,7 @@ class _Packed:
 
     weight: Tensor  # (2, 4, W, W), halves, from state to gate
     back: Tensor  # (2, 4, W, W), from gate to state
-    scale: Tensor  # (1,), what both were divided by
+    scale: Tensor  # (1,), by which both were divided
     bias: Tensor  # (4, W)
     hidden: int
 
@@ -133,7 +133,7 @@ class _Packed:
 
     @property
     def options(self) -> dict[str, int]:
-        """Of a launch."""
+        """The settings of a launch."""
         shape = NARROW_SHAPE if self.width <= NARROW else WIDE_SHAPE
         return {
             "WIDTH": self.width,
@@ -161,7 +161,7 @@ def states(gx: Tensor, *rest: Any) -> Tensor:
 
 
 def trained(gx: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    """The last states, and for the gradient those at every step of every layer, where that is not too much."""
+    """The last states and, for the gradient, those at every step of every layer, unless they take too much memory."""
     kept = gx.new_empty(kept_numbers(gx, *rest))
     if not kept.numel():
         return last(gx, *rest), kept
@@ -182,7 +182,7 @@ def gradients(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients with respect to gx, gy (empty where there is none) and the weights; ``grad`` is that of the states.
 
-    kept: the states that ``trained`` gave; without them they are computed again. Some pairs at a time.
+    kept: the states from ``trained``; without them, they are recomputed, for some pairs at a time.
     """
     if gx.dtype == torch.float64:
         return _plain_gradients(grad, gx, gy, rows, columns, x_lengths, y_lengths, weights, hidden)
@@ -224,7 +224,7 @@ def _forward(
 
 
 def _views(kept: Tensor, sides: _Sides, hidden: Sequence[int]) -> list[Tensor]:
-    """The states (P, 2, T, H) of every layer, which lie one after the other."""
+    """The states (P, 2, T, H) of every layer, which are stored one after the other."""
     parts = kept.split([2 * sides.pairs * sides.steps * width for width in hidden])
     return [part.view(sides.pairs, 2, sides.steps, width) for part, width in zip(parts, hidden, strict=True)]
 
@@ -267,7 +267,7 @@ def _backward(
         hidden = layer.weight.shape[1]
         derivatives = _derivatives(grad, states[number], inputs[number], packed[number])
         rows = derivatives.flatten(0, 1)  # (2P, T, 5H)
-        before = states[number].flatten(0, 1)[:, :-1]  # before the first step they are zero
+        before = states[number].flatten(0, 1)[:, :-1]  # zero before the first step
         # One product for each side of a pair, then their sum: one over all steps would keep few processors busy.
         to_weight = torch.bmm(rows[:, 1:].mT, before).sum(0)  # (5H, H)
         sums = rows.sum((0, 1))
@@ -299,7 +299,7 @@ def _derivatives(grad: Tensor, states: Tensor, sides: _Sides, packed: _Packed) -
 def _add(total: Tensor, side: int, index: Tensor | None, chosen: slice, derivatives: Tensor) -> None:
     """total[index[p]] += the derivatives of a side of pair p: total (N, T, 3H), derivatives (P, 2, T, 5H).
 
-    Always in the same order, where that is quick.
+    In a fixed order, if that is fast.
     """
     steps, width = total.shape[1:]
     found = derivatives[:, side]  # (P, T, 5H)

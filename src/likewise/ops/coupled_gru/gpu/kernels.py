@@ -1,19 +1,19 @@
-"""The kernels of the coupled GRU: one program takes a few pairs, both sides of them, through all steps of a layer.
+"""The kernels of the coupled GRU: one program takes both sides of a few pairs through all steps of a layer.
 
-Weights are two half-precision numbers each, the rounded number and what that leaves, which together have 22 bits, and
-so are states. Three products of such halves are as exact as float32 (relative error about 1e-6), take half the time of
-three TensorFloat-32 products, and nothing but the states is left to be split at every step. Numbers are scaled by
-powers of two to the upper end of the range of half precision, so that what is left is not lost below it.
+Weights and states are stored as two half-precision numbers each, the rounded number and the remainder, with 22 bits
+together. Three products of such halves are as exact as float32 (relative error about 1e-6), take half the time of three
+TensorFloat-32 products, and only the states must be split at every step. Numbers are scaled by powers of two to the
+upper end of the range of half precision, so that the remainder does not underflow.
 
-A narrow layer keeps its weights in registers. Those of a wide one have no room in a multiprocessor, and are read again
+A narrow layer keeps its weights in registers. Those of a wide one do not fit into a multiprocessor, and are read again
 at every step, some states at a time.
 """
 
 import triton
 import triton.language as tl
 
-TOP = tl.constexpr(2.0**14)  # what numbers are scaled to: |h + h'| <= 2, and half precision ends at 2^16
-LEAST = tl.constexpr(2.0**-100)  # that is divided by; below it numbers lose bits
+TOP = tl.constexpr(2.0**14)  # numbers are scaled to this: |h + h'| <= 2, and half precision ends at 2^16
+LEAST = tl.constexpr(2.0**-100)  # the smallest divisor; below it numbers lose bits
 
 
 @triton.jit
@@ -24,14 +24,14 @@ def sigmoid(a):
 
 @triton.jit
 def sum_of_sides(a, PAIRS: tl.constexpr, WIDTH: tl.constexpr):
-    """The sum of both sides of every pair, in the rows of both; rows of x come before those of y."""
+    """The sum of both sides of every pair, in the rows of both; the rows of x precede those of y."""
     both = tl.sum(tl.reshape(a, (2, PAIRS, WIDTH)), 0)
     return tl.reshape(tl.broadcast_to(both[None, :, :], (2, PAIRS, WIDTH)), (2 * PAIRS, WIDTH))
 
 
 @triton.jit
 def sides_of_block(rows, columns, x_lengths, y_lengths, pairs, LISTED: tl.constexpr, PAIRS: tl.constexpr):
-    """Of every row: its side, its pair, whether there is one, its sequence and that one's length."""
+    """For every row: its side, its pair, whether that exists, its sequence and the sequence's length."""
     row = tl.arange(0, 2 * PAIRS)
     side = row // PAIRS
     pair = tl.program_id(0).to(tl.int64) * PAIRS + row % PAIRS
@@ -63,7 +63,7 @@ def power_below(largest):
 
 @triton.jit
 def halves(a):
-    """The number in half precision, and what that leaves of it."""
+    """The number in half precision, and the remainder."""
     high = a.to(tl.float16)
     return high, (a - high.to(tl.float32)).to(tl.float16)
 
@@ -79,7 +79,7 @@ def add_product(total, a, w_high, w_low):
 
 @triton.jit
 def load_halves(weight, WIDTH: tl.constexpr):
-    """Both halves of weights; the second ones lie behind all of the first."""
+    """Both halves of weights; the second halves are stored after all first ones."""
     return tl.load(weight), tl.load(weight + 4 * WIDTH * WIDTH)
 
 
@@ -87,7 +87,7 @@ def load_halves(weight, WIDTH: tl.constexpr):
 def pack_kernel(weights, biases, weight, back, scale, bias, hidden, WIDTH: tl.constexpr, ROWS: tl.constexpr):
     """The weights (4, hidden, hidden) as halves (2, 4, WIDTH, WIDTH), divided by scale (1,), and the biases.
 
-    weight: from state to gate; back: from gate to state, as they come; bias: (4, WIDTH). Zero past ``hidden``.
+    weight: from state to gate; back: from gate to state, in their order; bias: (4, WIDTH). Zero beyond ``hidden``.
     """
     gate = tl.program_id(0)
     k = tl.arange(0, WIDTH)
@@ -143,7 +143,7 @@ def products(source, at, other, real, limit, weight, scale, WIDTH: tl.constexpr,
 @triton.jit
 def products_back(d, step, inside, hidden, most, back, scale, WIDTH: tl.constexpr, CHUNK: tl.constexpr,
                   ROWS: tl.constexpr):  # fmt: skip
-    """Add to d what the derivatives of the gates, (ROWS, 5 hidden) at ``step``, give to the states.
+    """Add the contribution of the gates' derivatives, (ROWS, 5 hidden) at ``step``, to the states' derivatives d.
 
     most: the largest of each row, which decides its scale.
     """
@@ -172,7 +172,7 @@ def products_back(d, step, inside, hidden, most, back, scale, WIDTH: tl.constexp
 
 @triton.jit
 def load_biases(bias, WIDTH: tl.constexpr):
-    """Of r, z, n and c, (1, WIDTH) each."""
+    """The biases of r, z, n and c, (1, WIDTH) each."""
     k = tl.arange(0, WIDTH)
     r = tl.load(bias + k)[None, :]
     z = tl.load(bias + WIDTH + k)[None, :]
@@ -222,7 +222,7 @@ def states_kernel(gx, gy, rows, columns, x_lengths, y_lengths, weight, scale, bi
         mask = real & running[:, None]
         at = ((first + t) * 3 * hidden)[:, None] + k[None, :]
         if WIDE:
-            tl.debug_barrier()  # everybody has read what is there
+            tl.debug_barrier()  # wait until all threads have read the old values
             tl.store(scratch + here[:, None] + k[None, :], h)
             tl.debug_barrier()
             r, z, from_h, c = products(
@@ -254,9 +254,9 @@ def states_kernel(gx, gy, rows, columns, x_lengths, y_lengths, weight, scale, bi
 def gradient_kernel(grad, states, gx, gy, rows, columns, x_lengths, y_lengths, weight, back, scale, bias, out, pairs,
                     x_steps, y_steps, steps, hidden, LISTED: tl.constexpr, EVERY: tl.constexpr, WIDTH: tl.constexpr,
                     CHUNK: tl.constexpr, PAIRS: tl.constexpr):  # fmt: skip
-    """Derivatives of what goes into the gates, out (pairs, 2, steps, 5 hidden): r, z, n, W_hn h + b_hn, c.
+    """Derivatives with respect to the gates' inputs, out (pairs, 2, steps, 5 hidden): r, z, n, W_hn h + b_hn, c.
 
-    weight, back, scale, bias: of ``pack_kernel``. Zero past the end of both sides.
+    weight, back, scale, bias: of ``pack_kernel``. Zero after the end of both sides.
     """
     side, pair, inside, item, length = sides_of_block(rows, columns, x_lengths, y_lengths, pairs, LISTED, PAIRS)
     k = tl.arange(0, WIDTH)
@@ -314,10 +314,10 @@ def gradient_kernel(grad, states, gx, gy, rows, columns, x_lengths, y_lengths, w
         tl.store(step + 2 * hidden + k[None, :], d_inner, mask=real)
         tl.store(step + 3 * hidden + k[None, :], d_inner * r, mask=real)
         tl.store(step + 4 * hidden + k[None, :], d_c, mask=real)
-        # |r| <= 1: what n's own derivative is to W_hn h is no larger than d_inner.
+        # |r| <= 1, so the derivative of n with respect to W_hn h is at most d_inner.
         most = tl.maximum(tl.maximum(tl.abs(d_r), tl.abs(d_z)), tl.maximum(tl.abs(d_inner), tl.abs(d_c)))
         d = tl.where(running, d * z, d + d_n)
-        tl.debug_barrier()  # what was stored is read, some states at a time, by others
+        tl.debug_barrier()  # other threads read the stored values, some states at a time
         d = products_back(
             d, step, inside, hidden, tl.max(tl.where(real, most, 0.0), 1), back, weight_scale, WIDTH, CHUNK, 2 * PAIRS
         )
