@@ -59,7 +59,7 @@ def read_arabic_digits(
     if len(lengths) != _DIGITS * each or not lengths:
         raise line.error(
             len(line.text),
-            f"the file ends after {len(lengths)} utterances, {len(speakers)} speakers make {_DIGITS * each}; "
+            f"the file ends after {len(lengths)} utterances, but {len(speakers)} speakers make {_DIGITS * each}; "
             "pass speakers=range(66) for the training file, speakers=range(66, 88) for the test file",
         )
     stacked = np.frombuffer(rows, number).reshape(-1, _COEFFICIENTS)

@@ -44,10 +44,14 @@ def read_audio_folder(
     heads = [_head(soundfile, path) for path in listing.files]
     for path, head in zip(listing.files, heads, strict=True):
         if head.samplerate != (heads[0].samplerate if rate is None else rate):
-            other = f"{rate} were asked for" if rate is not None else f"{listing.files[0]} has {heads[0].samplerate}"
-            _check.refuse(os.fspath(path), f"has {head.samplerate} samples a second, {other}; resample one of them")
+            other = f"expected {rate}" if rate is not None else f"but {listing.files[0]} has {heads[0].samplerate}"
+            _check.refuse(
+                os.fspath(path), f"has {head.samplerate} samples a second, {other}; resample the files to one rate"
+            )
         if head.channels != heads[0].channels:
-            _check.refuse(os.fspath(path), f"has {head.channels} channels, {listing.files[0]} has {heads[0].channels}")
+            _check.refuse(
+                os.fspath(path), f"has {head.channels} channels, but {listing.files[0]} has {heads[0].channels}"
+            )
     lengths = np.array([head.frames for head in heads], np.int64)
     channels = heads[0].channels if heads else 1
     size = len(heads) * int(lengths.max(initial=0)) * channels * 4

@@ -35,7 +35,7 @@ class Augmented:
 
 
 class Augmentation:
-    """Base class: makes a plan for every sequence, and x^ from it. Subclasses write ``plan``.
+    """Base class: makes a plan for every sequence, and x^ from it. Subclasses define ``plan``.
 
     Example:
         >>> class Reverse(Augmentation):
@@ -85,7 +85,7 @@ class RandomBlur(Augmentation):
         self.five = five
 
     def plan(self, length: int, random: np.random.Generator) -> np.ndarray:
-        """Windows as columns."""
+        """A plan with one column per window."""
         if length <= 2:
             return np.eye(length)
         if length > SHORT and random.random() < self.five:
@@ -112,7 +112,7 @@ class RandomMerge(Augmentation):
     """
 
     def plan(self, length: int, random: np.random.Generator) -> np.ndarray:
-        """Parts as columns."""
+        """A plan with one column per part."""
         if length <= 2:
             return np.eye(length)
         least, most = max(1, length // 2), max(1, int(0.8 * length))
@@ -144,7 +144,7 @@ class RandomBlurOrMerge(Augmentation):
         self._blur, self._merge = RandomBlur(five), RandomMerge()
 
     def plan(self, length: int, random: np.random.Generator) -> np.ndarray:
-        """A blur's plan, or a merge's."""
+        """The plan of a blur or of a merge."""
         merged = length > SHORT and random.random() < self.merge
         return (self._merge if merged else self._blur).plan(length, random)
 

@@ -152,7 +152,9 @@ class Batch:
             if not isinstance(part, Batch):
                 raise TypeError(f"Batch.cat: expected batches, got {type(part).__name__} at {i}")
             if part.channels != parts[0].channels:
-                _check.refuse("Batch.cat", f"batch {i} has {part.channels} channels, batch 0 has {parts[0].channels}")
+                _check.refuse(
+                    "Batch.cat", f"batch {i} has {part.channels} channels, but batch 0 has {parts[0].channels}"
+                )
         steps = max(part.values.shape[1] for part in parts)
         padded = [torch.nn.functional.pad(part.values, (0, 0, 0, steps - part.values.shape[1])) for part in parts]
         return cls(torch.cat(padded), torch.cat([part.lengths for part in parts]))
@@ -173,7 +175,7 @@ class Batch:
 
     @property
     def mask(self) -> Tensor:
-        """(B, T), True where a step is real; on the values' device."""
+        """(B, T), True for real steps and False for padding, on the values' device."""
         return (torch.arange(self.values.shape[1]) < self.lengths[:, None]).to(self.values.device)
 
     @property
@@ -258,7 +260,7 @@ def _padded(op: str, name: str, items: Iterable[object]) -> tuple[Tensor, Tensor
     channels, dtype = tensors[0].shape[1], tensors[0].dtype
     for i, tensor in enumerate(tensors):
         if tensor.shape[1] != channels:
-            _check.refuse(op, f"{name}[{i}] has {tensor.shape[1]} channels, {name}[0] has {channels}")
+            _check.refuse(op, f"{name}[{i}] has {tensor.shape[1]} channels, but {name}[0] has {channels}")
         dtype = torch.promote_types(dtype, tensor.dtype)
     values = pad_sequence([tensor.to(dtype) for tensor in tensors], batch_first=True)
     return values, torch.tensor([len(tensor) for tensor in tensors])

@@ -10,7 +10,7 @@ MOST = 4 << 30  # bytes, unless the caller allows more
 
 
 def unpacked_limit(limit: int | None) -> int:
-    """The limit that was asked for; by default 4 GiB, or half of this machine's memory if that is less.
+    """Return limit or, if it is None, 4 GiB or half of this machine's memory, whichever is less.
 
     Example:
         >>> unpacked_limit(1000)
@@ -35,7 +35,7 @@ def check_expansion(where: str, taken: int, size: int, expansion: float) -> None
     """
     if taken > max(LEAST, expansion * size):
         problem = f"takes {taken} bytes unpacked, {taken // size} times the file's {size}"
-        _check.refuse(where, f"{problem}; raise expansion={expansion} to read them")
+        _check.refuse(where, f"{problem}; raise expansion={expansion} to read it")
 
 
 def padding_limit(size: int) -> int:

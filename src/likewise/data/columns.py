@@ -1,4 +1,4 @@
-"""Table: columns read one by one and checked, from a file (CSV, Parquet) or a frame, by narwhals and pyarrow."""
+"""Table: the checked columns of a file (CSV, Parquet) or a frame, read with narwhals and pyarrow."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -39,10 +39,10 @@ class Table:
         _check.refuse(f"{self.name}: row {row + self.first}, column {column!r}", problem)
 
     def check_column(self, column: str) -> str:
-        """Return the column's name if there is one."""
+        """Return the name of a column, or raise an error if the table does not have it."""
         if column not in self.columns:
             listed = ", ".join(map(repr, self.columns[:10])) + ", ..." * (len(self.columns) > 10)
-            _check.refuse(self.name, f"there is no column {column!r}; there are {listed}")
+            _check.refuse(self.name, f"there is no column {column!r}; the columns are {listed}")
         return column
 
     def column_at(self, column: str | int | None) -> str | None:
@@ -64,7 +64,7 @@ class Table:
         return values.astype(str) if values.dtype.kind in "OT" else values
 
     def labels(self, column: str) -> np.ndarray:
-        """As ``names``, but text that is all decimal numbers, some with a point, becomes targets."""
+        """Like ``names``, but text that is all numbers, some with a decimal point, becomes float targets."""
         values = self.names(column)
         if self.text and any("." in value for value in np.unique(values).tolist()):
             try:
@@ -87,7 +87,7 @@ class Table:
         return values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
 
     def numbers(self, columns: Sequence[str], number: type[np.floating], limit: int) -> tuple[np.ndarray, np.ndarray]:
-        """Values (rows, C), and which are missing."""
+        """Values (rows, C), and a mask of the missing ones."""
         if self.rows * len(columns) * np.dtype(number).itemsize > limit:
             _check.refuse(self.name, f"{self.rows} x {len(columns)} numbers take more than limit={limit} bytes")
         values = np.zeros((self.rows, len(columns)), number)
@@ -114,7 +114,7 @@ class Table:
 def open_table(
     path: Path, text: Sequence[str | int | None], wanted: list[str] | None, limit: int, *, header: bool = True
 ) -> Table:
-    """Read a file as a table, with these columns as text."""
+    """Read a file as a table. text: the columns to read as text; wanted: the columns to read from Parquet."""
     name, nw = os.fspath(path), narwhals_module()
     if file_size(path) > limit:
         _check.refuse(name, f"is larger than limit={limit} bytes")
@@ -178,7 +178,7 @@ def _read_parquet(name: str, wanted: list[str] | None, limit: int) -> Any:
 
 
 def _missing(series: Any) -> np.ndarray:
-    """Which values are null, or NaN."""
+    """A mask of the values that are null or NaN."""
     missing = series.is_null().to_numpy().astype(bool)
     if series.dtype.is_float():
         missing = missing | series.is_nan().fill_null(False).to_numpy().astype(bool)
@@ -186,7 +186,7 @@ def _missing(series: Any) -> np.ndarray:
 
 
 def _first_text(values: np.ndarray) -> int:
-    """The first of some values that is not a number."""
+    """The position of the first value that is not a number."""
     for i, value in enumerate(values.tolist()):
         try:
             float(value)

@@ -81,7 +81,7 @@ class Dataset:
         return len(self.items)
 
     def __getitem__(self, index: Any) -> Any:
-        """A Dataset of some items, or (item, label) of one."""
+        """A Dataset of the chosen items, or (item, label) for an integer."""
         if isinstance(index, slice):
             return self._part(np.arange(len(self))[index])
         places = index.cpu().numpy() if isinstance(index, Tensor) else np.asarray(index)
@@ -178,7 +178,7 @@ class Dataset:
         return to_frame(self, backend=backend, channels=channels, id=id, time=time, label=label, group=group)
 
     def of_classes(self, classes: Iterable[object]) -> Self:
-        """The items of some classes; the classes of the result are these, in the order given.
+        """Select the items of some classes. The result has these classes, in the given order.
 
         Example:
             >>> data = Dataset(torch.zeros(3, 2, 1), [7, 8, 9])
@@ -273,7 +273,7 @@ def _read_ids(op: str, ids: Any, size: int) -> tuple[str, ...]:
     if not isinstance(ids, tuple) or not all(type(name) is str for name in ids):
         ids = tuple(class_names(read_labels(op, "ids", ids, size)).tolist())
     if len(ids) != size:
-        _check.refuse(op, f"there are {len(ids)} ids for {size} items")
+        _check.refuse(op, f"expected {size} ids, one for each item, got {len(ids)}")
     return ids
 
 

@@ -94,7 +94,7 @@ class Episodes(BatchSampler):
         return np.concatenate([self._items(k, random) for k in classes])
 
     def _items(self, position: int, random: np.random.Generator) -> np.ndarray:
-        """Shots, then queries, of a class."""
+        """The shots of a class, followed by its queries."""
         members = random.permutation(self._members[position])
         if self._groups is None:
             return members[: self.shots + self.queries]

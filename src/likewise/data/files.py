@@ -71,7 +71,7 @@ class FileSet(Dataset):
 def open_image_folder(
     folder: Folder, part: str | None = None, *, size: int = SIZE, channels: int = CHANNELS, crop: bool = True
 ) -> FileSet:
-    """One folder per class, as in ``read_image_folder``, but each image is decoded when it is used.
+    """Open one folder per class, as ``read_image_folder`` does, but decode each image when it is used.
 
     Example:
         >>> import tempfile
@@ -90,9 +90,9 @@ def open_image_folder(
 
 
 def open_sequence_folder(folder: Folder, part: str | None = None, *, limit: int = LIMIT) -> FileSet:
-    """One folder per class, with one file per sequence: folder/walk/1.npy, (T, C) or (T,), or .npz.
+    """Open one folder per class, with one file per sequence: folder/walk/1.npy, (T, C) or (T,), or .npz.
 
-    An .npz file holds one array, or one that is called values. Files are read when they are used, and nothing is
+    An .npz file must have a single array, or one called values. Files are read when they are used, and nothing is
     unpickled. Arrays that are empty, not numeric, not finite or larger than limit bytes raise an error that names the
     file.
 

@@ -69,7 +69,7 @@ def _read_rows(path: Path, count: int) -> Iterator[Line]:
 
 
 def _read_activities(path: Path) -> dict[int, str]:
-    """Name of each code, in the order of the file."""
+    """The name of each code, in the order of the file."""
     activities: dict[int, str] = {}
     names: set[str] = set()
     for line in read_lines(path):
@@ -88,7 +88,7 @@ def _read_activities(path: Path) -> dict[int, str]:
 
 
 def _read_labels(path: Path, activities: dict[int, str]) -> list[str]:
-    """Name of each row's code."""
+    """The name of each row's code."""
     labels = []
     for line in read_lines(path):
         code = _read_code(line)

@@ -40,7 +40,7 @@ def read_image_folder(folder: Folder, part: str | None = None, **options: Unpack
 
 
 def read_cub(folder: Folder, part: str | None = None, **options: Unpack[Options]) -> ImageSet:
-    """Caltech-UCSD Birds 200-2011: images.txt, image_class_labels.txt, classes.txt and images/; 100 training classes.
+    """Read Caltech-UCSD Birds 200-2011: images/, images.txt, image_class_labels.txt, classes.txt; 100 training classes.
 
     folder: CUB_200_2011, or its parent.
     Reference: Wah et al. (2011), The Caltech-UCSD Birds-200-2011 Dataset.
@@ -76,7 +76,7 @@ def read_cub(folder: Folder, part: str | None = None, **options: Unpack[Options]
 
 
 def read_cars(folder: Folder, part: str | None = None, **options: Unpack[Options]) -> ImageSet:
-    """Stanford Cars-196: cars_annos.mat and car_ims/; 98 training classes.
+    """Read Stanford Cars-196: cars_annos.mat and car_ims/; 98 training classes.
 
     Reference: Krause et al. (2013), 3D Object Representations for Fine-Grained Categorization.
 
@@ -107,7 +107,7 @@ def read_cars(folder: Folder, part: str | None = None, **options: Unpack[Options
 
 
 def read_flowers(folder: Folder, part: str | None = None, **options: Unpack[Options]) -> ImageSet:
-    """Oxford Flowers-102: imagelabels.mat and jpg/image_00001.jpg, ...; classes 1 to 51 are for training.
+    """Read Oxford Flowers-102: imagelabels.mat and jpg/image_00001.jpg, ...; classes 1 to 51 are for training.
 
     Reference: Nilsback & Zisserman (2008), Automated Flower Classification over a Large Number of Classes.
 
@@ -131,7 +131,7 @@ def read_flowers(folder: Folder, part: str | None = None, **options: Unpack[Opti
 
 
 def read_online_products(folder: Folder, part: str | None = None, **options: Unpack[Options]) -> ImageSet:
-    """Stanford Online Products: Ebay_train.txt, Ebay_test.txt and the images that they name.
+    """Read Stanford Online Products: Ebay_train.txt, Ebay_test.txt and the images that they name.
 
     folder: Stanford_Online_Products, or its parent. All 120,053 images of 256 x 256 take 24 GB.
     Reference: Song et al. (2016), Deep Metric Learning via Lifted Structured Feature Embedding, arXiv:1511.06452.
@@ -167,7 +167,7 @@ def read_online_products(folder: Folder, part: str | None = None, **options: Unp
 
 
 def list_classes(op: str, root: Path, kind: str, *, empty: bool = False) -> Listing:
-    """The files in one folder per class, sorted by name. kind: of files, for errors; empty: allow empty folders."""
+    """List the files in one folder per class, sorted by name. kind: what they are, for errors; empty: allow none."""
     classes = [path for path in _entries(root) if path.is_dir()]
     if not classes:
         _check.refuse(op, f"{root} has no folders; each class must be a folder of {kind}")

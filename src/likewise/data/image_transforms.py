@@ -18,12 +18,12 @@ def random_crops(
     flip: bool = True,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """A random crop of each image, scaled to (B, C, size, size); half of them are mirrored if ``flip``.
+    """Crop each image at random and scale the crops to (B, C, size, size); with ``flip``, half of them are mirrored.
 
-    area: the smallest and largest share of the image's area; uniform between them. ratio: width to height lies
-    between 1 / ratio and ratio, uniform in its logarithm. Interpolation is bilinear, so images should not be much
-    larger than ``size``. Like torchvision's RandomResizedCrop, but sides that do not fit are clipped to the image
-    instead of being drawn again.
+    area: the smallest and largest share of the image's area; the share is uniform between them. ratio: width to
+    height is between 1 / ratio and ratio, uniform in its logarithm. Interpolation is bilinear, so images should
+    not be much larger than ``size``. Like torchvision's RandomResizedCrop, but sides that do not fit are clipped
+    to the image instead of being drawn again.
 
     generator: on the images' device; the global one by default.
 
@@ -48,7 +48,7 @@ def random_crops(
 
 
 def center_crops(images: Tensor, size: int, *, share: float = 1.0) -> Tensor:
-    """A centre crop of each image, a square with ``share`` of its shorter side, scaled to (B, C, size, size).
+    """Crop the centre of each image, a square with ``share`` of its shorter side, scaled to (B, C, size, size).
 
     Example:
         >>> center_crops(torch.arange(16.0).reshape(1, 1, 4, 4), 2, share=0.5)

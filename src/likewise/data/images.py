@@ -45,7 +45,7 @@ class ImageSet(Dataset):
     """Images with their labels: a Dataset whose items are images.
 
     items: (N, C, H, W) uint8. likewise's image encoders scale them by their own mean and deviation; to other encoders,
-        ``fit`` and ``Metric`` give floats from 0 to 255.
+        ``fit`` and ``Metric`` pass floats from 0 to 255.
     labels, classes, groups: as in Dataset. ids: the files, where they are known.
     skipped: "file: reason" for each file that was left out.
 
@@ -83,7 +83,7 @@ class Listing:
     classes: tuple[str, ...]
 
     def part(self, op: str, part: str | None) -> "Listing":
-        """All, with None; "train", the first half of the classes, rounded down; "test", the others."""
+        """Select a part: None for all; "train", the first half of the classes, rounded down; "test", the others."""
         half = len(self.classes) // 2
         chosen = {None: range(len(self.classes)), "train": range(half), "test": range(half, len(self.classes))}
         if part not in chosen:

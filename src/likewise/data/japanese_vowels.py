@@ -9,8 +9,8 @@ from likewise.data.npz import read_npz
 def load_japanese_vowels() -> tuple[Dataset, Dataset]:
     """Load Japanese Vowels, the training and the test set: nine men say /ae/, and the class is the speaker.
 
-    270 and 370 utterances of 7 to 29 frames; a frame is 12 cepstral coefficients. The licence is CC BY 4.0;
-    japanese_vowels.txt beside the data names the source.
+    The sets have 270 and 370 utterances of 7 to 29 frames; a frame has 12 cepstral coefficients. The licence is CC BY
+    4.0; japanese_vowels.txt names the source.
 
     Example:
         >>> train, test = load_japanese_vowels()

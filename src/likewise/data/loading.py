@@ -29,7 +29,7 @@ class Loader:
     seed: seeds the generators of NumPy, PyTorch and Python for random datasets. Batch n is the same with any number of
         workers, and after a restart. The caller's generators are not changed.
 
-    Labels are not fetched: ``dataset.labels`` has them.
+    Labels are not fetched; they are in ``dataset.labels``.
 
     Example:
         >>> class Ramps(torch.utils.data.Dataset):
@@ -100,7 +100,7 @@ def collate(items: Sequence[Any]) -> Batch | Tensor:
 
 
 class _Numbered:
-    """Batches with their numbers; DataLoader wants an object with ``__iter__``."""
+    """Batches with their numbers; DataLoader needs an object with ``__iter__``."""
 
     def __init__(self, indices: Iterable[Sequence[int]], first: int) -> None:
         self.indices, self.first = indices, first
@@ -111,7 +111,7 @@ class _Numbered:
 
 
 class _Collated:
-    """The dataset by batches. It runs in the workers, so that only finished batches are sent."""
+    """A dataset of batches. It runs in the workers, so only finished batches are sent."""
 
     def __init__(self, dataset: Any, seed: int) -> None:
         self.dataset, self.seed = dataset, seed
@@ -152,7 +152,7 @@ def _return_large_blocks(worker: int) -> None:
 
 
 def _can_fork() -> bool:
-    """Whether processes are forked, so that datasets need not be pickled."""
+    """Whether processes can be forked; datasets then need not be pickled."""
     import multiprocessing
 
     return "fork" in multiprocessing.get_all_start_methods()

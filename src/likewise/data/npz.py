@@ -48,16 +48,16 @@ def read_npz(
 ) -> Dataset:
     """Read sequences from an .npz file, in its float type.
 
-    It holds values (sum of T_i, C), all rows stacked, and lengths (N,); or X (N, T, C). It may hold y (N,): names,
-    float targets, or whole numbers, which are indices into classes (K,) if the file has them and class names otherwise;
-    groups (N,), also called subject or speaker; and ids (N,). With split="train" these names end in _train, except
-    classes. Other members are ignored.
+    The file has values (sum of T_i, C), all rows stacked, and lengths (N,); or it has X (N, T, C). Optional members are
+    y (N,): names, float targets, or whole numbers, which are indices into classes (K,) if the file has them and class
+    names otherwise; groups (N,), also called subject or speaker; and ids (N,). With split="train" these names end in
+    _train, except classes. Other members are ignored.
 
-    Nothing is unpickled, and sizes are checked before memory is allocated. Numbers that are not finite raise an error,
-    and so do data that take more than
+    Nothing is unpickled, and sizes are checked before memory is allocated. Numbers that are not finite raise an error.
 
-    limit: bytes, unpacked or padded to a batch; by default 4 GiB, or half of this machine's memory if that is less;
-    expansion: times the file's size, unpacked or padded, beyond 256 MiB.
+    limit: the most bytes that the data may take, unpacked or padded to a batch; by default 4 GiB or half of this
+        machine's memory, whichever is less. Larger data raise an error.
+    expansion: the same limit as a multiple of the file's size; up to 256 MiB are always allowed.
 
     Example:
         >>> import pathlib, tempfile
@@ -229,14 +229,14 @@ def _choose_members(name: str, archive: zipfile.ZipFile, split: str | None) -> d
 
 
 def _check_sizes(name: str, members: list[zipfile.ZipInfo], size: int, limit: int) -> None:
-    """Raise an error for members that a file of size bytes cannot hold, and for more than limit bytes in all."""
+    """Raise an error if a file of size bytes cannot hold the members, or if they take more than limit bytes in all."""
     total = sum(info.file_size for info in members)
     if total > limit:
-        _check.refuse(name, f"takes {total} bytes unpacked, more than limit={limit}; raise it to read them")
+        _check.refuse(name, f"takes {total} bytes unpacked, more than limit={limit}; raise limit to read it")
     for info in members:
         where = f"{name}: {info.filename}"
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            _check.refuse(where, f"is packed by method {info.compress_type}; stored and deflated are read")
+            _check.refuse(where, f"is compressed by method {info.compress_type}; expected stored or deflated")
         most = info.compress_size * (_DEFLATE if info.compress_type == zipfile.ZIP_DEFLATED else 1)
         if info.compress_size > size or info.file_size > most:
             claim = f"claims {info.file_size} bytes, packed in {info.compress_size}"
@@ -266,7 +266,7 @@ def _decoded(
     limit: int,
     check: Callable[["_Layout"], None] = lambda layout: None,
 ) -> np.ndarray:
-    """The array of an .npy member of size bytes, in native byte order; read(skip, count) gives some of its bytes."""
+    """The array of an .npy member of size bytes, in native byte order; read(skip, count) returns some of its bytes."""
     layout = _parse_header(where, read(0, min(size, _LONGEST_HEADER)).tobytes())
     check(layout)
     payload = size - layout.begin
@@ -327,7 +327,7 @@ def _read_bytes(where: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, ski
 
 @dataclass(frozen=True)
 class _Layout:
-    """The header of an .npy member; the numbers begin at byte begin."""
+    """The header of an .npy member; its numbers begin at byte ``begin``."""
 
     dtype: np.dtype
     shape: tuple[int, ...]

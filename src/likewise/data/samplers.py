@@ -16,7 +16,7 @@ from likewise._labels import class_names, has_labels, labelled, number_labels, r
 
 
 class BatchSampler(Sampler[list[int]]):
-    """Base class of the samplers. Subclasses write ``draw`` and set ``batches``, the number of batches per epoch.
+    """Base class of the samplers. Subclasses define ``draw`` and set ``batches``, the number of batches per epoch.
 
     batch_size: items in a batch, over all processes.
     seed: together with the epoch, determines every batch.
@@ -90,8 +90,8 @@ class BatchSampler(Sampler[list[int]]):
     def state_dict(self, position: int | None = None) -> dict[str, Any]:
         """The position of the sampler.
 
-        position: the number of batches of this epoch that are done, where the sampler cannot know it: a DataLoader with
-            workers reads ahead of the training.
+        position: the number of batches of this epoch that training has finished. Pass it with a DataLoader that has
+            workers: it reads ahead, so the sampler cannot know the number.
         """
         position = self.position if position is None else _check.whole(self.name, "position", position, least=0)
         return {"seed": self.seed, "epoch": self.epoch, "position": position, "batches": self.batches}
@@ -102,7 +102,9 @@ class BatchSampler(Sampler[list[int]]):
         if missing:
             _check.refuse(self.name, f"the state lacks {', '.join(sorted(missing))}")
         if state["batches"] != len(self):
-            _check.refuse(self.name, f"the state has {state['batches']} batches per epoch, the sampler {len(self)}")
+            _check.refuse(
+                self.name, f"the state has {state['batches']} batches per epoch, this sampler has {len(self)}"
+            )
         self.seed = _check.whole(self.name, "seed", state["seed"], least=0)
         self.epoch = _check.whole(self.name, "epoch", state["epoch"], least=0)
         self.position = _check.whole(self.name, "position", state["position"], least=0)
@@ -110,7 +112,7 @@ class BatchSampler(Sampler[list[int]]):
 
 
 class Shuffled(BatchSampler):
-    """All items in a new order each epoch.
+    """Draw all items, in a new order each epoch.
 
     size: the number of items.
     drop_last: leave out the last batch if it is smaller than the others. Otherwise processes get parts of it that
@@ -151,7 +153,7 @@ class Shuffled(BatchSampler):
 
 
 class ClassBalanced(BatchSampler):
-    """Every class equally often, regardless of its size.
+    """Draw every class equally often, regardless of its size.
 
     Classes take turns, in a new order each round, so the counts of any two classes in a batch differ by at most two.
     The members of a class are drawn in random order, each once before any is repeated. Members of small classes occur
@@ -189,7 +191,7 @@ class ClassBalanced(BatchSampler):
 
 
 class MPerClass(BatchSampler):
-    """The same number of items of each class in a batch: batch_size / per_class classes, per_class items of each.
+    """Draw the same number of items of each class in a batch: batch_size / per_class classes, per_class items of each.
 
     All classes occur equally often over an epoch; each member of a class is drawn once before any is repeated.
 
@@ -247,11 +249,11 @@ class MPerClass(BatchSampler):
 
 
 class HardBatch(MPerClass):
-    """Like ``MPerClass``, but a batch has classes that are close to each other and so hard to tell apart.
+    """Like ``MPerClass``, but the classes of a batch are close to each other, and so hard to tell apart.
 
     Classes take turns to begin a batch. A share ``hardness`` of its other classes are the closest ones to the first;
-    the rest are drawn at random. Call ``update`` to pass known distances, those of each training batch or of the whole
-    set once. Before that, batches are drawn at random.
+    the rest are drawn at random. Pass distances to ``update``: those of each training batch or, once, those of the
+    whole set. Before that, batches are drawn at random.
 
     Updates take effect from the next epoch, so neither prefetching nor resuming changes a batch. With several
     processes, each must get the same distances. Memory is two numbers for each pair of classes.
@@ -286,7 +288,7 @@ class HardBatch(MPerClass):
         )
         self.hardness = _share(self.name, "hardness", hardness)
         self.momentum = _share(self.name, "momentum", momentum)
-        # Mean distances between classes, inf where unknown: the latest ones, and those that this epoch uses.
+        # Mean distances between classes, inf if unknown: the latest ones, and those that this epoch uses.
         self._known = np.full((len(self.classes), len(self.classes)), np.inf, dtype=np.float32)
         self._used = self._known.copy()
 
@@ -302,7 +304,7 @@ class HardBatch(MPerClass):
         cells, count = rows[:, None] != columns, len(self.classes)  # (N, M)
         distances = D.detach().to("cpu", torch.float64).numpy()[cells]
         if not np.isfinite(distances).all():
-            _check.refuse(self.name, "D holds distances that are not finite")
+            _check.refuse(self.name, "D has distances that are not finite")
         pairs = (np.minimum(rows[:, None], columns) * count + np.maximum(rows[:, None], columns))[cells]
         seen, which = np.unique(pairs, return_inverse=True)
         means = np.bincount(which, distances) / np.bincount(which) if len(seen) else np.empty(0)
@@ -348,7 +350,7 @@ class HardBatch(MPerClass):
         found = order[np.searchsorted(classes, values, sorter=order).clip(max=len(classes) - 1)]
         unknown = classes[found] != values
         if unknown.any():
-            _check.refuse(self.name, f"{name} hold {values[unknown][0]}, which is not one of the classes")
+            _check.refuse(self.name, f"{name} have {values[unknown][0]}, which is not one of the classes")
         return found
 
 

@@ -52,7 +52,7 @@ def read_shl(
 
     mixed: keep frames in which the activity changes, labelled by the most frequent one; otherwise they are dropped.
     pressure: keep the pressure as a 37th channel.
-    most: the number of frames to read; by default all.
+    most: the number of frames to read, all by default.
 
     Missing numbers ('nan') are interpolated in time; frames in which a whole signal is missing are dropped. The groups
     are the positions of the frames in the recording (train_order.txt or test_order.txt) or, without that file, in the
@@ -79,7 +79,7 @@ def read_shl(
     values, labels, groups = [], [], []
     for place, (label, signals) in enumerate(_frames(Path(folder), limit, mixed)):
         if order is not None and place >= len(order):
-            _check.refuse("read_shl", f"the order file has {len(order)} numbers, and there are more frames")
+            _check.refuse("read_shl", f"the order file has {len(order)} numbers, but there are more frames")
         if label is None or signals is None:
             continue
         if signals.shape[0] % steps:
@@ -103,8 +103,8 @@ def shl_features(signals: Tensor, *, pressure: bool = False) -> Tensor:
     (north, east, down) = (v_y, v_x, -v_z). It is normalised first. The angles are those of the rotation to
     North-East-Down: yaw about down from north, then pitch, then roll.
 
-    The paper lists these steps and the total of 36, but not the channels. This is the only choice of whole signals that
-    adds up to 36; it leaves out the pressure, which ``pressure=True`` adds as a 37th channel.
+    The paper lists these steps and the total of 36, but not the channels. This is the only choice of entire signals
+    that adds up to 36; it leaves out the pressure, which ``pressure=True`` adds as a 37th channel.
 
     Example:
         >>> still = torch.zeros(1, 20)
@@ -180,7 +180,7 @@ def _resample(features: Tensor, steps: int) -> Tensor:
 
 
 def _frames(folder: Path, most: int | None, mixed: bool) -> Iterator[tuple[int | None, np.ndarray | None]]:
-    """Each frame's label and signals (T, 20); None if the frame is dropped."""
+    """Yield each frame's label and signals (T, 20), None if the frame is dropped."""
     files = [folder / f"{name}.txt" for name in (*SIGNALS, "Label")]
     steps = 0
     for place, lines in enumerate(zip_longest(*map(read_lines, files))):

@@ -12,10 +12,10 @@ from likewise._labels import number_labels, read_labels
 class HeldOutClasses:
     """Hold out whole classes: a share of them, at least two, that training never sees.
 
-    Held-out items are compared with each other, each left out of its own references. This measures how well the
+    Held-out items are compared with each other, never with themselves. This measures how well the
     distance separates classes that it was not trained on.
 
-    share: of the classes, between 0 and 1. seed: determines which.
+    share: the share of the classes to hold out, between 0 and 1. seed: determines which classes.
 
     Example:
         >>> train, held_out = HeldOutClasses(0.4).split(["a", "a", "b", "b", "c", "c", "d", "d"])

@@ -1,4 +1,4 @@
-"""Standardization: channels by their mean and deviation in the training items."""
+"""Standardization: scale channels by their mean and deviation in the training items."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 from likewise import _check
 
-CONSTANT = 1e-12  # a channel whose deviation is below this share of its mean is constant, but for rounding
+CONSTANT = 1e-12  # a channel whose deviation is below this share of its mean is constant up to rounding
 
 
 class Standardization(nn.Module):
-    """(x - mean) / deviation for each channel of frames (..., C). Before these are set, returns x unchanged.
+    """(x - mean) / deviation for each channel of frames (..., C), or x itself until mean and deviation are set.
 
-    They are buffers, saved in checkpoints and by ``Metric.save``. ``fit`` sets them from the training items before the
-    first step, in every module that has none yet. A constant channel is only centred.
+    Both are buffers, saved in checkpoints and by ``Metric.save``. ``fit`` sets them from the training items before the
+    first step, in every module where they are not set yet. A constant channel is only centred.
 
     Example:
         >>> scaling = Standardization(1)

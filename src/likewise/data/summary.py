@@ -21,9 +21,9 @@ NAMED = 5  # items or channels that a warning names
 class Summary:
     """The result of ``summarize``; ``print`` it for a table.
 
-    items, channels, classes, groups: their numbers; None where there are none.
-    lengths: the least, the median and the greatest; None for images. counts: the items of each class.
-    warnings: a line for each thing that looks wrong.
+    items, channels, classes, groups: the number of each; None if the Dataset has no labels or groups.
+    lengths: the shortest, median and longest length; None for images. counts: the number of items of each class.
+    warnings: one line for each problem.
 
     Example:
         >>> summarize(Dataset(torch.zeros(2, 3, 1), ["a", "a"])).warnings[0]
@@ -59,8 +59,8 @@ class Summary:
 def summarize(data: Dataset) -> Summary:
     """Count the items, channels and classes of a Dataset or an ImageSet, and list what looks wrong.
 
-    That is: constant channels, channels of very different scales, lengths far from the median, items that are equal
-    (worse if their labels differ), classes with a single item, and very uneven classes.
+    The warnings are about constant channels, channels of very different scales, lengths far from the median, equal
+    items (with equal or different labels), classes with a single item, and very uneven classes.
 
     Example:
         >>> x = torch.arange(12.0).reshape(3, 4, 1)

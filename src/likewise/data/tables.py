@@ -130,7 +130,7 @@ def read_wide(
 ) -> Dataset:
     r"""Read a table with one row per univariate series and one column per step: .csv, .tsv or .parquet.
 
-    label, id: their columns, by name or by number from 0; all others are steps, in the order of the file.
+    label, id: the columns of labels and ids, by name or by number from 0; all others are steps, in the file's order.
     header: whether the first row of a CSV file names the columns. ragged: allow shorter series, which end in empty
         cells.
 
@@ -182,7 +182,7 @@ def _read(
     special = [column for column in (id, time, label, group) if column is not None]
     channels = [c for c in table.columns if c not in special] if channels is None else list(channels)
     if len({*special, *channels}) != len(special) + len(channels):
-        _check.refuse(table.name, "a column is named twice, among id, time, label, group and channels")
+        _check.refuse(table.name, "a column is given twice among id, time, label, group and channels")
     if not channels or not table.rows:
         _check.refuse(table.name, "there are no channels" if table.rows else "there are no rows")
     ids = table.names(id)

@@ -16,7 +16,7 @@ import torch
 
 _NUMERIC = b"0123456789+-.eE \t"
 _MISSING = b"?nNaA"
-# A list of tokens takes some twenty times their bytes, so a long line is split piece by piece.
+# A list of tokens takes about twenty times their bytes, so a long line is split piece by piece.
 _PIECE = 1 << 16
 
 
@@ -35,7 +35,7 @@ class Line:
     text: bytes
 
     def error(self, offset: int, problem: str) -> ValueError:
-        """Raise an error at the byte at offset, counted from 0; the message counts characters, from 1."""
+        """Return an error for the byte at offset, counted from 0; the message counts characters, from 1."""
         column = len(self.text[:offset].decode("utf-8", "replace")) + 1
         return ValueError(f"{self.file}:{self.number}:{column}: {problem}")
 
@@ -72,7 +72,7 @@ def quote(text: bytes) -> str:
 
 
 def brief(error: Exception) -> str:
-    """The first 200 characters of an error's message, which may quote much of the file.
+    """Return the first 200 characters of an error's message, which may quote much of the file.
 
     Example:
         >>> brief(ValueError("no such thing")), len(brief(ValueError("a" * 1000)))
@@ -188,10 +188,10 @@ def _token_offset(piece: bytes, index: int, separator: bytes | None) -> int:
 def _token_error(
     line: Line, text: bytes, start: int, at: int, separator: bytes | None, dtype: type[np.floating]
 ) -> ValueError:
-    """Raise an error about the token of text that contains the offset at."""
+    """Return an error about the token of text that contains the offset at."""
     blanks = (b" ", b"\t") if separator is None else (separator,)
     begin = max(text.rfind(blank, 0, at) for blank in blanks) + 1
-    # No number needs that many digits, and text without a separator may be as long as the file.
+    # No number needs as many digits as this, and text without a separator may be as long as the file.
     end = min([begin + 1000, *(end for end in (text.find(blank, at) for blank in blanks) if end >= 0)])
     token = text[begin:end]
     begin += len(token) - len(token.lstrip())

@@ -43,9 +43,9 @@ def read_ts(
     missing: how to treat '?' and 'NaN'. None raises an error, a number replaces them, and "interpolate" interpolates
     linearly within the dimension and repeats the nearest value at either end.
 
-    The header is verified: dimensions, series length and, if true, univariate and equal length. Timestamps are not
-    supported. Malformed lines raise an error with file, line and column. So does padding that takes more than 64 times
-    the file's size and more than 256 MiB.
+    The header is verified: dimensions, series length and, where they are true, univariate and equal length. Timestamps
+    are not supported. Malformed lines raise an error with file, line and column. So does padding that takes more than
+    64 times the file's size and more than 256 MiB.
 
     Example:
         >>> import tempfile
@@ -151,7 +151,7 @@ def _is_comment(line: Line) -> bool:
 
 
 def _read_header(file: str, lines: Iterator[Line]) -> _Header:
-    """Take the lines up to @data."""
+    """Read the header, up to the line @data."""
     header = _Header(Line(file, 1, b""))
     for line in lines:
         header.end = line
@@ -163,7 +163,7 @@ def _read_header(file: str, lines: Iterator[Line]) -> _Header:
             raise line.error(start, f"expected the header, in lines such as '@univariate true', got {got}")
         if len(line.text) > _LONGEST_HEADER_LINE:
             size = len(line.text)
-            raise line.error(start, f"a header line of {size} bytes; at most {_LONGEST_HEADER_LINE} are read")
+            raise line.error(start, f"this header line has {size} bytes; at most {_LONGEST_HEADER_LINE} are supported")
         words = line.text.split()
         if words[0].lower() != b"@data":
             _declare(header, line, words)
@@ -178,7 +178,7 @@ def _read_header(file: str, lines: Iterator[Line]) -> _Header:
 
 
 def _declare(header: _Header, line: Line, words: list[bytes]) -> None:
-    """Take one header line."""
+    """Parse one line of the header."""
     start = word_offset(line.text, 0)
     key = words[0].lower()
     if key == b"@dimension":
@@ -242,7 +242,7 @@ def _count(line: Line, words: list[bytes]) -> int:
 
 
 def _class_names(line: Line, words: list[bytes]) -> dict[bytes, int]:
-    """Index of each class; empty if there are none."""
+    """The index of each class; empty if there are no classes."""
     declared, names = _flag(line, words[:2]), words[2:]
     if declared != bool(names):
         problem = "expected the classes after true" if declared else "expected no class after false"
@@ -286,14 +286,14 @@ def _read_series(line: Line, body: bytes, header: _Header, number: type[np.float
     count = body.count(b":") + 1
     _agree(header, line, "dimensions", count, body, b":")
     if count > _MOST_DIMENSIONS:
-        raise line.error(0, f"{count} dimensions; at most {_MOST_DIMENSIONS} are read")
+        raise line.error(0, f"{count} dimensions; at most {_MOST_DIMENSIONS} are supported")
     dimensions = body.split(b":")
     steps = dimensions[0].count(b",") + 1
     for index, dimension in enumerate(dimensions):
         if dimension.count(b",") + 1 != steps:
             raise line.error(
                 field_offset(body, b":", index),
-                f"dimension {index + 1} has {dimension.count(b',') + 1} steps, dimension 1 has {steps}",
+                f"dimension {index + 1} has {dimension.count(b',') + 1} steps, but dimension 1 has {steps}",
             )
     if header.equal_length or "steps" in header.facts:
         _agree(header, line, "steps", steps, dimensions[0])
@@ -302,7 +302,7 @@ def _read_series(line: Line, body: bytes, header: _Header, number: type[np.float
 
 
 def _fill(line: Line, body: bytes, values: np.ndarray, missing: float | str | None) -> np.ndarray:
-    """Put numbers in place of the NaN in values, (C, T)."""
+    """Replace the NaN in values (C, T), as ``missing`` says."""
     gaps = np.isnan(values)
     if not gaps.any():
         return values
