@@ -300,7 +300,7 @@ def test_coupling_norm():
     ("arguments", "error", "message"),
     [
         ((3, ()), ValueError, "hidden is empty: pass the number of states of each layer"),
-        ((3, 20), TypeError, r"expected hidden to hold a number for each layer, got 20; write \(20,\)"),
+        ((3, 20), TypeError, r"expected hidden to have a number for each layer, got 20; write \(20,\)"),
         ((3, (0,)), ValueError, "each of hidden must be a whole number of 1 or more, got 0"),
         ((0,), ValueError, "channels must be a whole number of 1 or more, got 0"),
     ],
@@ -326,8 +326,8 @@ def test_bad_input_is_refused(kind):
     with pytest.raises(ValueError, match=r"lengths\[1\] is 0; lengths must be between 1 and 5"):
         net(lw.Batch(x, [5, 0]), x)
     for gru, message in (
-        (nn.GRU(2, 4), r"expected a GRU of channels 3 and hidden \(4,\), got 2 and \(4,\)"),
-        (nn.GRU(3, 4, bidirectional=True), "expected a GRU of one direction"),
+        (nn.GRU(2, 4), r"expected a GRU with 3 channels and hidden \(4,\), got 2 and \(4,\)"),
+        (nn.GRU(3, 4, bidirectional=True), "expected a GRU with one direction"),
     ):
         with pytest.raises(ValueError, match=f"{kind.__name__}: {message}"):
             net.load_gru(gru)

@@ -21,5 +21,5 @@ def test_it_is_its_base_on_slopes(kind, base):
 
 @pytest.mark.parametrize("distance", [lw.DDTW(), lw.WDDTW()], ids=str)
 def test_too_short_for_a_derivative(distance):
-    with pytest.raises(ValueError, match=rf"{distance.name}: y\[1\] has 2 steps, and needs at least 3"):
+    with pytest.raises(ValueError, match=rf"{distance.name}: y\[1\] has 2 steps, but needs at least 3"):
         distance.matrix([[0.0, 1.0, 2.0]], [[0.0, 1.0, 2.0], [0.0, 1.0]])

@@ -41,7 +41,7 @@ def test_what_is_left_out_at_the_beginning_is_drawn_along_the_first_column():
 def test_gaps_of_several_channels():
     x, y = torch.randn(3, 6, 2), torch.randn(3, 8, 2)
     assert torch.allclose(lw.ERP([0.5, 0.5])(x, y), lw.ERP(0.5)(x, y))
-    with pytest.raises(ValueError, match="gap has 3 values, and the sequences have 2 channels"):
+    with pytest.raises(ValueError, match="gap has 3 values, but the sequences have 2 channels"):
         lw.ERP([0.0, 0.0, 0.0])(x, y)
     with pytest.raises(ValueError, match="ERP: gap must be finite"):
         lw.ERP(float("nan"))

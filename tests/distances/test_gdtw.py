@@ -357,7 +357,7 @@ def test_a_tensor_of_nobody_is_not_saved(tmp_path):
         with pytest.raises(ValueError, match=r"GDTW.reg: expected the shape of a tensor, got "):
             Metric.load(tmp_path)
     (tmp_path / "config.json").write_text(text.replace('"tensor": []', '"tensor": [2]'))
-    with pytest.raises(ValueError, match=r"distance.reg has shape \(\), the model's has \(2,\)"):
+    with pytest.raises(ValueError, match=r"distance.reg has shape \(\), but the model's has \(2,\)"):
         Metric.load(tmp_path)
 
 

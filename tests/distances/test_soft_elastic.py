@@ -72,5 +72,5 @@ def test_bad_use_is_refused():
         lw.SoftElastic(lw.DTW())
     with pytest.raises(ValueError, match="SoftElastic: gamma must be positive"):
         lw.SoftElastic(lw.MSM(), 0.0)
-    with pytest.raises(ValueError, match="each channel has a path of its own"):
+    with pytest.raises(ValueError, match="each channel has its own path"):
         lw.SoftElastic(lw.MSM()).align(torch.zeros(1, 3, 2), torch.zeros(1, 3, 2))

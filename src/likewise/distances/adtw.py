@@ -51,5 +51,5 @@ class ADTW(Elastic):
         return Side(x, lengths)
 
     def settings(self) -> dict[str, object]:
-        """The constructor's arguments but those of the rules."""
+        """The constructor's arguments, except those of the rules."""
         return {"penalty": self.penalty}

@@ -103,9 +103,9 @@ class CoupledGRU(Distance):
     """The distance ||h_T - h'_T|| between the last states of two recurrent networks with shared weights and a coupling.
 
     A gate c = sigmoid(W_hc (h + h') + b_hc) mixes their new states at every step, n with n': (1 - c) n + c n'. The
-    rest is ``torch.nn.GRU``; ``likewise.ops.coupled_gru`` has the formulas.
+    rest is ``torch.nn.GRU``; the formulas are in ``likewise.ops.coupled_gru``.
 
-    channels: of the sequences. hidden: number of states of each layer.
+    channels: the number of channels of the sequences. hidden: the number of states of each layer.
     coupling_bias: initial b_hc. -4 is the weak start that the paper intends (c near 0.02); 0, as in the paper's text,
         couples strongly from the start (c near 0.5); minus infinity switches the coupling off.
     standardize: scale channels by their mean and deviation, which ``fit`` computes; see ``Standardization``.
@@ -113,10 +113,10 @@ class CoupledGRU(Distance):
     Symmetric, and d(x, x) = 0 exactly; the triangle inequality may fail. With unequal lengths, the shorter side keeps
     its last state, which stays coupled to the other side. Weights are converted to the precision of the sequences, at
     least float32. Without gradients, the memory of ``matrix`` is bounded, apart from 3 H numbers per step of each
-    sequence; with gradients, each further layer holds 4 T H numbers for each side of every pair.
+    sequence; with gradients, each further layer takes 4 T H numbers for each side of every pair.
 
     Reference: Compagnon, Lefebvre, Duffner & Garcia, Sequence metric learning as synchronization of recurrent neural
-    networks (IJCNN 2020). Unequal lengths, and a coupling for every layer, are our addition.
+    networks (IJCNN 2020). Unequal lengths and a coupling for every layer are our additions.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -168,8 +168,7 @@ class CoupledGRU(Distance):
         return (whole + whole.T).to(x.dtype)
 
     def between(self, x: Sequences, y: Sequences, rows: Tensor, columns: Tensor) -> Tensor:
-        """Distances (P,) of x[rows[p]] and y[columns[p]]; the input of each sequence is projected once, not once per
-        pair.
+        """Distances (P,) of x[rows[p]] and y[columns[p]]; each sequence is projected once, not once per pair.
 
         Example:
             >>> x, pairs = torch.randn(3, 8, 1), torch.tensor([[0, 0], [1, 2]])
@@ -224,7 +223,7 @@ class CoupledGRU(Distance):
     def _in_chunks(
         self, gx: Tensor, gy: Tensor | None, n: Tensor, m: Tensor | None, rows: Tensor, columns: Tensor
     ) -> Tensor:
-        """Distances (P,) of the pairs, all at once with gradients."""
+        """Distances (P,) of the pairs, in chunks or, with gradients, all at once."""
         chunk = max(1, len(rows))
         if not torch.is_grad_enabled():
             each = 2 * self.hidden[-1]
@@ -258,7 +257,7 @@ class CoupledGRU(Distance):
 def layer_sizes(op: str, hidden: Iterable[int]) -> tuple[int, ...]:
     """The states of each layer, checked."""
     if isinstance(hidden, int):
-        raise TypeError(f"{op}: expected hidden to hold a number for each layer, got {hidden}; write ({hidden},)")
+        raise TypeError(f"{op}: expected hidden to have a number for each layer, got {hidden}; write ({hidden},)")
     sizes = tuple(_check.whole(op, "each of hidden", size) for size in hidden)
     if not sizes:
         _check.refuse(op, "hidden is empty: pass the number of states of each layer, such as (20,)")
@@ -272,10 +271,12 @@ def copy_gru(
     if not isinstance(gru, nn.GRU):
         raise TypeError(f"{op}: expected a torch.nn.GRU, got {type(gru).__name__}")
     if gru.bidirectional:
-        _check.refuse(op, "expected a GRU of one direction, got a bidirectional one")
+        _check.refuse(op, "expected a GRU with one direction, got a bidirectional one")
     theirs = gru.input_size, (gru.hidden_size,) * gru.num_layers
     if theirs != (channels, hidden):
-        _check.refuse(op, f"expected a GRU of channels {channels} and hidden {hidden}, got {theirs[0]} and {theirs[1]}")
+        _check.refuse(
+            op, f"expected a GRU with {channels} channels and hidden {hidden}, got {theirs[0]} and {theirs[1]}"
+        )
     with torch.no_grad():
         for layer, mine in enumerate(layers):
             for name in GRU_WEIGHTS:

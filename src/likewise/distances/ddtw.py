@@ -20,15 +20,15 @@ def slopes(x: Tensor) -> Tensor:
 
 
 def slope_side(x: Tensor, lengths: Tensor | None) -> Side:
-    """The derivatives as frames, two fewer than x has."""
+    """The derivatives as frames; there are two fewer than in x."""
     return Side(slopes(x), None if lengths is None else lengths - 2)
 
 
 class DDTW(Elastic):
     """Derivative DTW: DTW of the slopes x'_i = ((x_i - x_{i-1}) + (x_{i+1} - x_{i-1}) / 2) / 2.
 
-    Blind to levels and drifts. Every sequence needs at least 3 steps; the first and the last have no slope, so that the
-    path leaves them out.
+    Adding a constant to a sequence changes nothing. Every sequence needs at least 3 steps; the first and the last have
+    no slope, so the path leaves them out.
 
     band, itakura, open_begin, open_end, subsequence: as in ``DTW``, of the slopes.
 

@@ -25,8 +25,8 @@ CELLS_A_STEP = 1 << 31  # cells between two steps of a progress bar: about a ten
 class Distance(nn.Module):
     """A distance between sequences: smaller is closer.
 
-    ``d(x, y)`` is (B,), x[b] against y[b]. ``d.matrix(x, y)`` is (N, M), every x[i] against every y[j]; without y, x
-    against itself. ``d.align(x, y)`` returns an Alignment. Subclasses write ``paired`` and ``align``, set
+    ``d(x, y)`` is (B,), x[b] against y[b]. ``d.matrix(x, y)`` is (N, M), every x[i] against every y[j]; without y, x is
+    compared with itself. ``d.align(x, y)`` returns an Alignment. Subclasses define ``paired`` and ``align``, set
     ``symmetric``, and override ``all_pairs`` if there is a faster way than pair by pair.
 
     Example:
@@ -60,7 +60,7 @@ class Distance(nn.Module):
         return self.paired(*self._pair(x, y, paired=True))
 
     def matrix(self, x: Sequences, y: Sequences | None = None, *, progress: bool = False) -> Tensor:
-        """Distances (N, M) between every x[i] and every y[j]; without y, (N, N) of x with itself.
+        """Distances (N, M) between every x[i] and every y[j]; without y, (N, N) between all pairs of x.
 
         Memory is bounded: the cost matrices of all pairs are never held at once. ``progress`` draws a bar on stderr.
         Items of a map-style dataset are read piece by piece.
@@ -97,7 +97,7 @@ class Distance(nn.Module):
         return torch.cat([torch.cat([self.matrix(a, b) for b in pieces(y)], 1) for a in pieces(x)])
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
-        """Distances (N, M) of padded sequences; y is None for x against itself. By default pair by pair, in chunks."""
+        """Distances (N, M) of padded sequences; y is None for x against itself. By default, pair by pair in chunks."""
         mirrored = y is None and self.symmetric
         if y is None:
             y, y_lengths = x, x_lengths
@@ -131,7 +131,7 @@ def _part(lengths: Tensor | None, index: slice | Tensor) -> Tensor | None:
 
 
 def full_lengths(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """Lengths (B,) on x's device; None means every step."""
+    """Lengths (B,) on x's device; if they are None, every step is real."""
     if lengths is None:
         return torch.full((x.shape[0],), x.shape[1], device=x.device)
     return lengths.to(x.device)

@@ -16,7 +16,7 @@ class DTW(Distance):
     ground: cost between two frames: "sqeuclidean" (the default; no root is taken), "euclidean", "cosine", or
         a function of (B, Tx, C) and (B, Ty, C) that returns (B, Tx, Ty).
     band: Sakoe-Chiba radius; an int counts steps, a float is a fraction of the shorter length. It is measured from the
-    diagonals through both corners, so that it never excludes every path.
+        diagonals through both corners, so it never excludes every path.
     itakura: largest slope of a parallelogram between the corners, at least 1.
     open_begin, open_end: the path may start, or stop, anywhere in y. ``subsequence`` opens both: all of x is matched
         to a stretch of y.

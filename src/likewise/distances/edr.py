@@ -18,13 +18,13 @@ class EDR(Elastic):
 
     epsilon: frames that are closer match; None means a quarter of the larger standard deviation of the pair, over all
         its steps and channels.
-    free_start: D(i, -1) = D(-1, j) = 0, so that leaving out the beginning of one sequence costs nothing.
-    band, itakura, open_begin, open_end, subsequence: as in ``DTW``. What lies before or after the stretch of y that
-        x is matched to is left out for nothing.
+    free_start: D(i, -1) = D(-1, j) = 0, so leaving out the beginning of one sequence costs nothing.
+    band, itakura, open_begin, open_end, subsequence: as in ``DTW``. Leaving out the frames of y
+        before and after the matched stretch costs nothing.
 
     free_start=True gives aeon's values, whose borders are zeros. The default follows the paper: a distance that
-    ignores how sequences begin is 0 between many that differ. No derivative: it is zero almost everywhere, and asking
-    for it raises an error. Reference: Chen, Ozsu & Oria (2005).
+    ignores how sequences begin is 0 between many different sequences. The derivative is zero almost everywhere, so
+    computing it raises an error. Reference: Chen, Ozsu & Oria (2005).
 
     Example:
         >>> EDR(epsilon=0.5)([[0.0, 1.0, 2.0]], [[0.0, 2.0]])
@@ -66,13 +66,13 @@ class EDR(Elastic):
         return Side(x, lengths, gaps=torch.ones_like(x[..., 0]), reach=reach)
 
     def scale(self, x_lengths: Tensor, y_lengths: Tensor) -> tuple[float, Tensor]:
-        """A share of the longer length, or of all of x, which is always matched."""
+        """The longer length as divisor; with open ends that of x, all of which is matched."""
         whole = not (self.rules.open_begin or self.rules.open_end)
         longest = torch.maximum(x_lengths, y_lengths) if whole else x_lengths + 0 * y_lengths
         return 0.0, 1 / longest.double()
 
     def settings(self) -> dict[str, object]:
-        """The constructor's arguments but those of the rules."""
+        """The constructor's arguments, except those of the rules."""
         return {"epsilon": self.epsilon, "free_start": self.free_start}
 
 

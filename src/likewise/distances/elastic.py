@@ -1,4 +1,4 @@
-"""Elastic: the base class of the distances that are moves on one engine."""
+"""Elastic: the base class of the distances that one engine computes from a table of moves."""
 
 import functools
 from abc import abstractmethod
@@ -16,9 +16,10 @@ from likewise.ops.rules import Rules
 
 
 class Elastic(Distance):
-    """A distance that is the least cost of matching two sequences with three moves: match, leave out of x, leave out
-    of y. A subclass says which moves (``moves``) and what they cost (``side``); bands, unequal lengths, paths,
-    derivatives and all pairs come from the engine. ``likewise.ops.elastic.moves`` states the recurrences.
+    """The least cost of matching two sequences with three moves: match, leave out of x, leave out of y.
+
+    A subclass defines the moves (``moves``) and their costs (``side``); bands, unequal lengths, paths, derivatives and
+    all pairs come from the engine. ``likewise.ops.elastic.moves`` lists the recurrences.
 
     Example:
         >>> import torch
@@ -37,7 +38,7 @@ class Elastic(Distance):
     first_frame = 0  # the frame of x that the engine's frame 0 belongs to
     open_ends = False  # the constructor takes open_begin, open_end and subsequence
     symmetric_moves = True  # swapping x and y swaps the moves
-    separate = False  # each channel has a path of its own, and the distances add up
+    separate = False  # each channel has its own path, and the distances add up
 
     def __init__(self, rules: Rules) -> None:
         super().__init__()
@@ -62,7 +63,7 @@ class Elastic(Distance):
         return 0.0, 1.0
 
     def settings(self) -> dict[str, object]:
-        """The constructor's arguments but those of the rules."""
+        """The constructor's arguments, except those of the rules."""
         return {}
 
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
@@ -134,7 +135,7 @@ class Elastic(Distance):
         )
 
     def channels(self, x: Tensor, y: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """The parts of (B, T, C) that have a path each: single channels if they are separate, else all together."""
+        """Split (B, T, C) into parts with one path each: single channels if they are separate, else all together."""
         if not self.separate or x.shape[2] == 1:
             return [(x, y)]
         if y is x:
@@ -142,11 +143,11 @@ class Elastic(Distance):
         return list(zip(x.split(1, 2), y.split(1, 2), strict=True))
 
     def check_one_path(self, x: Tensor) -> None:
-        """Refuse to align channels that have a path each."""
+        """Raise an error if channels have separate paths."""
         if self.separate and x.shape[2] > 1:
             _check.refuse(
                 self.name,
-                "each channel has a path of its own; align one channel, or use independent=False for one path",
+                "each channel has its own path; align one channel, or use independent=False for one path",
             )
 
     def config(self) -> dict[str, object]:
@@ -175,7 +176,7 @@ class Elastic(Distance):
             item = int(steps.argmin())
             if int(steps[item]) < self.shortest:
                 _check.refuse(
-                    self.name, f"{name}[{item}] has {int(steps[item])} steps, and needs at least {self.shortest}"
+                    self.name, f"{name}[{item}] has {int(steps[item])} steps, but needs at least {self.shortest}"
                 )
         return self.side(zero_padding(at_least_float32(x), lengths), lengths)
 
@@ -188,7 +189,7 @@ class Elastic(Distance):
         return full_lengths(side.frames, side.lengths)
 
     def scaled(self, value: Tensor, x_lengths: Tensor, y_lengths: Tensor) -> Tensor:
-        """The engine's values as distances."""
+        """Convert the engine's values to distances."""
         offset, factor = self.scale(x_lengths, y_lengths)
         if isinstance(factor, Tensor):
             value = value * factor.to(value.dtype)
@@ -201,7 +202,7 @@ def total(parts: Iterable[Tensor]) -> Tensor:
 
 
 def jumps(x: Tensor) -> Tensor:
-    """||x_i - x_{i-1}|| (B, T) of (B, T, C), 0 for the first frame; where it is zero, its derivative is zero too.
+    """||x_i - x_{i-1}|| (B, T) of (B, T, C), 0 for the first frame; where it is zero, so is its derivative.
 
     Example:
         >>> jumps(torch.tensor([[[0.0], [2.0], [1.0]]]))

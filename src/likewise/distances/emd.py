@@ -16,7 +16,7 @@ class EMD(Distance):
         distance), "cosine", or a callable (B, Tx, C), (B, Ty, C) -> (B, Tx, Ty).
 
     The order of the frames does not matter. The derivative with respect to the cost is the plan (the envelope theorem);
-    where several plans are optimal, it is that of one of them. Plans are computed on the CPU, in float64, pair by pair:
+    if several plans are optimal, it is one of them. Plans are computed on the CPU, in float64, pair by pair:
     milliseconds for a hundred frames. ``Sinkhorn`` is a faster approximation.
     Reference: Rubner, Tomasi & Guibas (2000), doi 10.1023/A:1026543900054.
 

@@ -16,12 +16,12 @@ class ERP(Elastic):
     D(i, -1) = sum of |x_k - gap| over k <= i, and D(-1, j) alike.
 
     gap: the reference value g, a number or one number for each channel.
-    band, itakura, open_begin, open_end, subsequence: as in ``DTW``. What lies before or after the stretch of y that
-        x is matched to is left out for nothing. Several channels: |.| is the Euclidean norm.
+    band, itakura, open_begin, open_end, subsequence: as in ``DTW``. Leaving out the frames of y
+        before and after the matched stretch costs nothing.
 
-    A metric. Values equal tsdistances'. aeon charges the sum over the whole sequence in every border cell, where the
-    paper charges the sum so far: its values are larger where the best path begins with gaps, and equal elsewhere.
-    We follow the paper. Reference: Chen & Ng (2004).
+    For several channels, |.| is the Euclidean norm. This is a metric. Values equal tsdistances'. aeon charges the sum
+    over the entire sequence in every border cell, where the paper charges the sum so far: its values are larger if
+    the best path begins with gaps, and equal otherwise. We follow the paper. Reference: Chen & Ng (2004).
 
     Example:
         >>> ERP()([[0.0, 1.0, 2.0]], [[0.0, 2.0]])
@@ -52,16 +52,16 @@ class ERP(Elastic):
         self.gap = [float(value) for value in values] if isinstance(gap, (list, tuple)) else float(gap)
 
     def moves(self) -> Moves:
-        """Gaps, also along the borders."""
+        """Edit moves, with gaps along the borders too."""
         return Moves(Recurrence.EDIT, root=True, border=Border.GAPS)
 
     def side(self, x: Tensor, lengths: Tensor | None) -> Side:
         """Gaps are distances from the reference."""
         if isinstance(self.gap, list) and len(self.gap) != x.shape[2]:
-            _check.refuse("ERP", f"gap has {len(self.gap)} values, and the sequences have {x.shape[2]} channels")
+            _check.refuse("ERP", f"gap has {len(self.gap)} values, but the sequences have {x.shape[2]} channels")
         squared = (x - x.new_tensor(self.gap)).square().sum(-1)
         return Side(x, lengths, gaps=torch.where(squared > 0, squared, 1).sqrt() * (squared > 0))
 
     def settings(self) -> dict[str, object]:
-        """The constructor's arguments but those of the rules."""
+        """The constructor's arguments, except those of the rules."""
         return {"gap": self.gap}

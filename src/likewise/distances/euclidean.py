@@ -11,7 +11,7 @@ class Euclidean(Framewise):
     """Euclidean distance, ||x - y||, between vectors (B, C) or between sequences (B, T, C), frame by frame.
 
     ``squared`` omits the square root. Sequences of unequal length are compared over the steps that both have, as in
-    aeon. Computed from differences, not from dot products: exact for near neighbours, zero for equal ones.
+    aeon. Computed from differences, not from dot products, it is exact for near neighbours and zero for equal items.
 
     Example:
         >>> Euclidean()(torch.zeros(1, 2), torch.tensor([[3.0, 4.0]]))

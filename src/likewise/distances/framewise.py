@@ -1,4 +1,4 @@
-"""Frame by frame: distances that compare step t of x with step t of y, or plain vectors.
+"""Distances that compare step t of x with step t of y, or plain vectors.
 
 Sequences of unequal length are compared over the steps that both have, as in aeon.
 """
@@ -18,7 +18,7 @@ from likewise.ops.ground import at_least_float32, no_pairs
 class Framewise(Distance):
     """A distance between vectors (B, C), or between sequences (B, T, C) that are flattened to vectors.
 
-    Subclasses write ``vectors(x, y)``: (..., N, D), (..., M, D) -> (..., N, M).
+    Subclasses define ``vectors(x, y)``: (..., N, D), (..., M, D) -> (..., N, M).
     """
 
     symmetric = True
@@ -39,7 +39,7 @@ class Framewise(Distance):
         return self._vectors(x.flatten(1)[:, None], y.flatten(1)[:, None])[:, 0, 0]
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
-        """Distances (N, M), by groups of equal length: as many calls of ``vectors`` as there are lengths."""
+        """Distances (N, M), by groups of equal length: at most one call of ``vectors`` per length."""
         if y is None:
             y, y_lengths = x, x_lengths
         self._require_finite(x, y, x_lengths, y_lengths)
@@ -73,7 +73,7 @@ class Framewise(Distance):
         return super().matrix(*_vectors_as_sequences(x, y), progress=progress)
 
     def align(self, x: Sequences, y: Sequences) -> PathAlignment:
-        """Step t of x with step t of y."""
+        """Match step t of x with step t of y."""
         if _is_array(x) and x.ndim == 2:
             _check.refuse(self.name, "vectors have no steps to align")
         x, y, x_lengths, y_lengths = self._pair(x, y, paired=True)

@@ -57,24 +57,25 @@ class GDTW(Distance):
     band: how far phi may be from the diagonal. An int counts steps: the corridor of ``DTW(band=...)``. A float is a
         fraction of y's duration, measured from the straight line; so is a tensor (K,), with the widths at times spread
         evenly over x's, or (B, K) for each pair.
-    lower, upper: bands for each side: how far phi may be below and above. A side without a band is unbounded.
+    lower, upper: separate bands for how far phi may be below and above. A side without a band is unbounded.
     slope: least and greatest slope, in units of stretch; each a float or a tensor as above. The least is not negative:
         phi is monotone.
     subsequence: all of x is matched to a stretch of y; the warp's ends are free.
     ground: "sqeuclidean", or "absolute" for the sum of |x(t) - y(phi(t))| over channels, which is less sensitive to
         outliers.
-    knots: their number, spread evenly over x's time; by default, the times of x.
-    grid: nodes of the solver's grid for each knot; by default y's frames, more for fewer than 64.
-    refinements: of the grid, around its solution.
-    huber: residuals of a channel beyond it count linearly, 2 huber |u| - huber^2 instead of u^2.
+    knots: the number of knots, spread evenly over x's time; by default, the knots are the times of x.
+    grid: the number of nodes of the solver's grid for each knot; by default as many as y has frames, or more if y has
+        fewer than 64.
+    refinements: how many times the grid is refined around its solution.
+    huber: a residual u of a channel beyond it counts linearly, 2 huber |u| - huber^2 instead of u^2.
 
     Tensors have derivatives. An ``nn.Parameter`` is the initial value of a learned setting. The distance stores it as a
     free parameter, such as raw_reg for reg, and maps it into its range: reg is positive, bands and the least slope are
     between 0 and 1, the greatest slope is above 1. ``distance.reg`` and the like return the values. They are saved with
     a ``Metric``.
-    The cost's derivatives are those of the objective at the solution, the warp's those of the optimality conditions.
-    They are also correct where a knot coincides with a frame of y, which is common; ``likewise.ops.gdtw`` explains how
-    this differs from the paper. The absolute cost is solved in a smoothed form and evaluated exactly.
+    The cost's derivatives are those of the objective at the solution; the warp's are those of the optimality
+    conditions. They are also correct where a knot coincides with a frame of y, which is common; ``likewise.ops.gdtw``
+    explains how this differs from the paper. The absolute cost is solved in a smoothed form and evaluated exactly.
     Warps are at least float32. Memory: O(knots grid) bytes for each pair in progress. CUDA tensors are solved on the
     GPU. With Huber's loss or the absolute cost, and for pairs that do not converge there, the CPU polishes the GPU's
     solution on the grid.
@@ -146,8 +147,8 @@ class GDTW(Distance):
     def warp(self, x: Sequences, y: Sequences, times_x: Times = None, times_y: Times = None) -> Warp:
         """The warps from x's time to y's, differentiable: x(warp.times) ~ y(warp.values).
 
-        times_x, times_y: (B, T), (T,) for all, or a list of (T_i,); increasing. By default evenly from 0 to 1; for a
-        subsequence, frames of x and y are equally far apart.
+        times_x, times_y: (B, T), (T,) for all, or a list of (T_i,); increasing. By default they are spread evenly from
+        0 to 1; for a subsequence, frames of x and y are equally far apart.
         """
         return self._solve(*self._timed(x, y, times_x, times_y))[1]
 
@@ -226,7 +227,7 @@ class GDTW(Distance):
         self.register_parameter(f"raw_{name}", nn.Parameter(raw, requires_grad=tensor.requires_grad))
 
     def _even(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Even times of both; the same tensor if they are equal."""
+        """Even times of x and y; the same tensor if they are equal."""
         times = even_times(x, x_lengths)
         if x_lengths is None and y_lengths is None and x.shape[1] == y.shape[1]:
             times = times.contiguous()

@@ -17,11 +17,11 @@ class LCSS(Elastic):
     D(i, j) = min(D(i-1, j-1) - (1 if ||x_i - y_j|| <= epsilon else 0), D(i-1, j), D(i, j-1)), and the distance is
     1 + D(n-1, m-1) / min(n, m).
 
-    epsilon: frames that are at most as far apart match.
+    epsilon: frames match if they are at most this far apart.
     band, itakura: as in ``DTW``. There are no open ends: leaving out frames is free anywhere, so they change nothing.
 
-    Values equal aeon's and tsdistances', but with a band of 0, where aeon begins to count again after every mismatch.
-    No derivative: it is zero almost everywhere, and asking for it raises an error.
+    Values equal aeon's and tsdistances', except with a band of 0, where aeon restarts its count after every mismatch.
+    The derivative is zero almost everywhere, so computing it raises an error.
     Reference: Vlachos, Kollios & Gunopulos (2002).
 
     Example:
@@ -38,7 +38,7 @@ class LCSS(Elastic):
         return Moves(Recurrence.COUNT, root=True, border=Border.GAPS, hit=-1.0, miss=0.0)
 
     def side(self, x: Tensor, lengths: Tensor | None) -> Side:
-        """Gaps of 0. The engine's test is <, so that epsilon itself is within reach of the next number."""
+        """Gaps of 0. The engine tests with <, so the reach is the next number above epsilon."""
         reach = torch.nextafter(x.new_tensor(self.epsilon), x.new_tensor(math.inf))
         return Side(x, lengths, gaps=torch.zeros_like(x[..., 0]), reach=reach.expand(len(x)))
 
@@ -47,5 +47,5 @@ class LCSS(Elastic):
         return 1.0, 1 / torch.minimum(x_lengths, y_lengths).double()
 
     def settings(self) -> dict[str, object]:
-        """The constructor's arguments but those of the rules."""
+        """The constructor's arguments, except those of the rules."""
         return {"epsilon": self.epsilon}

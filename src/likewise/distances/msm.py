@@ -14,13 +14,14 @@ class MSM(Elastic):
     D(i, j) = min(D(i-1, j-1) + |x_i - y_j|, D(i-1, j) + C(x_i, x_{i-1}, y_j), D(i, j-1) + C(y_j, y_{j-1}, x_i)), where
     C(a, b, d) is the cost if a lies between b and d, else cost + min(|a - b|, |a - d|).
 
-    cost: of a split or a merge, positive.
-    independent: with several channels, the sum of the channels' distances, each with a path of its own. False moves
-        frames as a whole: distances between frames are squared, and "between" means in the ball between two frames.
+    cost: the cost of a split or a merge, positive.
+    independent: with several channels, the sum of the channels' distances, each with its own path. False moves entire
+        frames: distances between frames are squared, and "between" means in the ball between two frames.
     band, itakura, open_begin, open_end, subsequence: as in ``DTW``.
 
-    A metric. Values equal aeon's; tsdistances' are those of cost 1. The dependent form follows aeon (Shifaz et al.,
-    2023), with squares, and is no metric. The engine uses that C = cost + (|a - b| + |a - d| - |b - d|) / 2.
+    This is a metric. Values equal aeon's; tsdistances' are those of cost 1. The dependent form follows aeon (Shifaz et
+    al., 2023), with squares, and is not a metric. The engine uses the identity C = cost + (|a - b| + |a - d| - |b - d|)
+    / 2.
     Reference: Stefan, Athitsos & Das (2013).
 
     Example:
@@ -52,17 +53,17 @@ class MSM(Elastic):
         self.separate = self.independent
 
     def moves(self) -> Moves:
-        """Halves of the costs are carried along, where every frame is taken by itself."""
+        """With independent channels, halved costs are carried to the next match (CARRY)."""
         if self.independent:
             return Moves(Recurrence.CARRY, root=True, last_cost=True)
         return Moves(Recurrence.BALL, penalty=self.cost)
 
     def side(self, x: Tensor, lengths: Tensor | None) -> Side:
-        """Half the values, and gaps of half a jump."""
+        """Half the values, with gaps of half a jump; for entire frames, the values and squared jumps."""
         if self.independent:
             return Side(x / 2, lengths, gaps=self.cost + jumps(x) / 2)
         return Side(x, lengths, gaps=x.diff(dim=1, prepend=x[:, :1]).square().sum(-1))
 
     def settings(self) -> dict[str, object]:
-        """The constructor's arguments but those of the rules."""
+        """The constructor's arguments, except those of the rules."""
         return {"cost": self.cost, "independent": self.independent}

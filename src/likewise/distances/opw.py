@@ -17,8 +17,8 @@ class OPW(TransportDistance):
     ground, n_iter, tolerance, max_iter: as in ``Sinkhorn``. The authors' code runs n_iter=20 iterations, after which
     column sums are off by tens of per cent.
 
-    Computed in the log domain, so that it does not overflow as the authors' code does. Differentiable and symmetric,
-    like ``Sinkhorn``. Departure: run to convergence unless n_iter is given.
+    It is computed in the log domain, so it does not overflow as the authors' code does. It is differentiable and
+    symmetric, like ``Sinkhorn``. Departure: it runs to convergence unless n_iter is given.
     Reference: Su & Hua (2019), Order-preserving optimal transport for distances between sequences,
     doi 10.1109/TPAMI.2018.2870154.
 

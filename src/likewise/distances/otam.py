@@ -15,14 +15,14 @@ class OTAM(Distance):
     """Ordered temporal alignment module: all frames of one sequence, in order, against a stretch of the other.
 
     From x to y, every frame of y is matched once, with a frame of x that stays or advances by one; the stretch of x
-    may begin and end anywhere. With c the ground cost, i frames of x and j frames of y, from 1, and
+    may begin and end anywhere. With the ground cost c, frames i of x and j of y, counted from 1, and
     softmin(a) = -gamma log sum_k exp(-a_k / gamma):
 
         R(i, 1) = c(i, 1) + softmin(0, 0, R(i - 1, 1)), and R(1, 1) = c(1, 1)
         R(i, j) = c(i, j) + softmin(R(i - 1, j - 1), R(i, j - 1))
         E(i) = softmin(R(i - 1, Ly), R(i, Ly), E(i - 1)), and E(1) = R(1, Ly); the value is E(Lx)
 
-    so that x may also advance alone in the first and the last column. The distance is the mean of both directions.
+    x may thus also advance alone in the first and the last column. The distance is the mean of both directions.
 
     gamma: the smoothing, in the unit of the ground cost. symmetric: False for the direction from x to y only.
     ground: between frames, as in ``DTW``; "cosine" is the paper's 1 - cos.
@@ -31,8 +31,8 @@ class OTAM(Distance):
 
     Reference: Cao, Ji, Cao, Chang & Niebles (2020), Few-shot video classification via temporal alignment,
     arXiv:1906.11415. As in the published implementations, the first row is a plain sum, and ends are reached from three
-    sides, which counts some paths twice; those implementations add both directions, and 0.01 to the denominator of the
-    cosine.
+    sides, which counts some paths twice; those implementations sum both directions, and add 0.01 to the denominator
+    of the cosine.
 
     Example:
         >>> otam = OTAM()
@@ -89,7 +89,7 @@ class OTAM(Distance):
 
 
 def _directed(cost: Tensor, n: Tensor, m: Tensor) -> Tensor:
-    """From rows to columns, (B,), of costs (B, Tx, Ty) in units of gamma; n, m: lengths (B,).
+    """Values (B,) from rows to columns, for costs (B, Tx, Ty) in units of gamma; n, m: lengths (B,).
 
     Each column depends on the previous one only; in the first, x may advance alone. Padded rows come after the real
     ones and do not affect them.
@@ -107,7 +107,7 @@ def _directed(cost: Tensor, n: Tensor, m: Tensor) -> Tensor:
 
 
 def _first(column: Tensor) -> Tensor:
-    """R of the first column, (B, Tx), of its costs."""
+    """R (B, Tx) in the first column, for its costs (B, Tx)."""
     found = [column[:, 0]]
     for cost in column.unbind(1)[1:]:
         free = torch.full_like(cost, -math.log(2))  # the softmin of two zeros

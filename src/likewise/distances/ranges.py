@@ -39,5 +39,5 @@ class Range:
         return share.clamp(1e-6, 1 - 1e-6).logit()
 
     def holds(self, value: Tensor) -> bool:
-        """Whether all values lie in the range."""
+        """Whether all values are in the range."""
         return bool(((value >= self.least) & (value <= self.most)).all())

@@ -15,15 +15,15 @@ CHUNK = 1 << 19, 1 << 25  # numbers of a chunk of correlations, on the CPU (for 
 class SBD(Distance):
     """Shape-based distance: 1 - the largest normalised cross-correlation over all shifts.
 
-    1 - max_s sum_i x_i y_{i-s} / (||x|| ||y||), from 0 for the same shape to 2, computed by the FFT.
+    1 - max_s sum_i x_i y_{i-s} / (||x|| ||y||), from 0 for the same shape to 2, computed with the FFT.
 
     standardize: subtract each channel's mean and divide by its standard deviation first.
-    independent: with several channels, the mean of the channels' distances, each with a shift of its own. False sums
-        the correlations of all channels, so that they share one shift, as in k-shape.
+    independent: with several channels, the mean of the channels' distances, each with its own shift. False sums the
+        correlations of all channels, which then share one shift, as in k-shape.
 
-    A sequence whose norm is 0 (with standardize: a constant one) has distance 1 from every other, and 0 from its like.
-    Values equal aeon's, and tslearn's with independent=False, standardize=False. The derivative is that at the best
-    shift. Reference: Paparrizos & Gravano (2015).
+    A sequence whose norm is 0 (with standardize, a constant one) has distance 1 from every other, and 0 from another
+    such. Values equal aeon's, and tslearn's with independent=False, standardize=False. The derivative is that at the
+    best shift. Reference: Paparrizos & Gravano (2015).
 
     Example:
         >>> SBD()([[0.0, 1.0, 2.0, 0.0, 0.0]], [[0.0, 0.0, 0.0, 1.0, 2.0]]).round(decimals=2)
@@ -60,7 +60,7 @@ class SBD(Distance):
         rows = max(1, CHUNK[a.is_cuda] // max(1, 2 * len(b) * fa.shape[1] * fa.shape[2]))
         found = []
         for i in range(0, len(a), rows):
-            some, first = slice(i, i + rows), i if y is None else 0  # of x with itself, what is above the diagonal
+            some, first = slice(i, i + rows), i if y is None else 0  # x with itself: above the diagonal
             best = self._correlations(fa[some, None], fb[None, first:], n[some, None], m[first:]).amax(-1)
             found.append(pad(_distance(best, zero_a[some, None], zero_b[None, first:]), (first, 0)))
         whole = torch.cat(found)
@@ -80,11 +80,11 @@ class SBD(Distance):
         return best if self.independent else best[:, 0]
 
     def align(self, x: Sequences, y: Sequences) -> PathAlignment:
-        """The frames that the best shift puts on top of each other."""
+        """Match the frames that coincide at the best shift."""
         x, y, x_lengths, y_lengths = self._pair(x, y, paired=True)
         if self.independent and x.shape[2] > 1:
             _check.refuse(
-                "SBD", "each channel has a shift of its own; align one channel, or use independent=False for one shift"
+                "SBD", "each channel has its own shift; align one channel, or use independent=False for one shift"
             )
 
         def find() -> tuple[Tensor, Tensor]:
@@ -131,7 +131,7 @@ class SBD(Distance):
         count = full_lengths(x, lengths).to(x.dtype)[:, None, None]
         if self.standardize:
             centred = zero_padding(x - x.sum(1, keepdim=True) / count, lengths)
-            # What is left of a constant sequence is rounding.
+            # Only rounding errors are left of a constant sequence.
             size = x.detach().abs().amax(1, keepdim=True) * 8 * torch.finfo(x.dtype).eps
             varies = centred.detach().abs().amax(1, keepdim=True) > size
             variance = centred.square().sum(1, keepdim=True) / count
@@ -141,7 +141,7 @@ class SBD(Distance):
         return x / torch.where(squared > 0, squared, 1).sqrt()
 
     def _spectra(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        """Of every channel, (B, C, F); those of b conjugated."""
+        """Spectra (B, C, F) of all channels; those of b are conjugated."""
         size = fast_size(a.shape[1] + b.shape[1])
         fa = torch.fft.rfft(a.transpose(1, 2), size)
         fb = fa if b is a else torch.fft.rfft(b.transpose(1, 2), size)
@@ -154,7 +154,7 @@ class SBD(Distance):
             product = product.sum(-2, keepdim=True)
         size = 2 * (fa.shape[-1] - 1)
         found = torch.fft.irfft(product, size)
-        if self.standardize:  # the correlations add up to 0, so that the largest is never one without an overlap
+        if self.standardize:  # the correlations add up to 0, so the largest one has an overlap
             return found
         s = torch.arange(size, device=found.device)
         apart = (s >= n[..., None]) & (s <= size - m[..., None])

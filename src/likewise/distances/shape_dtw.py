@@ -9,22 +9,22 @@ from likewise.distances.elastic import Elastic
 from likewise.ops.elastic import Moves, Recurrence, Side
 from likewise.ops.rules import Rules
 
-ITEMS = 256  # compared with as many at once: windows take (2 reach + 1) times the room of their sequences
+ITEMS = 256  # items of x and of y in a block: windows take (2 reach + 1) times the memory of their sequences
 
 
 class ShapeDTW(Elastic):
-    """Shape DTW: frames are matched by DTW of their neighbourhoods, and compared by themselves.
+    """Shape DTW: frames are matched by DTW of their neighbourhoods, but compared without them.
 
-    The path is that of DTW on the windows (x_{i-reach}, ..., x_{i+reach}), whose ends are repeated; the value is the
+    The path is that of DTW on the windows (x_{i-reach}, ..., x_{i+reach}), padded with the end frames; the value is the
     sum of ||x_i - y_j||^2 over that path.
 
-    reach: steps to either side of a frame.
+    reach: the number of steps to either side of a frame.
     band, itakura, open_begin, open_end, subsequence: as in ``DTW``.
 
     Values equal aeon's with its "identity" descriptor, except where a path begins along the first row or column: there
-    aeon reads the other end of its table, and its values are not the costs of its own paths. The value is not the least
-    of any recurrence: its derivative is that of the costs along the path. A path may change with the last digit of a
-    cost, and the value with it, so everything is computed in float64. Reference: Zhao & Itti (2018).
+    aeon reads the other end of its table, and its values are not the costs of its own paths. The value is not the
+    minimum of any recurrence: its derivative is that of the costs along the path. The last digit of a cost may change
+    the path, and with it the value, so everything is computed in float64. Reference: Zhao & Itti (2018).
 
     Example:
         >>> ShapeDTW(reach=1)([[0.0, 1.0, 2.0]], [[0.0, 2.0]])
@@ -56,7 +56,7 @@ class ShapeDTW(Elastic):
         self.reach = _check.whole("ShapeDTW", "reach", reach, least=0)
 
     def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
-        """Distances (N, M) of padded sequences, by blocks of items; of x with itself, those above the diagonal."""
+        """Distances (N, M) of padded sequences, by blocks of items; for x with itself, those above the diagonal."""
         mirrored = y is None and self.symmetric
         other, other_lengths = (x, x_lengths) if y is None else (y, y_lengths)
         if max(len(x), len(other)) <= ITEMS:
@@ -82,7 +82,7 @@ class ShapeDTW(Elastic):
         return Moves(Recurrence.FOLLOW, parts=2 * self.reach + 1)
 
     def side(self, x: Tensor, lengths: Tensor | None) -> Side:
-        """Windows (B, T, (2 reach + 1) C) around every frame, whose ends are repeated."""
+        """Windows (B, T, (2 reach + 1) C) around every frame, padded with the end frames."""
         offsets = torch.arange(-self.reach, self.reach + 1, device=x.device)
         step = (torch.arange(x.shape[1], device=x.device)[:, None] + offsets).clamp(min=0)  # (T, 2 reach + 1)
         last = full_lengths(x, lengths)[:, None, None] - 1
@@ -90,5 +90,5 @@ class ShapeDTW(Elastic):
         return Side(x.double()[item, torch.minimum(step, last)].flatten(2), lengths)
 
     def settings(self) -> dict[str, object]:
-        """The constructor's arguments but those of the rules."""
+        """The constructor's arguments, except those of the rules."""
         return {"reach": self.reach}

@@ -1,4 +1,4 @@
-"""The siamese GRU: the coupled GRU without coupling, so that every sequence has an embedding."""
+"""The siamese GRU: the coupled GRU without coupling, in which every sequence has an embedding."""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -24,7 +24,7 @@ CHUNK = 1024  # sequences embedded at once, without gradients
 class SiameseGRU(Distance):
     """The Euclidean distance between the last states of a ``torch.nn.GRU``: the uncoupled twin of ``CoupledGRU``.
 
-    channels: of the sequences. hidden: number of states of each layer.
+    channels: the number of channels of the sequences. hidden: the number of states of each layer.
     standardize: scale channels by their mean and deviation, which ``fit`` computes; see ``Standardization``.
 
     Each sequence is embedded once: ``matrix`` needs N + M passes rather than N M, and ``evaluate`` embeds queries and
@@ -74,7 +74,7 @@ class SiameseGRU(Distance):
     def embed(self, x: Sequences, *, workers: int = 0) -> Tensor:
         """Embed sequences without gradients, in chunks, as vectors (N, H), which the distance compares.
 
-        workers: processes that read a map-style dataset, whose items are never all in memory.
+        workers: the number of processes that read a map-style dataset; its items are never all in memory.
         """
         if is_map_style(x):
             found, done = None, 0

@@ -11,13 +11,13 @@ from likewise.ops.soft_dtw import checked_soft_dtw, soft_dtw_again, soft_dtw_mat
 
 
 class SoftDTW(Distance):
-    """Soft-DTW: the softmin, over all monotone paths, of the path's cost; -gamma log sum exp(-cost / gamma).
+    """Soft-DTW: the softmin of the costs of all monotone paths, -gamma log sum exp(-cost / gamma).
 
     gamma: the smoothing, in the unit of the ground cost; towards 0 the value becomes DTW's. The value can be negative,
         even for equal sequences, where ``SoftDTWDivergence`` is zero.
     ground, band, itakura, open_begin, open_end, subsequence: as in ``DTW``.
 
-    Differentiable twice; ``align`` gives the expected alignment, d value / d cost, which is differentiable as well.
+    It is twice differentiable; ``align`` gives the expected alignment, d value / d cost, which is differentiable too.
     Reference: Cuturi & Blondel (2017), arXiv:1703.01541.
 
     Example:
@@ -94,7 +94,7 @@ class SoftDTWDivergence(SoftDTW):
     """Soft-DTW shifted to be zero for equal sequences: s(x, y) - (s(x, x) + s(y, y)) / 2.
 
     Takes the arguments of ``SoftDTW`` except open ends, with which a sequence would not be nearest to itself. With a
-    window and unequal lengths it can be negative: the window of (x, y) then holds more paths than those of (x, x) and
+    window and unequal lengths it can be negative: the window of (x, y) then has more paths than those of (x, x) and
     (y, y). ``align`` returns soft-DTW's plan of (x, y), which is also the derivative of the divergence with respect to
     their cost.
     Reference: Blondel, Mensch & Vert (2021), arXiv:2010.08354.

@@ -12,26 +12,26 @@ from likewise.ops.elastic import Recurrence
 from likewise.ops.elastic.soft import soft_elastic, soft_elastic_plan
 from likewise.ops.ground import at_least_float32
 
-CELLS_KEPT = 1 << 22  # with more, derivatives compute the values again rather than keep every step
+CELLS_KEPT = 1 << 22  # with more cells, the backward pass computes the values again instead of keeping every step
 
 
 class SoftElastic(Distance):
-    """The soft version of an elastic distance: the softmin, over all paths, of the path's cost.
+    """The soft version of an elastic distance: the softmin of the costs of all paths.
 
-    -gamma log sum over paths of exp(-cost / gamma), as soft-DTW is to DTW.
+    The value is -gamma log sum exp(-cost / gamma), summed over all paths, as soft-DTW is for DTW.
 
     distance: ``ADTW``, ``WDTW``, ``DDTW``, ``WDDTW``, ``ERP``, ``MSM``, ``TWE`` or your own ``Elastic``, with its
-        settings and rules. ``EDR`` and ``LCSS`` count matches and have no derivative: they are refused.
+        settings and rules. ``EDR`` and ``LCSS`` count matches, have no derivative and raise an error.
     gamma: the smoothing, in the unit of the distance; towards 0 the value becomes the distance's. The value can be
         negative, even for equal sequences.
 
-    Differentiable to any order where the costs of the moves are; ``align`` gives the probability that a path visits
-    each cell. In plain torch, on any device. Memory: O(T^2) for each pair of a chunk; derivatives of many pairs compute
-    the values again, chunk by chunk.
+    It is differentiable to any order where the costs of the moves are; ``align`` gives the probability that a path
+    visits each cell. It runs in plain torch, on any device. Memory: O(T^2) for each pair of a chunk; the backward pass
+    of many pairs computes the values again, chunk by chunk.
 
     For ERP and TWE, exp(-value / gamma) is the sum over paths of Marteau & Gibet (2015), arXiv:1005.5141, without the
     terms that make it positive definite. Soft-MSM as Holder proposes it squares the costs and smooths C as well; here
-    only the minimum is soft. For DTW use ``SoftDTW``, which has kernels of its own.
+    only the minimum is soft. For DTW use ``SoftDTW``, which has its own kernels.
     Reference: Cuturi & Blondel (2017), arXiv:1703.01541.
 
     Example:

@@ -12,10 +12,10 @@ from likewise.ops.tap import Convolutions, attend, correction, frame_distances, 
 
 
 class PairNetwork(Distance):
-    """A distance <T, D> between x (Lx frames) and y (Ly frames), D(i, j) = ||x_i - y_j||, whose T a network predicts.
+    """<T, D> between x (Lx frames) and y (Ly frames), where D(i, j) = ||x_i - y_j|| and a network predicts T.
 
     T = A / Lx, and A is the softmax over j of a score (Lx, Ly) of the two: the share of frame i that is matched with
-    frame j. Subclasses write ``scores``.
+    frame j. Subclasses define ``scores``.
     """
 
     def __init__(self, *, symmetric: bool = False) -> None:
@@ -153,13 +153,14 @@ class TAP(PairNetwork):
 
 
 class TransformerTAP(PairNetwork):
-    """TAP with an attention in place of its convolutions: the score is -(||q_i - k_j|| / sqrt(d) + weight time(i, j)).
+    """TAP with attention in place of its convolutions: the score is -(||q_i - k_j|| / sqrt(d) + weight time(i, j)).
 
     q = W_q x and k = W_k y are linear maps of the frames to d numbers, without bias.
 
-    channels: of the frames.
+    channels: the number of channels of the frames.
     projected: d, 30 in the paper.
-    weight: of the time differences. The paper has 50; its code divides it by sqrt(30) as well, which is 9.1 here.
+    weight: the weight of the time differences. The paper has 50; its code divides it by sqrt(30) as well, which is 9.1
+        here.
     symmetric: (d(x, y) + d(y, x)) / 2.
 
     Reference: as for ``TAP``, where it is called TAP-trans.

@@ -6,17 +6,15 @@ from likewise.ops.transport import Settings
 
 
 class TCOT(TransportDistance):
-    """<T, D>, where T is Sinkhorn's plan for the cost D_ij (1 + weight |i/N - j/M|), which grows with the time
-    difference.
+    """<T, D>, where T is Sinkhorn's plan for costs that grow with time differences, D_ij (1 + weight |i/N - j/M|).
 
     i and j count the N frames of x and the M frames of y from 1.
 
     reg: 1 / lambda of the paper, which takes lambda = 1. weight: 1 in the paper; with 0 it is ``Sinkhorn``.
     ground, n_iter, tolerance, max_iter: as in ``Sinkhorn``. The paper stops after at most 100 iterations.
 
-    Departures: the value is <T, D>, without the factor, which affects only the plan; run to convergence unless n_iter
-    is
-        given. Differentiable and symmetric, like ``Sinkhorn``.
+    Departures: the value is <T, D>, without the factor, which affects only the plan; it runs to convergence unless
+    n_iter is given. It is differentiable and symmetric, like ``Sinkhorn``.
     Reference: Su et al. (2019), as Su & Wen compare it with TAP (Temporal alignment prediction, ICLR 2022).
 
     Example:

@@ -10,12 +10,12 @@ from torch import Tensor
 class TrainingDefaults:
     """The default arguments of ``fit``.
 
-    lr, weight_decay, clip: of Adam, and the largest norm of the gradient; clip=None does not clip.
-    batch_size: items in a batch. per_class: items of each class in it; None draws items regardless of class.
+    lr, weight_decay: settings of Adam. clip: the largest norm of the gradient; None does not clip.
+    batch_size: items in a batch. per_class: items of each class in a batch; None draws items regardless of class.
     steps: total training steps; ``fit`` converts them to whole epochs.
     average: the decay of a moving average of the weights per step; None for no average.
     decay: the share of the steps at the end over which the learning rate falls linearly to zero.
-    loss: a function without arguments that makes the loss; None leaves it to ``fit``.
+    loss: a function without arguments that returns the loss; None leaves the choice to ``fit``.
 
     A distance or an encoder has them as the attribute or property ``training_defaults``.
 
@@ -37,7 +37,7 @@ class TrainingDefaults:
     def combined(self, other: "TrainingDefaults") -> "TrainingDefaults":
         """Combine the defaults of a distance with those of its encoder, choosing the more cautious ones.
 
-        These are the smaller rate, batch and clip, and the larger number of steps. Where one is None, and for all other
+        These are the smaller rate, batch and clip, and the larger number of steps. If one is None, and for all other
         settings, the other's value is used; the loss is that of self if it has one.
         """
         choose = {"lr": min, "batch_size": min, "clip": min, "steps": max, "decay": max, "weight_decay": min}

@@ -25,7 +25,7 @@ class MassAlignment(PlanAlignment):
     """
 
     def path(self, b: int) -> Tensor:
-        """(K, 2) int64, the monotone path of item b with the largest mass, minus half that of a full match per cell."""
+        """(K, 2) int64, the monotone path of item b with the largest sum of (mass - half a full match) over cells."""
         b = self._item(b)
         n, m = int(self.x_lengths[b]), int(self.y_lengths[b])
         whole = self.plan[b, :n, :m].detach().float() * max(n, m)  # 1 for a full match

@@ -15,11 +15,12 @@ class TWE(Elastic):
                   D(i-1, j) + |x_i - x_{i-1}| + stiffness + penalty,
                   D(i, j-1) + |y_j - y_{j-1}| + stiffness + penalty), with zero frames before the first.
 
-    stiffness: nu of the paper, what a step apart in time costs. penalty: its lambda, what leaving out a frame costs.
+    stiffness: nu of the paper, the cost of one step between times. penalty: its lambda, the cost of leaving out a
+        frame.
     band, itakura: as in ``DTW``. There are no open ends: the stiffness compares times since the beginning of both
         sequences. Several channels: |.| is the Euclidean norm.
 
-    A metric. Values equal aeon's and tsdistances'. Reference: Marteau (2009).
+    This is a metric. Values equal aeon's and tsdistances'. Reference: Marteau (2009).
 
     Example:
         >>> TWE(stiffness=0.5, penalty=1.0)([[0.0, 1.0, 2.0]], [[0.0, 2.0]])
@@ -41,13 +42,13 @@ class TWE(Elastic):
         self.penalty = _check.not_negative("TWE", "penalty", penalty)
 
     def moves(self) -> Moves:
-        """A match takes the cost before along."""
+        """A match also costs the distance between the previous frames (CARRY)."""
         return Moves(Recurrence.CARRY, root=True, slope=2 * self.stiffness)
 
     def side(self, x: Tensor, lengths: Tensor | None) -> Side:
-        """Gaps of a jump."""
+        """Gaps of a jump, the stiffness and the penalty."""
         return Side(x, lengths, gaps=jumps(x) + (self.stiffness + self.penalty))
 
     def settings(self) -> dict[str, object]:
-        """The constructor's arguments but those of the rules."""
+        """The constructor's arguments, except those of the rules."""
         return {"stiffness": self.stiffness, "penalty": self.penalty}

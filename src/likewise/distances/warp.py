@@ -47,7 +47,7 @@ class Warp:
         return interpolate(self.times, self.values, times, self.lengths)
 
     def inverse(self) -> "Warp":
-        """The inverse function, from y's time to x's. Where the warp is flat, the later time."""
+        """The inverse function, from y's time to x's. Where the warp is flat, it gives the later time."""
         return Warp(self.values, self.times, self.lengths)
 
     def apply(self, y: Tensor, times: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
@@ -93,7 +93,7 @@ def fill_padding(values: Tensor, lengths: Tensor | None) -> Tensor:
 def interpolate(times: Tensor, values: Tensor, at: Tensor, lengths: Tensor | None = None) -> Tensor:
     """Values (B, K) or (B, K, C) at times ``at`` (B, K), linear between times (B, T); values (B, T) or (B, T, C).
 
-    Constant outside. In case of ties, the step to the right.
+    Values are constant outside of the times. Among equal times, the last one counts.
 
     Example:
         >>> interpolate(torch.tensor([[0.0, 1.0]]), torch.tensor([[2.0, 4.0]]), torch.tensor([[0.5, 3.0]]))
@@ -108,7 +108,7 @@ def interpolate(times: Tensor, values: Tensor, at: Tensor, lengths: Tensor | Non
 
 
 def segments(times: Tensor, at: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-    """For each ``at`` (B, K), the step after it in times (B, T) and how far it lies towards it, 0 to 1."""
+    """For each ``at`` (B, K), the next step in times (B, T), and its place on the way to that step, from 0 to 1."""
     count = times.shape[1] if lengths is None else lengths.to(times.device)[:, None]
     right = torch.searchsorted(times.detach().to(at.dtype).contiguous(), at.detach().contiguous(), right=True)
     last = count - 1
@@ -125,7 +125,7 @@ class WarpAlignment(Alignment):
     """The alignment of a warp: frame i of x is matched with y at phi(t_i), between two frames of y.
 
     curve: the ``Warp``. plan: each row holds the weights of those two frames, which sum to 1. path: the frames of y
-    nearest to phi, joined to a monotone path. warp: phi at the frames of x, counted in frames of y.
+    nearest to phi, joined into a monotone path. warp: phi at the frames of x, counted in frames of y.
 
     Example:
         >>> from likewise.distances.gdtw import GDTW
@@ -166,7 +166,7 @@ class WarpAlignment(Alignment):
 
     @cached_property
     def _matched(self) -> tuple[Tensor, Tensor]:
-        """For each frame of x, (B, Tx): the frame of y after phi, and how far phi lies towards it."""
+        """For each frame of x, (B, Tx): the frame of y after phi, and how far phi is on the way to it, 0 to 1."""
         return segments(self._times_y, self.curve(self._times_x), self.y_lengths)
 
     @cached_property

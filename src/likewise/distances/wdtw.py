@@ -39,5 +39,5 @@ class WDTW(Elastic):
         return torch.sigmoid(self.steepness / 2 * difference).to(like.dtype)
 
     def settings(self) -> dict[str, object]:
-        """The constructor's arguments but those of the rules."""
+        """The constructor's arguments, except those of the rules."""
         return {"steepness": self.steepness}
