@@ -95,7 +95,7 @@ def test_bad_input_is_refused():
     path[1, 2] = torch.tensor([1, 6])
     with pytest.raises(ValueError, match=r"AlongPath: path\[1, 2\] is \(1, 6\), outside 4 x 6"):
         losses.AlongPath()(cost, path)
-    with pytest.raises(ValueError, match=r"AlongWarp: warped is \(3, 4, 6\) and x is \(2, 4, 6\)"):
+    with pytest.raises(ValueError, match=r"AlongWarp: warped is \(3, 4, 6\), but x is \(2, 4, 6\)"):
         losses.AlongWarp()(cost, cost[:2])
     with pytest.raises(ValueError, match=r"AlongWarp: times\[0\] do not increase"):
         losses.AlongWarp()(cost, cost, torch.zeros(4))

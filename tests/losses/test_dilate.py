@@ -85,7 +85,7 @@ def test_bad_input_is_refused():
         losses.Dilate(1)(None, plan)
     with pytest.raises(ValueError, match=r"Dilate: there are 3 values and 2 plans"):
         losses.Dilate()(torch.zeros(3), plan)
-    with pytest.raises(ValueError, match=r"Dilate: plan is \(2, 3, 4\) and penalty is \(2, 4, 3\)"):
+    with pytest.raises(ValueError, match=r"Dilate: plan is \(2, 3, 4\), but penalty is \(2, 4, 3\)"):
         losses.Dilate()(torch.zeros(2), plan, plan.mT)
     with pytest.raises(ValueError, match=r"Dilate: expected plan of shape \(B, Tx, Ty\), got \(3, 4\)"):
         losses.Dilate()(torch.zeros(2), plan[0])

@@ -140,7 +140,7 @@ def test_a_warp_is_learned_through():
 
 def test_bad_input_is_refused():
     times = torch.arange(3.0)
-    with pytest.raises(ValueError, match=r"TimeError: found is \(1, 3\) and true is \(1, 2\)"):
+    with pytest.raises(ValueError, match=r"TimeError: found is \(1, 3\), but true is \(1, 2\)"):
         losses.TimeError()(times[None], times[None, :2], times)
     with pytest.raises(ValueError, match=r"TimeError: times\[0\] do not increase"):
         losses.TimeError()(times[None], times[None], times.flip(0))

@@ -312,7 +312,7 @@ def test_on_a_gpu_nothing_waits_and_labels_may_be_on_the_cpu():
 def test_refusals():
     features = layers()
     jrs = JointRepresentationSimilarity()
-    with pytest.raises(ValueError, match=r"features\[1\] has 3 rows, features\[0\] has 8"):
+    with pytest.raises(ValueError, match=r"features\[1\] has 3 rows, but features\[0\] has 8"):
         jrs([features[0], features[1][:3]], LABELS)
     with pytest.raises(ValueError, match=r"expected features\[0\] of shape \(B, C\), got \(8, 5, 1\); average"):
         jrs([features[0][..., None]], LABELS)

@@ -1,8 +1,8 @@
 """Losses of a matrix of distances: ``loss(D, row_labels, col_labels=None)``.
 
 Rows of D (N, M) are anchors. Without col_labels, rows and columns are the same items, and the diagonal is left out;
-with col_labels, every cell is a pair. Losses with proxies or class centres take vectors instead: ``loss(x, labels)``, a
-VectorLoss. A PathLoss takes the result of a warp or of soft-DTW, and a known alignment.
+with col_labels, every cell is a pair. Losses with proxies or class centres take vectors instead, as ``loss(x,
+labels)``; they are VectorLosses. A PathLoss takes the result of a warp or of soft-DTW, and a known alignment.
 
 Example:
     >>> import torch

@@ -13,7 +13,7 @@ class AlongPath(PathLoss):
     cost: (B, Tx, Ty), between the frames of x and of y, such as their squared distances.
     path: (B, K, 2) int64, the matched frames. lengths: (B,), the number of real cells.
 
-    Constant features have no cost, so use it with a bounded or normalised encoder, or together with another loss. It is
+    Constant features cost nothing, so use it with a bounded or normalised encoder, or together with another loss. It is
     the baseline "Along GT" of the paper.
     Reference: Xu et al. (2023), arXiv:2303.10778, section 7.1.
 
@@ -46,8 +46,8 @@ class AlongWarp(PathLoss):
     """Cost along the true warp: the integral of |x(t) - y(phi(t))|^2 dt by the trapezoid rule.
 
     warped: (B, K, C), y at the true warp of the times of x: ``warp.apply(y, times_y)``. x: (B, K, C).
-    times: (B, K) or (K,), x's, increasing; by default evenly from 0 to 1. lengths: (B,), the number of real times, two
-        or more.
+    times: (B, K) or (K,), the increasing times of x; by default spread evenly from 0 to 1. lengths: (B,), the number of
+        real times, two or more.
 
     It is GDTW's objective at the true warp, without its regularisation, which does not depend on the features. Like
     ``AlongPath``, it is smallest for constant features.

@@ -11,7 +11,7 @@ from likewise.losses.vector_loss import VectorLoss
 
 
 class Angular(VectorLoss):
-    """Bounds the angle at a negative in the triangle that it forms with an anchor and its positive.
+    """Bound the angle at a negative in the triangle that it forms with an anchor and its positive.
 
     The loss is the mean over pairs (a, p) of one class of log(1 + sum over items n of other classes of
     exp(4 t (a + p) . n - 2 (1 + t) a . p)), with t = tan^2(angle).
@@ -19,9 +19,9 @@ class Angular(VectorLoss):
     angle: the bound in degrees.
     scale_free: scale all vectors to unit length first, as the formula expects.
 
-    Meant for batches of two items of a class, N-pair sampling: ``sampler=MPerClass(labels, batch_size, per_class=2)``.
-    In larger classes all pairs are used. Memory is O(pairs * N). On unit vectors it equals pytorch-metric-learning's
-    AngularLoss, which does not normalise negatives.
+    It is meant for batches with two items of each class (N-pair sampling): ``sampler=MPerClass(labels, batch_size,
+    per_class=2)``. In larger classes all pairs are used. Memory is O(pairs * N). On unit vectors it equals
+    pytorch-metric-learning's AngularLoss, which does not normalise negatives.
     Reference: Wang et al. (2017), arXiv:1708.01682, equation 8.
 
     Example:
@@ -39,7 +39,7 @@ class Angular(VectorLoss):
         self.scale_free = scale_free
 
     def value(self, x: Tensor, labels: Tensor) -> Tensor:
-        """The mean over pairs; 0 without any, or without negatives."""
+        """The mean over pairs; 0 without pairs or without negatives."""
         x = normalize(x, dim=1) if self.scale_free else x
         same = labels[:, None] == labels
         anchor, positive = same.fill_diagonal_(False).nonzero(as_tuple=True)

@@ -17,8 +17,8 @@ class BinomialDeviance(Loss):
         + (2 / b) mean over negatives of log(1 + exp(-b (n - threshold)))
 
     positive_scale, negative_scale: how steep the step is for each kind; beta and alpha of the papers.
-    threshold: where the step lies, in the unit of D; the default suits distances between 0 and about 2.
-    margin: hard are positives with p > n_min - margin and negatives with n < p_max + margin, where n_min is the
+    threshold: the position of the step, in the unit of D; the default suits distances between 0 and about 2.
+    margin: hard pairs are positives with p > n_min - margin and negatives with n < p_max + margin, where n_min is the
         smallest distance to a negative and p_max the largest to a positive. None keeps all pairs.
 
     An anchor without a positive or without a negative has loss 0.

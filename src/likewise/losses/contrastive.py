@@ -10,11 +10,11 @@ from likewise.losses.pairs import Pairs, mean_of
 class Contrastive(Loss):
     """Pull positives together, push negatives to a margin.
 
-    An anchor's loss is mean over positives of p^2 / 2 + mean over negatives of max(0, margin - n)^2 / 2. A batch of one
-    class is still pulled together.
+    An anchor's loss is mean over positives of p^2 / 2 + mean over negatives of max(0, margin - n)^2 / 2. The items of a
+    batch of one class are still pulled together.
 
     Reference: Hadsell, Chopra & LeCun (2006), Dimensionality Reduction by Learning an Invariant Mapping.
-    Departs from it in giving an anchor's positives and negatives equal weight, regardless of their numbers.
+    It departs from the paper in giving an anchor's positives and negatives equal weight, regardless of their numbers.
 
     Example:
         >>> import torch

@@ -13,8 +13,8 @@ class HardMining(Loss):
     With p_max the distance to the farthest positive and n_min that to the nearest negative, an anchor's loss is
     sum over positives of max(0, p - n_min + margin) + sum over negatives of max(0, p_max + margin - n).
 
-    As printed, it grows with the number of pairs in a row. An anchor without a positive or without a negative has loss
-    0. ``HardMiningMeans`` is what the authors' code computes.
+    As in the paper, it grows with the number of pairs in a row. An anchor without a positive or without a negative has
+    loss 0. ``HardMiningMeans`` is the loss that the authors' code computes.
     Reference: Su & Wen (2022), Temporal Alignment Prediction, ICLR.
 
     Example:
@@ -38,9 +38,9 @@ class HardMining(Loss):
 class HardMiningMeans(Loss):
     """The mean distance to hard positives minus that to hard negatives: what the code of the TAP paper computes.
 
-    Kept are the positives with p > n_min - margin and the negatives with n < p_max + margin; an anchor's loss is
-    mean(p kept) + mean(margin - n kept), and 0 if none is kept. There is no hinge: the gradient does not shrink before
-    a pair is left out, where the loss jumps. ``HardMining`` is what the paper prints.
+    Positives with p > n_min - margin and negatives with n < p_max + margin are kept; an anchor's loss is
+    mean of kept p + mean of (margin - kept n), or 0 if no pair is kept. There is no hinge: the gradient does not
+    shrink before a pair is left out, so the loss jumps there. ``HardMining`` is the loss that the paper prints.
     Reference: Su & Wen (2022), Temporal Alignment Prediction, ICLR, the authors' code.
 
     Example:

@@ -17,7 +17,7 @@ class Loss(nn.Module):
         without pairs.
 
     Half precision is computed and returned in float32. Without useful pairs (a batch of one class, no two items of a
-    class, an empty matrix), the loss is 0 and can be differentiated, unless stated otherwise. Subclasses write
+    class, an empty matrix), the loss is 0 and can be differentiated, unless stated otherwise. Subclasses define
     ``per_anchor``; ``repr`` shows their public attributes.
 
     Example:

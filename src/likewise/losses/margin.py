@@ -12,15 +12,15 @@ class Margin(Loss):
     """Positives should be closer than beta - margin, negatives farther than beta + margin.
 
     An anchor's loss is mean over positives of max(0, p - beta + margin) + mean over negatives of max(0, beta - n +
-    margin) + nu beta. An anchor with pairs of one kind only has that term only.
+    margin) + nu beta. An anchor with pairs of only one kind has only that term.
 
     beta: the boundary, in the unit of D.
-    learn_beta: make it a parameter; give ``loss.parameters()`` to the optimizer.
+    learn_beta: make beta a parameter; give ``loss.parameters()`` to the optimizer.
     classes: give each class its own boundary, selected by the anchor's label, 0 to classes - 1; None for one boundary.
     nu: penalty on a large boundary.
 
-    Reference: Wu et al. (2017), arXiv:1706.07567. Departs from it in using all pairs, with equal weight for positives
-    and negatives, instead of distance-weighted sampling, which needs embeddings on a sphere.
+    Reference: Wu et al. (2017), arXiv:1706.07567. It departs from the paper in using all pairs, with equal weight for
+    positives and negatives, instead of distance-weighted sampling, which needs embeddings on a sphere.
 
     Example:
         >>> Margin()(torch.tensor([[1.5, 1.1]]), [0], [0, 1])
@@ -61,7 +61,7 @@ class Margin(Loss):
         classes = len(self.beta)
         if not torch.compiler.is_compiling() and ((labels < 0) | (labels >= classes)).any():
             wrong = labels[(labels < 0) | (labels >= classes)][0].item()
-            _check.refuse(self.name, f"row_labels hold {wrong}, but there are {classes} classes, counted from 0")
+            _check.refuse(self.name, f"row_labels have {wrong}, but there are {classes} classes, counted from 0")
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""

@@ -18,8 +18,8 @@ class MultiSimilarity(Loss):
 
     positive_scale, negative_scale: how sharp each soft maximum is; alpha and beta of the paper.
     threshold: lambda of the paper, in the unit of D.
-    margin: epsilon of the paper: hard are positives with p > n_min - margin and negatives with n < p_max + margin; an
-        anchor without any has loss 0. With None all pairs are kept, and an anchor may have pairs of one kind only.
+    margin: epsilon of the paper: hard pairs are positives with p > n_min - margin and negatives with n < p_max +
+        margin; an anchor without any has loss 0. None keeps all pairs, and an anchor may then have pairs of one kind.
 
     Reference: Wang et al. (2019), arXiv:1904.06627. The similarity S and its threshold are -D and -threshold here.
 

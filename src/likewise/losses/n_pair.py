@@ -9,14 +9,14 @@ from likewise.losses.pairs import Pairs, log_sum_exp, mean_of
 
 
 class NPair(Loss):
-    """Each positive against all negatives of its anchor at once.
+    """Compare each positive with all negatives of its anchor at once.
 
     An anchor's loss is the mean over positives of log(1 + sum over negatives of exp((p - n) / temperature)). An anchor
     without a positive or without a negative has loss 0.
 
     Reference: Sohn (2016), Improved Deep Metric Learning with Multi-class N-pair Loss Objective.
-    Departs from it: the similarity is -D / temperature instead of an inner product, the batch may hold any number of
-    items of a class, and there is no penalty on the norm of embeddings.
+    It departs from the paper: the similarity is -D / temperature instead of an inner product, a batch may have any
+    number of items of a class, and there is no penalty on the norm of embeddings.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Which cells of a matrix of distances are positive and negative pairs, and sums over such cells."""
+"""Positive and negative pairs in a matrix of distances, and sums over them."""
 
 from dataclasses import dataclass, replace
 
@@ -31,9 +31,9 @@ class Pairs:
 
     @classmethod
     def of(cls, op: str, D: Tensor, row_labels: object, col_labels: object | None) -> "Pairs":
-        """Pairs from D (N, M) and its labels, checked.
+        """Pairs from D (N, M) and its labels, which are checked.
 
-        Without col_labels, rows and columns are the same items, and the diagonal is left out: it may hold anything.
+        Without col_labels, rows and columns are the same items, and the diagonal is left out and may have any values.
         With col_labels every cell is a pair, including the diagonal.
 
         Example:
@@ -96,7 +96,7 @@ class Pairs:
 
 
 def mean_of(values: Tensor, keep: Tensor) -> Tensor:
-    """Mean (N,) over the kept cells of each row; 0 for a row without any.
+    """Mean (N,) over the kept cells of each row; 0 for a row without kept cells.
 
     Example:
         >>> mean_of(torch.tensor([[1.0, 5.0], [2.0, 2.0]]), torch.tensor([[True, True], [False, False]]))
@@ -113,7 +113,8 @@ def sum_of(values: Tensor, keep: Tensor) -> Tensor:
 def log_sum_exp(values: Tensor, keep: Tensor, dim: int | tuple[int, ...] = 1) -> Tensor:
     """log of the sum of exp(values) over the kept cells; without any, a finite number whose exp is 0.
 
-    Finite with finite gradients everywhere, whereas the gradient of torch.logsumexp is NaN if all values are -inf.
+    The result and its gradients are always finite, whereas the gradient of torch.logsumexp is NaN if all values are
+    -inf.
     """
     some = keep.any(dim, keepdim=True)
     summed = values.masked_fill(~keep, -torch.inf).masked_fill(~some, 0).logsumexp(dim)

@@ -10,7 +10,7 @@ from likewise.losses.loss import describe_settings, read_reduction
 
 
 class PathLoss(nn.Module):
-    """A loss of alignments: one number for each pair, then their mean or sum over the batch.
+    """A loss of alignments: the mean or sum over the batch of one number for each pair.
 
     Path losses take tensors only: the times to which a warp maps points (``WarpError``, ``TimeError``,
     ``MaxPositionError``), the expected alignment of soft-DTW (``Dilate``), features along the true path (``AlongPath``,
@@ -56,7 +56,7 @@ class PathLoss(nn.Module):
         """A tensor of the shape, type and device of another."""
         tensor = _check.is_tensor(self.name, name, value)
         if tensor.shape != like.shape:
-            _check.refuse(self.name, f"{other} is {tuple(like.shape)} and {name} is {tuple(tensor.shape)}")
+            _check.refuse(self.name, f"{other} is {tuple(like.shape)}, but {name} is {tuple(tensor.shape)}")
         return tensor.to(like)
 
     def _real(self, name: str, lengths: Tensor | None, like: Tensor, steps: int, least: int = 1) -> Tensor:

@@ -34,7 +34,7 @@ _REFUSED = {
     "AngularMiner": _VECTORS,
     "DistanceWeightedMiner": _SPHERE,
     "BaseLossWrapper": "wraps a loss of vectors that it stores or pairs itself; pass the inner loss",
-    "MultipleLosses": "combines several losses; convert each of them, and add them up",
+    "MultipleLosses": "combines several losses; convert each of them and add the results",
 }
 
 
@@ -42,8 +42,8 @@ def from_pml(loss: nn.Module, miner: nn.Module | None = None) -> "FromPML":
     """A loss of pytorch-metric-learning, with an optional miner, as ``loss(D, row_labels, col_labels=None)``.
 
     D replaces the distance of the loss and of the miner: their own ``distance``, with its power and normalisation, has
-    no effect. Their reducer applies. Without col_labels the diagonal is left out. With col_labels every cell is a pair;
-    losses without references (NPairsLoss, RankedListLoss) then raise an error.
+    no effect. The loss's reducer is used. Without col_labels the diagonal is left out. With col_labels every cell is a
+    pair; losses without references (NPairsLoss, RankedListLoss) then raise an error.
 
     The loss and the miner are copied: pass ``parameters()`` of the result to the optimizer. Losses that need vectors or
     cosine similarities (CircleLoss, AngularLoss, proxy and classification losses, ...) raise an error; use
@@ -65,7 +65,7 @@ def from_pml(loss: nn.Module, miner: nn.Module | None = None) -> "FromPML":
 
 
 class FromPML(nn.Module):
-    """What ``from_pml`` returns."""
+    """The result of ``from_pml``."""
 
     def __init__(self, loss: nn.Module, miner: nn.Module | None) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class FromPML(nn.Module):
         nothing = (D * 0).sum()  # pytorch-metric-learning returns zeros without a gradient
         if D.numel() == 0:
             return nothing
-        # The "embeddings" are row and column numbers, by which the distance looks D up.
+        # The "embeddings" are row and column numbers, with which the distance reads D.
         rows = torch.arange(D.shape[0], device=D.device).to(D.dtype)[:, None]
         columns, column_labels = None, None
         if col_labels is not None:
@@ -110,7 +110,7 @@ class FromPML(nn.Module):
         return torch.where(empty, nothing, found + nothing)
 
     def _explain(self, error: ValueError) -> None:
-        """Replace errors of pytorch-metric-learning by clearer ones."""
+        """Replace errors of pytorch-metric-learning with clearer ones."""
         if "ref_emb is not supported" in str(error):
             _check.refuse(self.name, "this loss takes no col_labels: pass a square D of items against themselves")
         if "indices_tuple is not supported" in str(error):
@@ -121,7 +121,7 @@ def from_pml_vectors(loss: nn.Module, miner: nn.Module | None = None) -> VectorL
     """A loss of pytorch-metric-learning, with an optional miner, as ``loss(x, labels)`` of vectors x (N, C).
 
     For losses that ``from_pml`` does not take: proxy and classification losses, losses of cosines. Their own distance
-    applies. Both are copied: pass ``parameters()`` of the result to the optimizer, as ``fit`` does.
+    is used. Loss and miner are copied: pass ``parameters()`` of the result to the optimizer, as ``fit`` does.
 
     Example:
         >>> from pytorch_metric_learning.losses import ProxyAnchorLoss

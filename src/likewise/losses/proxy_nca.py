@@ -11,9 +11,9 @@ START = 1 / 8  # initial standard deviation of the proxies, as in the published 
 
 
 class ProxyNCA(VectorLoss):
-    """Each item should be closer to the proxy of its class than to the others.
+    """Pull each item closer to the proxy of its class than to the others.
 
-    Items and proxies lie on spheres of radius ``scale`` and ``proxy_scale``; D (N, classes) holds their squared
+    Items and proxies are scaled to length ``scale`` and ``proxy_scale``; D (N, classes) holds their squared
     Euclidean distances, and the loss is the cross entropy of softmax(-D) over all classes.
 
     classes, channels: the number of proxies, for labels 0 to classes - 1, and the number of features.
@@ -22,8 +22,8 @@ class ProxyNCA(VectorLoss):
     ``distances`` returns D, whose columns are the proxies; any loss of a matrix takes it, with column labels 0 to
     classes - 1. Without smoothing this is pytorch-metric-learning's ProxyNCALoss with softmax_scale = scale *
     proxy_scale.
-    Reference: Movshovitz-Attias et al. (2017), arXiv:1703.07464. Departs from it, as common implementations do, in the
-    sum over all proxies, the scales and the smoothing.
+    Reference: Movshovitz-Attias et al. (2017), arXiv:1703.07464. It departs from the paper, as common implementations
+    do, in the sum over all proxies, the scales and the smoothing.
 
     Example:
         >>> loss = ProxyNCA(3, 8)

@@ -10,7 +10,7 @@ LEAST = 1e-6  # distances with a smaller mean are unchanged
 
 
 class Relative(Loss):
-    """loss(D / mean |D|), so that margins and temperatures do not depend on the scale of the distances.
+    """loss(D / mean |D|): margins and temperatures do not depend on the scale of the distances.
 
     loss: another loss of distances. The mean is over the cells of D that are pairs, and has gradients.
 

@@ -10,8 +10,8 @@ from likewise.losses.pairs import Pairs, log_sum_exp
 class SoftNearestNeighbor(Loss):
     """The negative log probability of drawing a neighbour of the anchor's class.
 
-    A column is drawn with probability softmax(-d / temperature). An anchor's loss is -log of the probability that it
-    has the anchor's class. An anchor without a positive or without a negative has loss 0.
+    A column is drawn with probability softmax(-d / temperature). An anchor's loss is -log of the probability that the
+    column has the anchor's class. An anchor without a positive or without a negative has loss 0.
 
     temperature: in the unit of D; a small one attends to the nearest columns only, a large one to all of them.
 

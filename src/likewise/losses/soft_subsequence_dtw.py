@@ -57,7 +57,8 @@ class SoftSubsequenceDTW(PathLoss):
 def _next(before: Tensor, cost: Tensor) -> Tensor:
     """Minus R of a column, (B, Tx), from minus that of the column before it; both in units of gamma.
 
-    With C the sums of the column's costs, R(i) = C(i) + softmin over k <= i of (what enters row k) - C(k - 1).
+    With the cumulative sums C of the column's costs, R(i) = C(i) + softmin over k <= i of (value entering row k) - C(k
+    - 1).
     """
     sums = cost.cumsum(1)
     below = torch.logaddexp(before[:, 1:], before[:, :-1])

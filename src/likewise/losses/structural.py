@@ -1,4 +1,4 @@
-"""The structural loss: a reconstruction."""
+"""The structural loss, reconstructed from an abstract."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from likewise.losses.pairs import Pairs, log_sum_exp
 
 
 class Structural(Loss):
-    """Compares each positive pair, weighted by its hardness, with all negative pairs; and lowers the variance of both.
+    """Compare each positive pair, weighted by its hardness, with all negative pairs, and lower the variance of both.
 
     With P the positive and N the negative pairs of the batch:
     local = sum over P of w_ij log(1 + sum over N of exp(margin + D_ij - D_kl)), w = softmax over P of D / temperature,
@@ -23,7 +23,7 @@ class Structural(Loss):
     global_weight, mean_weight, mean_gap: as in the formula; 0 leaves a term out.
     reduction: the weights sum to one, so "mean" is the loss as written above, and "sum" is N times that.
 
-    Terms whose pairs are missing are 0: a batch of one class has the variance of its positives alone.
+    Terms without pairs are 0: the loss of a batch of one class includes only the variance of its positives.
     Reference: Yang, Zhou & Wang (2018), Person Reidentification via Structural Deep Metric Learning, IEEE TNNLS 30(10).
     This is a reconstruction from its abstract and from the coupled-GRU paper's description: the formula and constants
     were not available. The global term has the form of Kumar, Carneiro & Reid (2016), arXiv:1512.09272.
@@ -84,5 +84,5 @@ class Structural(Loss):
 
 
 def _mean(values: Tensor, keep: Tensor) -> Tensor:
-    """Mean over the kept cells, a scalar; 0 without any."""
+    """Mean over the kept cells, a scalar; 0 without kept cells."""
     return values.masked_fill(~keep, 0).sum() / keep.sum().clamp(min=1)

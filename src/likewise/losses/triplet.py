@@ -31,7 +31,7 @@ class Triplets:
 
 
 def all_triplets(pairs: Pairs, margin: float) -> Triplets:
-    """Every positive with every negative: O(N M^2) memory.
+    """Combine every positive with every negative: O(N M^2) memory.
 
     Example:
         >>> import torch
@@ -45,7 +45,7 @@ def all_triplets(pairs: Pairs, margin: float) -> Triplets:
 
 
 def hard_triplets(pairs: Pairs, margin: float) -> Triplets:
-    """The farthest positive with the nearest negative, one triplet for each anchor (Hermans et al., 2017).
+    """Combine the farthest positive with the nearest negative: one triplet for each anchor (Hermans et al., 2017).
 
     Example:
         >>> import torch
@@ -58,7 +58,7 @@ def hard_triplets(pairs: Pairs, margin: float) -> Triplets:
 
 
 def semi_hard_triplets(pairs: Pairs, margin: float) -> Triplets:
-    """Negatives farther than the positive, but by less than the margin (Schroff et al., 2015): O(N M^2) memory.
+    """Keep negatives farther than the positive, but by less than the margin (Schroff et al., 2015): O(N M^2) memory.
 
     Example:
         >>> import torch
@@ -74,8 +74,8 @@ def semi_hard_triplets(pairs: Pairs, margin: float) -> Triplets:
 class Triplet(Loss):
     """A positive should be closer than a negative by a margin: mean over triplets of max(0, p - n + margin).
 
-    mining: which triplets count: ``all_triplets``, ``hard_triplets``, ``semi_hard_triplets``, or your own function of
-        (pairs, margin) that returns ``Triplets``.
+    mining: chooses the triplets that count: ``all_triplets``, ``hard_triplets``, ``semi_hard_triplets``, or your own
+        function of (pairs, margin) that returns ``Triplets``.
 
     An anchor's loss is the mean over its chosen triplets, including those that are satisfied already, or 0 if there are
     none.

@@ -12,9 +12,9 @@ from likewise._labels import read_codes
 class VectorLoss(nn.Module):
     """A loss of vectors: ``loss(x, labels)`` is a scalar, for x (N, C) and labels (N,).
 
-    Other losses take a matrix D. These hold proxies or class centres as parameters, which ``fit`` trains and saves with
-    the metric (``lr={"encoder": 1e-4, "loss": 1e-2}``). ``fit(metric, train, loss)`` passes them the encoder's output.
-    Subclasses write ``value``.
+    Other losses take a matrix D. These may have proxies or class centres as parameters, which ``fit`` trains and saves
+    with the metric (``lr={"encoder": 1e-4, "loss": 1e-2}``). ``fit(metric, train, loss)`` passes them the encoder's
+    output. Subclasses define ``value``.
 
     Half precision is computed in float32, under autocast too. An empty batch has loss 0.
 
@@ -73,7 +73,7 @@ class VectorLoss(nn.Module):
         if len(wrong):
             hint = "number them from 0, with torch.unique(labels, return_inverse=True)"
             _check.refuse(
-                self.name, f"labels hold {int(wrong[0])}, but there are {classes} classes, counted from 0; {hint}"
+                self.name, f"labels have {int(wrong[0])}, but there are {classes} classes, counted from 0; {hint}"
             )
 
 

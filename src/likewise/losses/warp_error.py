@@ -37,12 +37,12 @@ class TimeError(PathLoss):
 
     found, true: (B, K), times of y to which the warp and the true warp map the change points, such as ``warp(times)``.
     times: (B, K) or (K,), the change points in x's time, increasing; S is their span. lengths: (B,), the number of real
-        ones, two or more.
+        change points, two or more.
 
-    Between two change points with errors e1 and e2 the error is linear, and its integral is, by the span,
-    (|e1| + |e2|) / 2 if they have one sign, else (e1^2 + e2^2) / (2 (|e1| + |e2|)): two triangles. Its derivative is
-    finite everywhere and zero where the error is zero; in the published code it is NaN there.
-    ``likewise.evaluation.time_error`` gives the numbers (B,) for evaluation.
+    Between two change points with errors e1 and e2 the error is linear, and its integral divided by the span is
+    (|e1| + |e2|) / 2 if they have the same sign, else (e1^2 + e2^2) / (2 (|e1| + |e2|)): two triangles. Its derivative
+    is finite everywhere and zero where the error is zero; in the published code it is NaN there.
+    ``likewise.evaluation.time_error`` returns the numbers (B,) for evaluation.
     Reference: Thickstun et al. (2020), arXiv:2009.14374; Xu et al. (2023), arXiv:2303.10778.
 
     Example:

@@ -1,7 +1,7 @@
 """Regularisers: functions of features, class scores or weights that are added to a loss.
 
-Add one to the loss of ``fit`` as a term: ``fit(..., terms=[lambda step: 0.01 * coupling_norm(step.metric)])``. Those
-that take features and labels are wrapped: ``fit(..., terms=[Regularizer(EnergyConfusion(), 0.1)])``.
+Add one to the loss of ``fit`` as a term: ``fit(..., terms=[lambda step: 0.01 * coupling_norm(step.metric)])``. Wrap
+those that take features and labels: ``fit(..., terms=[Regularizer(EnergyConfusion(), 0.1)])``.
 
 Example:
     >>> import torch

@@ -23,7 +23,7 @@ def read_features(op: str, features: object) -> list[Tensor]:
             _check.refuse(op, f"expected features[{i}] of shape (B, C), got {tuple(layer.shape)}{hint}")
         found.append(layer)
         if layer.shape[0] != found[0].shape[0]:
-            _check.refuse(op, f"features[{i}] has {len(layer)} rows, features[0] has {len(found[0])}")
+            _check.refuse(op, f"features[{i}] has {len(layer)} rows, but features[0] has {len(found[0])}")
     if all(layer.dtype == torch.float32 for layer in found):
         return found
     kind = functools.reduce(torch.promote_types, {layer.dtype for layer in found}, torch.float32)
@@ -36,7 +36,7 @@ def full_precision(x: Tensor) -> AbstractContextManager[object]:
 
 
 def mean_of_pairs(values: Tensor, keep: Tensor) -> Tensor:
-    """The mean of the kept cells of a matrix (B, B); without any, a zero that can be differentiated."""
+    """The mean of the kept cells of a matrix (B, B); without kept cells, a differentiable zero."""
     return values.masked_fill(~keep, 0).sum() / keep.sum().clamp(min=1)
 
 

@@ -1,4 +1,4 @@
-"""Energy confusion: pulls the training classes together, to avoid overfitting to them."""
+"""Energy confusion: pull the training classes together, to avoid overfitting to them."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ class EnergyConfusion(nn.Module):
     """
 
     def forward(self, features: Tensor | Sequence[Tensor], labels: object) -> Tensor:
-        """The energy, a scalar, of features (B, C) of items of classes labels (B,)."""
+        """The energy, a scalar, of features (B, C) of items with labels (B,)."""
         layers = read_features("EnergyConfusion", features)
         if len(layers) != 1:
             _check.refuse("EnergyConfusion", f"expected features of one layer, got {len(layers)}")

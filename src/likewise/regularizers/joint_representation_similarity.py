@@ -13,7 +13,7 @@ from likewise.regularizers._inputs import full_precision, read_features
 from likewise.regularizers.kernels import GaussianMixture
 
 Kernel = Callable[[Tensor], Tensor]
-THREE, ONE = GaussianMixture(3), GaussianMixture(1)  # the paper's
+THREE, ONE = GaussianMixture(3), GaussianMixture(1)  # the kernels of the paper
 
 
 class JointRepresentationSimilarity(nn.Module):
@@ -21,8 +21,8 @@ class JointRepresentationSimilarity(nn.Module):
 
     ``jrs([x_minus, x, x_plus], labels)`` is a scalar: the similarity of the classes' joint distributions over these
     layers, to be minimised together with a loss. The paper's layers are the pooled features of the backbone, the
-    embedding at unit length, and its cosines to the class centres (``AMSoftmax.cosines``); any number of layers (B,
-    C_l) works.
+    embedding at unit length, and its cosines to the class centres (``AMSoftmax.cosines``); any number of layers
+    (B, C_l) is supported.
 
     kernels: one for each layer, or one for all: ``GaussianMixture``, ``Laplace``, ``Polynomial``,
         ``MomentGenerating``, or a function (B, C) -> (B, B). By default mixtures of three Gaussians, and a single one
@@ -51,7 +51,7 @@ class JointRepresentationSimilarity(nn.Module):
         return type(self).__name__
 
     def forward(self, features: Tensor | Sequence[Tensor], labels: object) -> Tensor:
-        """The similarity, a scalar, of features (B, C_l) of items of classes labels (B,)."""
+        """The similarity, a scalar, of features (B, C_l) of items with labels (B,)."""
         layers = self.read(features)
         classes = read_codes(self.name, layers[0].device, ("labels", labels, len(layers[0])))[0]
         mixtures = _mixtures(self._for(len(layers)))
@@ -142,7 +142,7 @@ class JointMeanDiscrepancy(JointRepresentationSimilarity):
     included. Classes should be far apart, so its negative is minimised. JRS has the last term only; the first two pull
     the items of a class together. For a batch of one class it is 0.
 
-    Reference: Chu et al. (2020), equation 7: a comparison, at a weight of 0.1.
+    Reference: Chu et al. (2020), equation 7, included there for comparison with a weight of 0.1.
 
     Example:
         >>> x = torch.tensor([[0.0], [1.0]])
@@ -173,7 +173,7 @@ class IntraClassPenalty(nn.Module):
     """
 
     def forward(self, features: Tensor | Sequence[Tensor], labels: object) -> Tensor:
-        """The penalty, a scalar, of features (B, C) of items of classes labels (B,)."""
+        """The penalty, a scalar, of features (B, C) of items with labels (B,)."""
         layers = read_features("IntraClassPenalty", features)
         if len(layers) != 1:
             _check.refuse("IntraClassPenalty", f"expected features of one layer, got {len(layers)}")

@@ -43,7 +43,7 @@ class GaussianMixture(nn.Module):
 
 
 class Laplace(nn.Module):
-    """k(x, x') = exp(-||x - x'||_1 / s), the distance being the sum of absolute differences.
+    """k(x, x') = exp(-||x - x'||_1 / s), where the distance is the sum of absolute differences.
 
     bandwidth: s; by default the mean distance of two different items of the batch, without a gradient, at least 64 eps
     times the mean ||x||_1, as in ``GaussianMixture``. (The slides that propose the kernel do not specify it.)
