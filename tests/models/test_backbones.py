@@ -133,7 +133,7 @@ def test_sizes_and_pixels_are_those_of_the_configuration(real_packages):
         assert crop.size == 224
         large = torch.nn.functional.interpolate(images.float(), (224, 224), mode="bilinear")
         torch.testing.assert_close(crop(images), vit.network(large / 127.5 - 1), rtol=1e-3, atol=1e-3)
-    with pytest.raises(ValueError, match=r"vit_tiny_patch16_224 refuses images of \(32, 32\).*made for \(224, 224\)"):
+    with pytest.raises(ValueError, match=r"vit_tiny_patch16_224 refuses images of \(32, 32\).*it expects \(224, 224\)"):
         vit(images)
     resnet = torchvision_backbone("resnet18").eval()
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])

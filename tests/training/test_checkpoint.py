@@ -98,7 +98,7 @@ def set_tensor(name, value):
         ),
         (change_note("best", False), "holds .* tensors that the model does not have, 'best"),
         (lambda tensors, note: tensors.pop("model.metric.encoder.inward.weight"), "lacks 1 of the model's tensors"),
-        (set_tensor("extra", torch.zeros(1)), "tensors that the model does not have, 'extra' among them"),
+        (set_tensor("extra", torch.zeros(1)), "tensors that the model does not have, such as 'extra'"),
         (set_tensor("model.metric.encoder.inward.weight", torch.zeros(3, 3)), r"has shape \(3, 3\)"),
         (set_tensor("optimizer.x.exp_avg", torch.zeros(1)), "its optimiser is damaged: 'x.exp_avg'"),
         (set_tensor("optimizer.99.exp_avg", torch.zeros(1)), "holds a state for parameter 99; there are"),

@@ -1,4 +1,4 @@
-"""Helpers of the sequence encoders: checking the input, scaling the output to unit length."""
+"""Helpers of the sequence encoders: check the input, and scale the output to unit length."""
 
 import torch
 from torch import Tensor

@@ -42,15 +42,15 @@ class AttendedFeatures(nn.Module):
     that returns f (B, C_1 + ... + C_m). ``Embedder(AttendedFeatures(...), 64)`` turns f into an embedding.
 
     backbone: any module that takes images (B, C, H, W), or sequences as a Batch; padding gets no weight.
-    layers: names of modules inside it, as in ``backbone.named_modules()``: maps (B, C, H, W) or, as in Swin, (B,
-        H, W, C), tokens of images (without the class token, which is not a position), sequences (B, T, C) ((B, C, T)
-        for Conv1d and similar layers), the outputs of an nn.GRU or nn.LSTM. If a layer is called several times, its
+    layers: names of modules inside it, as in ``backbone.named_modules()``. They return maps (B, C, H, W) or, as in
+        Swin, (B, H, W, C), tokens of images (without the class token, which is not a position), sequences (B, T, C)
+        ((B, C, T) for Conv1d and similar layers), or are an nn.GRU or nn.LSTM. If a layer is called several times, its
         last output is used.
     attention: ``Additive()``, ``Multiplicative()`` or ``MultiDimensional()``; each layer has separate weights.
     with_last: append u to the features.
     channels, width: C_1 ... C_m and W, if known. Otherwise the backbone is run on ``example``, a batch of any size, to
-        find out. Without an example, an image of the backbone's ``image_size``, or of 64 x 64, or a sequence of 16
-        steps is tried.
+        find them. The default example is an image of the backbone's ``image_size``, or of 64 x 64, or a sequence of 16
+        steps.
 
     Reference: Al-Kaabi, Monsefi & Zabihzadeh, A Framework to Enhance Generalization of Deep Metric Learning methods,
     section 3.1. As in its equation 14, features are summed without projecting them to W.

@@ -16,8 +16,8 @@ from likewise.ops.additive_attention.reference import over_real, without_padding
 class Attention(nn.Module):
     """The sum of the positions q_j (C,) of a feature map, weighted by their similarity to a vector u (W,).
 
-    The weights are a_j = softmax over j of S(q_j, u), and the summary is p = sum over j of a_j q_j. Subclasses write
-    ``scores``. Without sizes, an Attention only holds settings; ``sized`` makes a module with weights from it.
+    The weights are a_j = softmax over j of S(q_j, u), and the summary is p = sum over j of a_j q_j. Subclasses define
+    ``scores``. Without sizes, an Attention has only settings; ``sized`` makes a module with weights from it.
 
     channels, width: C and W.
 
@@ -64,7 +64,7 @@ class Multiplicative(Attention):
     """S(q, u) = (W1 q) . u, or (W1 q) . (W2 u) with ``hidden``, the number of rows of W1 and W2.
 
     Reference: equations 8 and 9 of Al-Kaabi, Monsefi & Zabihzadeh, A Framework to Enhance Generalization of Deep Metric
-    Learning methods; (9) is printed with a plus for the inner product.
+    Learning methods; (9) is printed with a plus in place of the inner product.
 
     Example:
         >>> Multiplicative().sized(3, 4).scores(torch.zeros(2, 3, 5), torch.ones(2, 4)).shape
@@ -92,7 +92,7 @@ class Multiplicative(Attention):
 class Additive(Attention):
     """S(q, u) = w . tanh(W1 q + u), or w . tanh(W1 q + W2 u) with ``hidden``.
 
-    hidden: the number of rows of W1 and W2; fewer than the width of u are cheaper where that is large.
+    hidden: the number of rows of W1 and W2; if the width of u is large, fewer rows are cheaper.
     tanh: without it, S is w . W1 q plus a constant, and the weights do not depend on u. (The authors' code for a
         related project leaves it out.)
 
@@ -140,7 +140,7 @@ class Additive(Attention):
         return type(self) is Additive and self.channels is not None and self.tanh and not _check.mixed_precision(u)
 
     def layer(self, found: FeatureMap) -> Layer:
-        """A map and the weights, as ``additive_attention`` takes them."""
+        """The map and the weights as arguments of ``additive_attention``."""
         return Layer(found.values, found.mask, self.inward, self.across, self.outward)
 
 
@@ -150,7 +150,7 @@ class MultiDimensional(Additive):
     over_features: normalise over the features of a position, as equation 15 is printed, instead of over the positions,
         as the text says ("each feature independently") and DiSAN does. Weights then do not sum to 1 over positions.
 
-    Reference: equations 12, 15 and 16 of the paper named at ``Additive``; Shen et al. (2018), arXiv:1709.04696.
+    Reference: equations 12, 15 and 16 of the paper cited in ``Additive``; Shen et al. (2018), arXiv:1709.04696.
 
     Example:
         >>> MultiDimensional().sized(3, 4).scores(torch.zeros(2, 3, 5), torch.ones(2, 4)).shape

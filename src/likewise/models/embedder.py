@@ -12,7 +12,7 @@ class Embedder(nn.Module):
 
     backbone: any encoder. Its output is the layer named "backbone", the features that ClassAdversary and
         JointRepresentationSimilarity use.
-    channels: the number of its features; by default, its attribute ``out``, or that of a timm model.
+    channels: the number of its features; by default, its attribute ``out``, or the equivalent of a timm model.
     normalize: scale the embedding to unit length.
 
     Example:

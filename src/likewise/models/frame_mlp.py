@@ -17,13 +17,13 @@ MOST_LAYERS = 64
 class FrameMLP(nn.Module):
     """Linear - ReLU - Linear - ReLU - Linear, frame by frame: (B, T, channels) -> (B, T, out).
 
-    hidden: width of the hidden layers.
-    out: channels of the output.
+    hidden: the width of the hidden layers.
+    out: the number of channels of the output.
     normalize: scale each output frame to unit length, as TAP's published code does (its paper does not say so). Zero
         frames stay zero.
     depth: the number of hidden layers; 0 makes a linear map.
-    batch_norm: batch normalisation, over real frames, before each linear layer.
-    dropout: share of the hidden activations that is dropped in training.
+    batch_norm: use batch normalisation, over real frames, before each linear layer.
+    dropout: the share of the hidden activations that is dropped in training.
     standardize: scale channels by their mean and deviation, which ``fit`` computes; see ``Standardization``.
 
     Only real frames are computed. Reference: Su & Wen (2022), temporal alignment prediction.
@@ -73,7 +73,7 @@ class FrameMLP(nn.Module):
         count, steps, _ = batch.values.shape
         if count == 0:
             return Batch(batch.values.new_empty(0, steps, self.out))
-        # From the lengths, which are on the CPU: a mask on the GPU would need a synchronisation.
+        # Computed from the lengths on the CPU: a mask on the GPU would need a synchronisation.
         real = torch.arange(steps) < batch.lengths[:, None]
         if real.all():
             frames = self._frames(batch.values.flatten(0, 1))

@@ -1,4 +1,4 @@
-"""Batch normalisation with fixed statistics, in training too."""
+"""Batch normalisation with statistics that are fixed in training too."""
 
 from typing import TypeVar
 
@@ -11,8 +11,8 @@ Network = TypeVar("Network", bound=nn.Module)
 def freeze_batch_norm(module: Network) -> Network:
     """Fix the running mean and variance of every batch normalisation in a module; return the module.
 
-    They stay fixed under ``module.train()`` and ``fit``; weights and biases are still learned. Useful for pretrained
-    networks and small batches. Freezing is not saved: repeat it after ``Metric.load`` to continue training.
+    They stay fixed under ``module.train()`` and ``fit``; weights and biases are still learned. This is useful for
+    pretrained networks and small batches. Freezing is not saved: repeat it after ``Metric.load`` to continue training.
 
     Example:
         >>> import torch

@@ -13,11 +13,11 @@ from likewise.models.layers import as_map, find_layers, origin_of, read_items
 
 
 def grad_cam(encoder: nn.Module, x: object, layer: str, score: Callable[[Any], Tensor]) -> Tensor:
-    """Maps (B, h, w) over images, or (B, t) over sequences: relu(sum_c a_c F_c), F the output of a layer.
+    """Maps (B, h, w) over images, or (B, t) over sequences: relu(sum_c a_c F_c), where F is the output of a layer.
 
-    a_c is the mean over positions of the derivative of an item's score by F_c, so a map is high where the features
-    raise the score. A map has the layer's resolution and is zero in the padding; ``viz.plot_attention`` draws it over
-    the item.
+    a_c is the mean over positions of the derivative of an item's score with respect to F_c, so a map is high where the
+    features raise the score. A map has the layer's resolution and is zero in the padding; ``viz.plot_attention`` draws
+    it over the item.
 
     x: a batch as the encoder takes it. layer: the name of a module inside the encoder, such as "backbone" of an
         Embedder, that returns a map or a sequence.

@@ -28,7 +28,7 @@ class GradientReversal(nn.Module):
         self.scale = float(_check.number("GradientReversal", "scale", scale))
 
     def forward(self, x: Tensor) -> Tensor:
-        """x, with another gradient."""
+        """Return x; its gradient is multiplied by -scale."""
         return reverse_gradient(x, self.scale)
 
     def extra_repr(self) -> str:

@@ -16,7 +16,7 @@ class GRUEncoder(nn.Module):
     """A gated recurrent network: (B, T, channels) -> the last state (B, D), or all states (B, T, D).
 
     D is hidden, or twice that with ``bidirectional``, which concatenates both directions. The last state is that of the
-    last real step (backwards: of the first).
+    last real step or, backwards, of the first.
 
     layers, dropout: as in ``torch.nn.GRU``; dropout acts between layers.
     steps: return the states of all steps, as a Batch.

@@ -15,7 +15,7 @@ class Origin:
     """Where an output comes from: a layer inside a network, and the size (H, W) of the image that the network saw."""
 
     network: nn.Module
-    name: str  # of the layer; "" for the network itself
+    name: str  # name of the layer; "" for the network itself
     image: tuple[int, int]
 
     @property
@@ -24,7 +24,7 @@ class Origin:
         return self.network.get_submodule(self.name)
 
     def declared(self, attribute: str) -> object:
-        """The attribute of the layer or, without one, of the nearest module around it; None if there is none."""
+        """An attribute of the layer or, without one, of the nearest module around it; None if no module has it."""
         path = self.name.split(".") if self.name else []
         for length in range(len(path), -1, -1):
             part = self.network.get_submodule(".".join(path[:length]))
@@ -42,8 +42,8 @@ def seen_size(encoder: nn.Module, images: Tensor) -> tuple[int, int]:
 def channels_first(output: Tensor, origin: Origin | None) -> Tensor:
     """A map (B, C, H, W) from a layer's output (B, C, H, W) or (B, H, W, C).
 
-    The pair of sides with the image's proportions is the map. If both pairs have them, or neither, the network's
-    attribute ``output_fmt`` ("NHWC", as in timm) decides, and channels come first without one.
+    The two sides with the image's proportions are those of the map. If both pairs have them, or neither, the network's
+    attribute ``output_fmt`` ("NHWC", as in timm) decides; without one, channels come first.
 
     Example:
         >>> import torch
@@ -62,8 +62,8 @@ def channels_first(output: Tensor, origin: Origin | None) -> Tensor:
 def tokens_to_map(tokens: Tensor, origin: Origin) -> tuple[Tensor, tuple[int, ...]]:
     """Tokens (B, T, C) without those for the whole image, and the size of their grid: (H, W), or (T,) if there is none.
 
-    The network's attribute ``num_prefix_tokens`` (as in timm) counts the class token and its like. Without it, a first
-    token that is one too many for a grid is taken for a class token.
+    The network's attribute ``num_prefix_tokens`` (as in timm) counts the class token and similar ones. Without it, if
+    there is one token too many for a grid, the first is taken for a class token.
 
     Example:
         >>> import torch

@@ -10,8 +10,8 @@ from likewise.data.batch import Batch, as_sequences
 class Jitter(nn.Module):
     """An encoder that sees x_t (1 + scale a) + offset b + noise c_t in place of x_t in training.
 
-    a and b are drawn once per sequence and c_t once per frame, one normal number for each channel. They imitate a
-    sensor worn elsewhere, or a voice that is not in the training set. In eval mode the encoder sees x, as with dropout.
+    a and b are drawn once per sequence and c_t once per frame, a normal number for each channel. They simulate a sensor
+    worn elsewhere, or a voice that is not in the training set. In eval mode the encoder sees x, as with dropout.
 
     encoder: any module that takes a Batch.
     offset, scale, noise: standard deviations, in units of the input (scale: as a share of it). Standardise first.

@@ -20,7 +20,7 @@ NAMED = 8  # modules listed in an error
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """Features (B, C) at each of P positions: the pixels of a map, the steps of a sequence; one for plain vectors.
+    """Features (B, C) at each of P positions: the pixels of a map or the steps of a sequence; one for plain vectors.
 
     features: (B, C, P), 0 in the padding; (B, C) for plain vectors. mask: (B, P), True where a position is real; None
     if all are. shape: (H, W) or (T,), the layout of the positions; () for plain vectors.
@@ -118,11 +118,11 @@ def as_map(
     output: (B, C, H, W), (B, T, C), (B, C), a Batch or a PackedSequence; or a tuple, whose first element is used.
         One-dimensional convolutions, poolings and norms return (B, C, T); ``layer``, the module, tells them apart.
     lengths: (B,), the lengths of the encoder's input sequences; None if every step is real. With lengths, an output
-        (sum of lengths, C) holds the real frames only, one sequence after the other, as inside FrameMLP.
+        (sum of lengths, C) is taken as the real frames only, one sequence after the other, as inside FrameMLP.
     clean: put zeros in the padding; otherwise it keeps the layer's values.
     masks: a cache of masks for maps of the same lengths; new ones are added.
-    origin: for images, the layer and the image's size. It tells channels-last maps (B, H, W, C), as Swin's, and tokens
-        (B, T, C), as ViT's, of which the class token is left out and the rest becomes a map.
+    origin: for images, the layer and the image's size. With it, channels-last maps (B, H, W, C), as in Swin, and tokens
+        (B, T, C), as in ViT, are recognised. The class token is left out, and the other tokens become a map.
     """
     if isinstance(output, (tuple, list)) and not isinstance(output, PackedSequence) and output:
         output = output[0]
@@ -176,12 +176,12 @@ def read_items(op: str, x: object) -> tuple[Any, Tensor | None]:
 
 
 def origin_of(network: nn.Module, name: str, x: object) -> Origin | None:
-    """Where the output of a layer inside a network comes from, if the network sees images; else None."""
+    """The Origin of a layer's output, if the network sees images; otherwise None."""
     return Origin(network, name, seen_size(network, x)) if isinstance(x, Tensor) and x.ndim == 4 else None
 
 
 def width_of(op: str, backbone: nn.Module) -> int:
-    """The number of an encoder's features: its attribute ``out``; ``head_hidden_size`` or ``num_features`` in timm."""
+    """The number of an encoder's features: its ``out``, or ``head_hidden_size`` or ``num_features`` in timm."""
     for name in ("out", "head_hidden_size", "num_features"):
         width = getattr(backbone, name, None)
         if isinstance(width, int) and not isinstance(width, bool):

@@ -146,8 +146,8 @@ class Metric(Distance):
     def attend(self, x: Items, *, chunk: int = CHUNK) -> Attended:
         """The features and attention maps of the encoder's ``AttendedFeatures`` for these items; see its ``attend``.
 
-        Images are bytes or scaled floats, as for ``embed``; with a RandomCrop, the maps are of the centre crop. In eval
-        mode, without gradients.
+        Images are bytes or scaled floats, as for ``embed``; with a RandomCrop, the maps are of the centre crop. This
+        runs in eval mode, without gradients.
         """
         parts = () if self.encoder is None else self.encoder.modules()
         part = next((part for part in parts if isinstance(part, AttendedFeatures)), None)
@@ -196,7 +196,7 @@ class Metric(Distance):
         return self.distance(self.encode(x), self.encode(y))
 
     def matrix(self, x: Items, y: Items | None = None, *, progress: bool = False) -> Tensor:
-        """Distances (N, M) between every x[i] and every y[j]; without y, (N, N) of x with itself."""
+        """Distances (N, M) between every x[i] and every y[j]; without y, (N, N) between all pairs of x."""
         encoded = self.encode(x)
         return self.distance.matrix(encoded, None if y is None or y is x else self.encode(y), progress=progress)
 
@@ -225,7 +225,7 @@ class Metric(Distance):
 
     @classmethod
     def load(cls, folder: str | Path, *, classes: Iterable[type[nn.Module]] = (), limit: int = MOST_BYTES) -> Self:
-        """Load a metric that ``save`` wrote, in eval mode, on the CPU.
+        """Load a metric that ``save`` wrote, on the CPU and in eval mode.
 
         classes: your own classes that the metric uses. Only these and likewise's classes are ever instantiated. Their
         settings still come from the file: be careful with files from untrusted sources.
@@ -244,7 +244,7 @@ class Metric(Distance):
             _check.refuse(str(path), f"expected a {cls.__name__}, got a {type(expected).__name__}")
         beside = sum(b.numel() * b.element_size() for b in expected.buffers())
         if beside > limit:
-            _check.refuse(str(path), f"{beside} bytes of buffers, more than the limit of {limit}")
+            _check.refuse(str(path), f"has {beside} bytes of buffers, more than limit={limit}")
         weights = read_tensors(folder / WEIGHTS, tensors_of(expected), limit=limit)
         with torch.random.fork_rng(devices=[]):  # drawing the initial weights must not advance the caller's generator
             metric = build(str(path), config["metric"], [cls, *classes])
@@ -277,7 +277,7 @@ def as_items(op: str, name: str, value: Items) -> Batch | Tensor:
 
 
 def take(items: Batch | Tensor, index: slice | Tensor) -> Batch | Tensor:
-    """Some of the items; a Batch is trimmed to the longest of them."""
+    """Select some of the items; a Batch is trimmed to the longest of them."""
     if isinstance(items, Tensor):
         return items[index]
     lengths = items.lengths[index]

@@ -1,4 +1,4 @@
-"""Pixels: scales the bytes of images to the numbers that a network was trained on."""
+"""Pixels: scale the bytes of images to the numbers that a network was trained on."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from likewise import _check
 
-MEAN, STD = 127.0, 128.0  # EfficientNet-Lite's, also used for networks without their own
-LARGEST = 16.0  # no scaled pixel is as large as this; those from 0 to 255 are
+MEAN, STD = 127.0, 128.0  # those of EfficientNet-Lite, also used for networks without their own
+LARGEST = 16.0  # floats above this are pixels from 0 to 255, not scaled ones
 
 
 class Pixels(nn.Module):
@@ -16,8 +16,8 @@ class Pixels(nn.Module):
 
     mean, std: one number, or one for each channel, for pixels from 0 to 255.
 
-    An encoder of images calls it first. ``Metric`` passes bytes on to an encoder that has one as its attribute
-    ``pixels``, by itself or in its ``backbone``; to other encoders it gives floats from 0 to 255.
+    Encoders of images call it first. ``Metric`` passes bytes to an encoder that has one as its attribute ``pixels``,
+    or whose ``backbone`` does; to other encoders it passes floats from 0 to 255.
 
     Example:
         >>> Pixels(127, 128)(torch.tensor([[[[127, 255]]]], dtype=torch.uint8))
@@ -74,7 +74,7 @@ class Pixels(nn.Module):
 
 
 def takes_bytes(encoder: nn.Module | None) -> bool:
-    """Whether an encoder scales pixels itself, or the backbone that it passes images to does.
+    """Whether an encoder, or the backbone to which it passes images, scales pixels itself.
 
     Example:
         >>> takes_bytes(nn.Conv2d(3, 4, 3))
@@ -88,7 +88,7 @@ def takes_bytes(encoder: nn.Module | None) -> bool:
 
 
 def check_images(op: str, images: object, channels: int) -> Tensor:
-    """Images (B, channels, H, W), of bytes or floats."""
+    """Return images (B, channels, H, W), of bytes or floats, after checking them."""
     if not isinstance(images, Tensor):
         raise TypeError(f"{op}: expected images to be a torch.Tensor, got {type(images).__name__}")
     if images.ndim != 4 or images.shape[1] != channels:

@@ -1,4 +1,4 @@
-"""RandomCrop: random crops in training, centre crops afterwards, before an image encoder."""
+"""RandomCrop: random crops in training and centre crops in eval mode, before an image encoder."""
 
 from collections.abc import Sequence
 
@@ -17,14 +17,14 @@ class RandomCrop(nn.Module):
     its device; ``fit`` seeds them.
 
     encoder: any module that takes images (B, C, size, size).
-    size: side of the crops in pixels; by default, the encoder's ``image_size``, as backbones of timm have it.
+    size: side of the crops in pixels; by default the encoder's ``image_size``, which timm backbones have.
     area, ratio, flip: as in ``random_crops``.
     share: side of the centre crop, as a share of the image's shorter side.
     mean, std: one number, or one for each channel, for pixels from 0 to 255. By default those of the encoder's
         ``Pixels``; 127 and 128 if it has none.
 
-    ``out`` is the encoder's. BN-Inception's Caffe weights expect the channels as blue, green, red: pass images.flip(1),
-    with mean=(104, 117, 128) and std=1.
+    ``out`` is that of the encoder. BN-Inception's Caffe weights expect the channels as blue, green, red: pass
+    images.flip(1), with mean=(104, 117, 128) and std=1.
 
     Example:
         >>> from likewise.models.small_cnn import SmallCNN

@@ -16,10 +16,10 @@ class SelfAttention(nn.Module):
     Xp = X + P; Xa = softmax(Xp Wq (Xp Wk)^T / sqrt(C)) Xp Wv; the output is LN(Xa + Xp), where LN is a layer
     normalisation and P holds sines and cosines of the frame's index, with amplitude ``position``.
 
-    encoder: turns items into frames first; None if items are frames.
+    encoder: a module that turns items into frames first; None if items are frames.
     normalize: scale each output frame to unit length as well.
 
-    Frames attend to the real frames of their sequence only. Reference: Su & Wen (ICLR 2022), appendix A.3. The paper
+    Frames attend only to the real frames of their sequence. Reference: Su & Wen (ICLR 2022), appendix A.3. The paper
     does not define P; 0.1 is the value in its code, which also adds X twice, Xp = 2 X + P, and has biases in the three
     linear maps. Here Wv starts at zero, so training begins with the plain frames.
 

@@ -1,4 +1,4 @@
-"""Files with numbers and settings but no code: safetensors and JSON, written atomically."""
+"""Files with numbers and settings but without code: safetensors and JSON, written atomically."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,7 +34,7 @@ def read_json(path: Path) -> object:
     with _regular(path).open("rb") as file:
         content = file.read(MOST_JSON + 1)
     if len(content) > MOST_JSON:
-        _check.refuse(str(path), f"more than {MOST_JSON} bytes; not a file written by likewise")
+        _check.refuse(str(path), f"has more than {MOST_JSON} bytes; likewise does not write such files")
     return parse_json(str(path), content)
 
 
@@ -58,8 +58,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], note: str = "") -> 
 def encoded(tensors: Mapping[str, Tensor], note: str = "") -> Iterator[Any]:
     """The content of a safetensors file, piece by piece: its header, then the bytes of each tensor.
 
-    Not safetensors' own ``save``, which keeps a ctypes type for every size that it has seen (0.8, through NumPy), and
-    refuses tensors that share memory.
+    This replaces safetensors' own ``save``, which keeps a ctypes type for every size that it has seen (0.8, through
+    NumPy) and refuses tensors that share memory.
 
     Example:
         >>> from safetensors.torch import load
@@ -104,7 +104,7 @@ def read_shapes(path: Path) -> dict[str, Tensor]:
 def read_tensors(path: Path, expected: Mapping[str, Tensor], *, limit: int) -> dict[str, Tensor]:
     """Read the expected tensors. Extra or missing ones and wrong shapes raise an error before any is loaded.
 
-    ``expected`` gives names, shapes and types, and may live on the meta device. A floating-point tensor may be stored
+    ``expected`` gives names, shapes and types, and may be on the meta device. A floating-point tensor may be stored
     in another floating-point type; it is returned in that type.
     """
     where = str(path)
@@ -116,21 +116,21 @@ def read_tensors(path: Path, expected: Mapping[str, Tensor], *, limit: int) -> d
             part = file.get_slice(name)
             shape, dtype = tuple(part.get_shape()), DTYPES.get(part.get_dtype())
             if shape != tuple(tensor.shape):
-                _check.refuse(where, f"{name} has shape {shape}, the model's has {tuple(tensor.shape)}")
+                _check.refuse(where, f"{name} has shape {shape}, but the model's has {tuple(tensor.shape)}")
             if dtype is None or (
                 dtype != tensor.dtype and not (dtype.is_floating_point and tensor.is_floating_point())
             ):
-                _check.refuse(where, f"{name} holds {part.get_dtype()}, the model's holds {tensor.dtype}")
+                _check.refuse(where, f"{name} is {part.get_dtype()}, but the model's is {tensor.dtype}")
             size += tensor.numel() * dtype.itemsize
         if size > limit:
-            _check.refuse(where, f"{size} bytes of tensors, more than the limit of {limit}")
+            _check.refuse(where, f"has {size} bytes of tensors, more than limit={limit}")
     return mapped(path, expected)
 
 
 def mapped(path: Path, names: Iterable[str]) -> dict[str, Tensor]:
-    """Tensors of a safetensors file that ``safe_open`` accepts, mapped into memory: what is not used is not read.
+    """Tensors of a safetensors file that ``safe_open`` accepts, mapped into memory: unused data are not read.
 
-    Its own ``get_tensor`` loses some bytes each time (0.8).
+    safetensors' own ``get_tensor`` leaks a few bytes at each call (0.8).
     """
     content, found = np.memmap(path, np.uint8, mode="c"), {}
     try:
@@ -150,9 +150,9 @@ def mapped(path: Path, names: Iterable[str]) -> dict[str, Tensor]:
 def _same_names(where: str, names: set[str], expected: Iterable[str]) -> None:
     missing, extra = sorted(set(expected) - names), sorted(names - set(expected))
     if missing:
-        _check.refuse(where, f"lacks {len(missing)} of the model's tensors, {missing[0]!r} among them")
+        _check.refuse(where, f"lacks {len(missing)} of the model's tensors, such as {missing[0]!r}")
     if extra:
-        _check.refuse(where, f"holds {len(extra)} tensors that the model does not have, {extra[0]!r} among them")
+        _check.refuse(where, f"has {len(extra)} tensors that the model does not have, such as {extra[0]!r}")
 
 
 @contextmanager

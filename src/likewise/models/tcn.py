@@ -17,12 +17,12 @@ class TCN(nn.Module):
     Layer l convolves with dilation 2^l, adds its input, and applies ReLU: the last layer sees
     1 + (kernel - 1) (2^layers - 1) frames. A linear layer maps to ``out`` channels (by default ``hidden``).
 
-    causal: a step sees only itself and the past; otherwise its window is centred on it, and kernel must be odd.
-    steps: return all steps, as a Batch; otherwise the mean of the real ones.
+    causal: each step sees only itself and the past; otherwise its window is centred on it, and kernel must be odd.
+    steps: return all steps as a Batch; otherwise return the mean of the real ones.
     normalize: scale each output vector to unit length. dropout: share of the activations that is dropped in each layer.
     standardize: scale channels by their mean and deviation, which ``fit`` computes; see ``Standardization``.
 
-    Padding is zeroed before every convolution, so a padded sequence has the same result as alone. Reference: Bai,
+    Padding is zeroed before every convolution, so padding does not change the result of a sequence. Reference: Bai,
     Kolter & Koltun (2018), arXiv:1803.01271; here each block has one convolution instead of two, and no weight norm.
 
     Example:
