@@ -125,10 +125,10 @@ def finite(op: str, name: str, x: Tensor, lengths: Tensor | None) -> None:
 
 
 def finite_values(op: str, values: Tensor) -> Tensor:
-    """Return distances if all are finite; with finite input, only an overflow can make them otherwise.
+    """Return distances if all are finite; with finite input, only an overflow can make one infinite or NaN.
 
-    In code that ``torch.compile`` makes, this is an operator of the graph on the CPU, and skipped on a GPU; in CUDA
-    graphs it is skipped, too.
+    In code that ``torch.compile`` generates, the check is an operator of the graph on the CPU, and is skipped on a GPU.
+    In CUDA graphs it is skipped too.
     """
     if numbers_hidden():
         return _finite_values(values, op) if values.is_cpu and torch.compiler.is_compiling() else values

@@ -1,4 +1,4 @@
-"""Reading and numbering of labels, numbers or names, for the whole library.
+"""Read and number labels, which are numbers or names, for the entire library.
 
 Classes are identified by name. The numbers 3 and 3.0 and the text "3" are the same class if one side is text. If both
 are numbers, they are compared as numbers, which is faster.
@@ -13,7 +13,7 @@ from torch import Tensor
 from likewise import _check
 
 NUMBERS, NAMES = "biuf", "U"  # NumPy dtype kinds that labels may have
-WHOLE = 2.0**53  # float64 holds every whole number up to here
+WHOLE = 2.0**53  # float64 represents every whole number up to here
 
 
 def read_labels(op: str, name: str, labels: object, size: int | None = None) -> np.ndarray:

@@ -72,8 +72,8 @@ def writing_folder(
 ) -> Iterator[Path]:
     """Give a temporary folder to fill; when the block ends without an error, it becomes ``path``.
 
-    overwrite: whether an existing folder may be replaced. known: the names that it may hold; a folder with other files
-    is never replaced, since these would be lost.
+    overwrite: whether an existing folder may be replaced. known: the names of the files that it may have; a folder with
+        other files is never replaced, since these would be lost.
 
     Example:
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -96,7 +96,7 @@ def writing_folder(
 
 
 def replace_folder(part: Path, target: Path) -> None:
-    """Rename a finished folder to ``target``, in place of a folder that is there.
+    """Rename a finished folder to ``target``, replacing an existing folder.
 
     Example:
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -138,12 +138,12 @@ def check_output_folder(path: str | os.PathLike[str], *, overwrite: bool = True,
         raise FileExistsError(errno.EEXIST, "is not empty; --force replaces it", str(path))
     strangers = [name for name in found if name not in known]
     if strangers:
-        text = f"holds {strangers[0]}, which would be lost; move it, or give another folder"
+        text = f"has {strangers[0]}, which would be lost; move it, or give another folder"
         raise OSError(errno.ENOTEMPTY, text, str(path))
 
 
 def is_standard_output(path: str | os.PathLike[str]) -> bool:
-    """Whether a path leads to this process's standard output, so that nothing else should be printed there."""
+    """Whether a path leads to this process's standard output; nothing else should then be printed there."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(1)) and _target(Path(path), True)[1]
     except OSError:

@@ -1,4 +1,4 @@
-"""Progress on stderr, drawn by rich: a bar with the time left, or the seconds so far where the end is not known."""
+"""Progress on stderr, drawn by rich: a bar with the time left, or the elapsed seconds if the total is unknown."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +19,7 @@ def track(items: Iterable[Item], text: str, total: int | None = None) -> Iterabl
 
 @contextmanager
 def moving(text: str, total: float) -> Iterator[Callable[[float], None]]:
-    """Draw a bar with the time left; the function that it gives moves the bar by some of ``total``."""
+    """Draw a bar with the time left; yield a function that advances the bar by a part of ``total``."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -30,7 +30,7 @@ def moving(text: str, total: float) -> Iterator[Callable[[float], None]]:
 
 @contextmanager
 def waiting(text: str, *, shown: bool = True) -> Iterator[None]:
-    """Say what is being done, and for how many seconds already; what is quick is not mentioned."""
+    """Show what is being done and the elapsed seconds, unless the block ends within half a second."""
     if not shown:
         yield
         return

@@ -45,7 +45,7 @@ def assert_close(found: Tensor, expected: Tensor, tolerance: float, what: str, s
     assert found.shape == expected.shape, f"{what}: shape {tuple(found.shape)} instead of {tuple(expected.shape)}"
     if expected.numel() == 0:
         return
-    assert not found.isnan().any(), f"{what}: holds NaN"
+    assert not found.isnan().any(), f"{what}: NaN found"
     largest = max(expected.abs().max().item(), scale, torch.finfo(torch.float64).tiny)
     error = (found - expected).abs().max().item() / largest
     assert error <= tolerance, f"{what}: relative error {error:.2e}, allowed {tolerance:.0e}"
@@ -56,8 +56,9 @@ def check_op(
 ) -> None:
     """Check a custom operator on example arguments.
 
-    Its schema, fake kernel and autograd registration (``torch.library.opcheck``); that every output is written; that it
-    compiles without a graph break; and, for float64 arguments that require a gradient, its first and second derivative.
+    The checks are: its schema, fake kernel and autograd registration (``torch.library.opcheck``); that every output is
+    written; that it compiles without a graph break; and, for float64 arguments that require a gradient, its first and
+    second derivatives.
 
     Example:
         >>> import likewise
@@ -98,13 +99,13 @@ def check_distance(
 ) -> None:
     """Check that a distance meets the contract of ``Distance``.
 
-    Pairs equal single calls and entries of the matrix; it is symmetric if it says so; neither padding nor the form of
-    the input matters; lengths of 1, unequal lengths and empty batches work; dtypes are preserved; errors about bad
-    input name the argument; gradients are correct, and zero in the padding; the alignment is monotone; no input is
-    changed.
+    Pairs equal single calls and entries of the matrix; it is symmetric if ``symmetric`` is True; neither padding nor
+    the form of the input matters; lengths of 1, unequal lengths and empty batches work; dtypes are preserved; errors
+    about bad input name the argument; gradients are correct, and zero in the padding; the alignment is monotone; no
+    input is changed.
 
-    shortest: steps that a sequence must have; shorter ones must be refused. any_width: x and y may differ in their
-    channels.
+    shortest: the least number of steps of a sequence; shorter ones must raise an error. any_width: x and y may differ
+        in their channels.
 
     Example:
         >>> import likewise as lw
@@ -141,7 +142,7 @@ def check_loss(
     no input is changed.
 
     rectangular: whether it takes col_labels. gradient: whether its gradient is that of its value, away from ties; False
-    for a loss with detached weights. distances: the size of the distances to try.
+        for a loss with detached weights. distances: the size of the distances to try.
 
     Example:
         >>> import likewise.losses
@@ -196,7 +197,7 @@ def _check_loss_columns(loss: torch.nn.Module, D: Tensor, labels: Tensor, genera
     assert_close(
         loss(D[rows, :7][:, order], labels[rows], columns[order]), value, tolerance, "columns in another order"
     )
-    # If items are alone in their class, the diagonal holds the only positives.
+    # If items are alone in their class, only the diagonal has positives.
     alone, spread, values = torch.arange(4), D.mean() * torch.linspace(0.5, 1.5, 4, dtype=D.dtype), set()
     for size in (0.0, 0.25, 0.5, 0.75, 1.0, 9.0):
         given = D[:4, :4] + torch.diag(size * spread - D.diagonal()[:4])
@@ -391,7 +392,7 @@ def _as_assertion(what: str) -> Iterator[None]:
 
 @contextmanager
 def _poisoned_memory() -> Iterator[None]:
-    """Make torch.empty return NaN, so that unwritten outputs show up."""
+    """Make torch.empty return NaN, which reveals unwritten outputs."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:

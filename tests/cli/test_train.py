@@ -90,7 +90,7 @@ def test_a_folder_that_holds_something_is_kept(path, few, tmp_path):
     assert refusal(1, "train", path, "-o", out) == held
     assert (out / "README.md").read_bytes() == before
     (out / "mine.txt").write_text("mine")
-    assert "holds mine.txt, which would be lost" in refusal(1, "train", path, "-o", out, "--force")
+    assert "has mine.txt, which would be lost" in refusal(1, "train", path, "-o", out, "--force")
     (out / "mine.txt").unlink()
     assert answer("train", path, "-o", out, "--force", "--seed", 1)["complete"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run", "walks.npz"]

@@ -49,13 +49,13 @@ MALFORMED = {
     "too many": (f"{ROW} 1\n", "1:53: expected 13 numbers or a blank line, got 14 numbers"),
     "infinity": (f"{ROW[:-3]}-inf\n", "1:49: expected a finite number, got '-inf'"),
     "empty": ("", "1:1: the file is empty"),
-    "blank": ("\n \n", "2:2: the file ends after 0 utterances, 1 speakers make 100"),
+    "blank": ("\n \n", "2:2: the file ends after 0 utterances, but 1 speakers make 100"),
     "binary": ("\x89PNG\0", r"1:1: expected a number, got '\x89PNG\x00'"),
     "truncated": (
         f"{ROW}\n\n" * 99,
-        "198:1: the file ends after 99 utterances, 1 speakers make 100; pass speakers=",
+        "198:1: the file ends after 99 utterances, but 1 speakers make 100; pass speakers=",
     ),
-    "another file": (f"{ROW}\n\n" * 200, "400:1: the file ends after 200 utterances, 1 speakers make 100"),
+    "another file": (f"{ROW}\n\n" * 200, "400:1: the file ends after 200 utterances, but 1 speakers make 100"),
 }
 
 
@@ -70,7 +70,7 @@ def test_malformed(path, case):
 
 def test_nobody_speaks(path):
     path.write_text("\n")
-    with pytest.raises(ValueError, match="ends after 0 utterances, 0 speakers make 0"):
+    with pytest.raises(ValueError, match="ends after 0 utterances, but 0 speakers make 0"):
         read_arabic_digits(path, speakers=())
 
 

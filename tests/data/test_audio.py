@@ -45,13 +45,13 @@ def test_codings(tmp_path, subtype):
 
 def test_files_that_do_not_agree_are_named(folder):
     soundfile.write(folder / "dog" / "2.wav", np.zeros((2, 2)), 16000)
-    with pytest.raises(ValueError, match=r"dog.2.wav: has 16000 samples a second, .*cat.0.wav has 8000; resample"):
+    with pytest.raises(ValueError, match=r"dog.2.wav: has 16000 samples a second, but .*cat.0.wav has 8000; resample"):
         read_audio_folder(folder)
     soundfile.write(folder / "dog" / "2.wav", np.zeros(2), 8000)
-    with pytest.raises(ValueError, match=r"dog.2.wav: has 1 channels, .*cat.0.wav has 2"):
+    with pytest.raises(ValueError, match=r"dog.2.wav: has 1 channels, but .*cat.0.wav has 2"):
         read_audio_folder(folder)
     (folder / "dog" / "2.wav").unlink()
-    with pytest.raises(ValueError, match=r"cat.0.wav: has 8000 samples a second, 44100 were asked for"):
+    with pytest.raises(ValueError, match=r"cat.0.wav: has 8000 samples a second, expected 44100"):
         read_audio_folder(folder, rate=44100)
 
 

@@ -180,7 +180,7 @@ def test_cat_pads_to_the_longest():
         (
             [Batch(torch.zeros(1, 2, 1)), Batch(torch.zeros(1, 2, 3))],
             ValueError,
-            "batch 1 has 3 channels, batch 0 has 1",
+            "batch 1 has 3 channels, but batch 0 has 1",
         ),
         (
             [Batch(torch.zeros(1, 2, 1)), torch.zeros(1, 2, 1)],
@@ -307,7 +307,7 @@ def test_a_list_passes_the_gradient():
     [
         ([[1.0], []], ValueError, r"Batch.from_list: items\[1\] is empty: its shape is \(0, 1\)"),
         ([torch.zeros(2, 0)], ValueError, r"items\[0\] is empty: its shape is \(2, 0\)"),
-        ([torch.zeros(2, 3), torch.zeros(2, 1)], ValueError, r"items\[1\] has 1 channels, items\[0\] has 3"),
+        ([torch.zeros(2, 3), torch.zeros(2, 1)], ValueError, r"items\[1\] has 1 channels, but items\[0\] has 3"),
         ([torch.zeros(2, 3, 4)], ValueError, r"expected items\[0\] of shape \(T, C\) or \(T,\), got \(2, 3, 4\)"),
         ([1.0], ValueError, r"expected items\[0\] of shape \(T, C\) or \(T,\), got \(\)"),
         (
@@ -439,7 +439,7 @@ def test_as_sequences():
         (np.zeros((2, 3, 1), complex), TypeError, "dtw: expected x to be real, got torch.complex128"),
         (np.array([[[None]]]), TypeError, "dtw: x is not an array of numbers"),
         ([[1.0], []], ValueError, r"dtw: x\[1\] is empty"),
-        ([[1.0], [[1.0, 2.0]]], ValueError, r"dtw: x\[1\] has 2 channels, x\[0\] has 1"),
+        ([[1.0], [[1.0, 2.0]]], ValueError, r"dtw: x\[1\] has 2 channels, but x\[0\] has 1"),
     ],
 )
 def test_anything_else_is_refused_by_name(value, error, message):

@@ -73,7 +73,7 @@ def test_what_was_passed_is_not_shared():
         ({"labels": ["a", "b\0"]}, ValueError, r"labels\[1\] is 'b\\x00', but NumPy's strings cannot hold"),
         ({"labels": [{}, []]}, TypeError, "expected labels to be numbers or names"),
         ({"groups": [0, 0, 0]}, ValueError, r"expected groups of shape \(2,\), got \(3,\)"),
-        ({"ids": ("a",)}, ValueError, "there are 1 ids for 2 items"),
+        ({"ids": ("a",)}, ValueError, "expected 2 ids, one for each item, got 1"),
         ({"ids": ["a"]}, ValueError, r"expected ids of shape \(2,\)"),
         ({"classes": ("walk", "walk")}, ValueError, "Dataset: two classes have the same name"),
         ({"classes": ("3", 3.0)}, ValueError, "Dataset: two classes have the same name"),

@@ -147,7 +147,7 @@ def test_labels_and_states_that_do_not_fit_are_refused(make):
     state = sampler.state_dict()
     with pytest.raises(ValueError, match=f"{sampler.name}: the state lacks epoch, seed"):
         sampler.load_state_dict({name: value for name, value in state.items() if name not in ("epoch", "seed")})
-    with pytest.raises(ValueError, match=f"the state has 99 batches per epoch, the sampler {len(sampler)}"):
+    with pytest.raises(ValueError, match=f"the state has 99 batches per epoch, this sampler has {len(sampler)}"):
         sampler.load_state_dict(state | {"batches": 99})
     with pytest.raises(ValueError, match="position must be a whole number of 0 or more, got -1"):
         sampler.load_state_dict(state | {"position": -1})

@@ -161,7 +161,7 @@ def broken(folder, name, change):
         ("Label.txt", lambda b: b"", "the file is empty"),
         ("Pressure.txt", lambda b: b.replace(b" ", b" inf ", 1), "Pressure.txt:1:"),
         ("Pressure.txt", lambda b: b.replace(b" ", b" 1e999 ", 1), "Pressure.txt:1:"),
-        ("train_order.txt", lambda b: b"1 2", "has 2 numbers, and there are more frames"),
+        ("train_order.txt", lambda b: b"1 2", "has 2 numbers, but there are more frames"),
         ("train_order.txt", lambda b: b"1 1 2", "lists a position twice"),
         ("train_order.txt", lambda b: b"1 -1 2", "train_order.txt:1:3: expected a whole number"),
     ],

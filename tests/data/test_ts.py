@@ -135,7 +135,7 @@ MALFORMED = {
     "target is too large": ("@targetLabel true\n@data\n1,2:1e309\n", "3:5: '1e309' is too large for float64"),
     "ragged dimensions": (
         HEADER + ROW + "1,2,3:4,5:run\n",
-        "7:7: dimension 2 has 2 steps, dimension 1 has 3",
+        "7:7: dimension 2 has 2 steps, but dimension 1 has 3",
     ),
     "too few dimensions": (HEADER + "1,2,3:run\n", "6:6: 1 dimensions, but 2 on line 3"),
     "too many dimensions": (HEADER + "1:2:3:run\n", "6:5: 3 dimensions, but 2 on line 3"),
@@ -144,7 +144,7 @@ MALFORMED = {
     "other length": ("@seriesLength 3\n@data\n1,2,3\n1,2\n", "4:4: 2 steps, but 3 on line 1"),
     "longer": ("@seriesLength 1\n@data\n1,2,3\n", "3:3: 3 steps, but 1 on line 1"),
     "unequal length": ("@equalLength true\n@data\n1,2\n1,2,3\n", "4:5: 3 steps, but 2 on line 3"),
-    "absurd row": ("@missing true\n@data\n" + "1:" * 70000, "3:1: 70001 dimensions; at most 65536 are read"),
+    "absurd row": ("@missing true\n@data\n" + "1:" * 70000, "3:1: 70001 dimensions; at most 65536 are supported"),
     "long header line": ("@problemName " + "a" * (1 << 20), "1:1: a header line of 1048589 bytes"),
     "text": (HEADER + ROW + "1,2,3:4,abc,6:run\n", "7:9: expected a number, got 'abc'"),
     "nothing": (HEADER + "1,,3:4,5,6:run\n", "6:3: expected a number, got nothing"),

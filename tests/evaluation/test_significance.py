@@ -96,7 +96,7 @@ def test_extremes():
 
 def test_bad_scores_are_refused():
     with pytest.raises(
-        ValueError, match="paired_test: expected equally many scores of both, at least one, got 2 and 1"
+        ValueError, match="paired_test: expected the same number of scores of both, at least one, got 2 and 1"
     ):
         paired_test([1.0, 2.0], [1.0])
     with pytest.raises(ValueError, match="at least one, got 0 and 0"):

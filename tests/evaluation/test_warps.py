@@ -95,7 +95,7 @@ def test_positions():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda f, t, s: time_error(f, t[:, :3], s), r"time_error: found is \(4, 6\) and true is \(4, 3\)"),
+        (lambda f, t, s: time_error(f, t[:, :3], s), r"time_error: found is \(4, 6\), but true is \(4, 3\)"),
         (lambda f, t, s: time_error(f, t, s[:, :2]), r"time_error: expected times of shape \(4, 6\) or \(K,\)"),
         (lambda f, t, s: time_error(f, t, s.flip(1)), r"time_error: times\[0\] do not increase"),
         (lambda f, t, s: time_error(f[:, :1], t[:, :1], s[:, :1]), "time_error: expected found of shape .* at least 2"),

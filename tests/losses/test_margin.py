@@ -62,7 +62,7 @@ def test_the_boundary_is_learned():
 
 def test_labels_outside_of_the_classes_are_refused():
     loss = losses.Margin(classes=2)
-    with pytest.raises(ValueError, match="Margin: row_labels have 2, but there are 2 classes, counted from 0"):
+    with pytest.raises(ValueError, match="Margin: row_labels hold 2, but there are 2 classes, counted from 0"):
         loss(torch.zeros(2, 2), [0, 2])
     with pytest.raises(ValueError, match="Margin: row_labels hold -1"):
         loss(torch.zeros(2, 2), [0, -1])

@@ -55,7 +55,7 @@ def test_refusals(loss):
 @pytest.mark.parametrize("loss", LOSSES[:2], ids=lambda loss: loss.name)
 def test_classes_and_features_are_checked(loss):
     x, labels = vectors(dtype=torch.float32)
-    with pytest.raises(ValueError, match=r"labels have 7, but there are 4 classes, counted from 0; number them from 0"):
+    with pytest.raises(ValueError, match=r"labels hold 7, but there are 4 classes, counted from 0; number them from 0"):
         loss(x, labels + 4 * (labels == 3))
     with pytest.raises(ValueError, match="expected x with 5 features, got 3"):
         loss(x[:, :3], labels)

@@ -216,7 +216,9 @@ def test_refusals():
         ClassAdversary(math.nan)
     with pytest.raises(ValueError, match="smoothing must be at least 0 and less than 1"):
         SoftAdversary(smoothing=1.0)
-    with pytest.raises(ValueError, match=r"layer 'x' was not requested, it has none; name it in the term's layers"):
+    with pytest.raises(
+        ValueError, match=r"layer 'x' was not requested .requested: none.; name it in the term's layers"
+    ):
         Step(m, x, y).layer("x")
 
 

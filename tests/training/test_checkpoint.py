@@ -101,7 +101,7 @@ def set_tensor(name, value):
         (set_tensor("extra", torch.zeros(1)), "tensors that the model does not have, such as 'extra'"),
         (set_tensor("model.metric.encoder.inward.weight", torch.zeros(3, 3)), r"has shape \(3, 3\)"),
         (set_tensor("optimizer.x.exp_avg", torch.zeros(1)), "its optimiser is damaged: 'x.exp_avg'"),
-        (set_tensor("optimizer.99.exp_avg", torch.zeros(1)), "holds a state for parameter 99; there are"),
+        (set_tensor("optimizer.99.exp_avg", torch.zeros(1)), "has a state for parameter 99, but there are"),
         (set_tensor("optimizer.0.exp_avg", torch.zeros(1000)), r"exp_avg of parameter 0 has shape \(1000,\)"),
     ],
 )
@@ -140,5 +140,5 @@ def test_a_state_must_be_plain_data(tmp_path):
         def __iter__(self):
             return iter([[0, 1, 2]])
 
-    with pytest.raises(TypeError, match="state_dict of the sampler must hold plain numbers"):
+    with pytest.raises(TypeError, match="state_dict of the sampler must consist of plain numbers"):
         train(metric(), checkpoints=tmp_path, sampler=Odd())

@@ -341,8 +341,8 @@ def test_a_batch_that_there_is_nothing_to_learn_from():
             TypeError,
             r"fit: expected the loss and its terms to be scalar tensors, got shape",
         ),
-        ({"sampler": [[0, 99]]}, ValueError, "fit: the sampler yielded index 99; there are 24 items"),
-        ({"sampler": [[0, -1]]}, ValueError, "fit: the sampler yielded index -1; there are 24 items"),
+        ({"sampler": [[0, 99]]}, ValueError, "fit: the sampler yielded index 99, but there are 24 items"),
+        ({"sampler": [[0, -1]]}, ValueError, "fit: the sampler yielded index -1, but there are 24 items"),
         ({"sampler": [0, 1]}, TypeError, "fit: expected the sampler to yield lists of indices, got torch.int64"),
         (
             {"sampler": Shuffled(24, 4, world_size=2)},
@@ -352,7 +352,7 @@ def test_a_batch_that_there_is_nothing_to_learn_from():
         (
             {"augment": lambda batch, generator: types.SimpleNamespace(batch=batch[:2])},
             ValueError,
-            r"fit: in epoch 1, step 1, .*: augment returned 2 items for 5",
+            r"fit: in epoch 1, step 1, .*: augment returned 2 items for a batch of 5",
         ),
     ],
 )

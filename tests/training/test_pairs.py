@@ -21,7 +21,7 @@ def test_some_pairs():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"y": torch.zeros(3, 6, 2)}, "there are 4 items in x and 3 in y"),
+        ({"y": torch.zeros(3, 6, 2)}, "there are 4 items in x, but 3 in y"),
         ({"truth": torch.zeros(5)}, r"expected truth of shape \(4, K\), got \(5,\)"),
         ({"points": torch.zeros(7)}, r"expected points of shape \(4, 5\) or \(5,\), got \(7,\)"),
         ({"x_times": torch.zeros(2, 5)}, r"expected x_times of shape \(T,\) or \(4, T\)"),

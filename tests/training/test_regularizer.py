@@ -85,7 +85,7 @@ def test_everything_together():
 def test_refusals():
     with pytest.raises(TypeError, match="expected a function of features and labels, got str"):
         Regularizer("energy")
-    with pytest.raises(TypeError, match="expected of to hold names, functions or None, got 3"):
+    with pytest.raises(TypeError, match="expected of to be names, functions or None, got 3"):
         Regularizer(EnergyConfusion(), of=[3])
     with pytest.raises(ValueError, match=r"Embedder has no layer 'backbon'; similar names are backbone"):
         fit(embedder(), problem(), Triplet(), terms=[Regularizer(EnergyConfusion(), of="backbon")], **QUIET)

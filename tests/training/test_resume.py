@@ -165,7 +165,7 @@ def test_the_state_of_a_sampler_is_taken_up(tmp_path):
 
 def test_an_earlier_run_is_not_overwritten(tmp_path):
     train(metric(), checkpoints=tmp_path, epochs=1)
-    with pytest.raises(ValueError, match=r"holds a checkpoint of an earlier run; resume it with .*resume=True"):
+    with pytest.raises(ValueError, match=r"has a checkpoint of an earlier run; resume it with .*resume=True"):
         train(metric(), checkpoints=tmp_path, epochs=1)
     with pytest.raises(ValueError, match="was made with seed=0, not 1; use that, or another folder"):
         train(metric(), checkpoints=into(tmp_path, resume=True), epochs=1, seed=1)

@@ -304,7 +304,7 @@ class HardBatch(MPerClass):
         cells, count = rows[:, None] != columns, len(self.classes)  # (N, M)
         distances = D.detach().to("cpu", torch.float64).numpy()[cells]
         if not np.isfinite(distances).all():
-            _check.refuse(self.name, "D has distances that are not finite")
+            _check.refuse(self.name, "D holds distances that are not finite")
         pairs = (np.minimum(rows[:, None], columns) * count + np.maximum(rows[:, None], columns))[cells]
         seen, which = np.unique(pairs, return_inverse=True)
         means = np.bincount(which, distances) / np.bincount(which) if len(seen) else np.empty(0)
@@ -350,7 +350,7 @@ class HardBatch(MPerClass):
         found = order[np.searchsorted(classes, values, sorter=order).clip(max=len(classes) - 1)]
         unknown = classes[found] != values
         if unknown.any():
-            _check.refuse(self.name, f"{name} have {values[unknown][0]}, which is not one of the classes")
+            _check.refuse(self.name, f"{name} hold {values[unknown][0]}, which is not one of the classes")
         return found
 
 

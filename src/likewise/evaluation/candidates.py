@@ -26,12 +26,12 @@ class Candidates:
     """Retrieval without comparing every pair: a cheap distance selects references, an expensive one re-ranks them.
 
     metric: the cheap distance, between the same items; if it has ``embed`` and ``distance`` (a Metric, a SiameseGRU),
-    every item is embedded once.
+        every item is embedded once.
     keep: the number of references that each query keeps: a whole number, or a share between 0 and 1, rounded up.
 
     Pass it to ``evaluate`` or ``NearestNeighbors`` as ``candidates=``. References that were not kept rank after all
-    others, in the order of the cheap distance; keeping all of them gives the expensive distance exactly. The cost is N
-    M cheap distances and N ``keep`` expensive ones.
+    others, in the order of the cheap distance; keeping all of them gives the ranking of the expensive distance. The
+    cost is N M cheap distances and N ``keep`` expensive ones.
 
     Example:
         >>> from likewise import DTW, Euclidean, evaluate
@@ -67,7 +67,7 @@ class Candidates:
 
 
 def embedded(metric: Any, items: Any, others: Any, workers: int = 0) -> tuple[Any, Any, Any]:
-    """The operands and the distance between them: embeddings, computed once, or the items."""
+    """The operands, which are embeddings or the items themselves, and the distance between them."""
     if not callable(getattr(metric, "embed", None)):
         return items, others, metric
 
@@ -112,7 +112,7 @@ def ranked_strip(op: str, cheap: Tensor, distance: Any, x: Any, y: Any, keep: in
     """
     cheap = ready_strip(op, cheap, first, own)
     chosen, dear = rerank(op, cheap, distance, x, y, keep)
-    dtype = torch.float32 if cheap.shape[1] < 1 << 24 else torch.float64  # ranks are whole numbers so far
+    dtype = torch.float32 if cheap.shape[1] < 1 << 24 else torch.float64  # represents all ranks exactly
     nearer = torch.searchsorted(cheap.sort(1).values.contiguous(), cheap.contiguous())
     ranks = nearer.clamp(min=keep).to(dtype)
     among = torch.searchsorted(dear.sort(1).values.contiguous(), dear.contiguous())

@@ -27,7 +27,7 @@ def macro_f1(D: Tensor, row_labels: object, col_labels: object | None = None, *,
 
 
 def confusion_matrix(D: Tensor, row_labels: object, col_labels: object | None = None, *, k: int = 1) -> Tensor:
-    """Counts (K, K) of rows whose class is i and for which the k nearest columns predict class j.
+    """Counts (K, K) of rows of class i for which the k nearest columns predict class j.
 
     The K classes are all labels of rows and of columns, sorted.
 

@@ -14,7 +14,7 @@ def clustering_agreement(x: Tensor, labels: object, *, starts: int = 10, seed: i
     """Normalised mutual information between the labels and a k-means clustering, with as many clusters as classes.
 
     x: (N, C) vectors, compared by Euclidean distance; pass unit vectors to cluster by angle.
-    labels: (N,). starts: the number of k-means runs, of which the one with the smallest inertia counts.
+    labels: (N,). starts: the number of k-means runs, of which the one with the smallest inertia is kept.
 
     Example:
         >>> x = torch.tensor([[0.0], [0.1], [5.0], [5.1]])
@@ -34,7 +34,7 @@ def clustering_agreement(x: Tensor, labels: object, *, starts: int = 10, seed: i
 def normalized_mutual_information(labels: Any, clusters: Any) -> float:
     """2 I(labels, clusters) / (H(labels) + H(clusters)): 1 for equal partitions, 0 for independent ones.
 
-    Both (N,). Two partitions with a single part each are equal: 1.
+    Both are (N,). The result for two partitions with a single part each is 1.
 
     Example:
         >>> normalized_mutual_information(torch.tensor([0, 0, 1, 1]), torch.tensor([5, 5, 2, 2]))

@@ -35,8 +35,8 @@ def precision_recall_curve(
     """The mean, over rows, of the precision at each recall.
 
     Recalls are the middles of ``points`` equal steps from 0 to 1. A row's precision at recall r is that at its
-    ceil(r R)-th relevant column of R; equal distances count together, and nothing is interpolated, so that the area is
-    the mean average precision. Rows without a column of their label are left out; if there are no others, the precision
+    ceil(r R)-th relevant column of R; equal distances count together, and nothing is interpolated, so the area is the
+    mean average precision. Rows without a column of their label are left out; if there are no others, the precision
     is 0. Without col_labels, the diagonal is ignored.
 
     Example:

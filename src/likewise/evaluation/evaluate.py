@@ -50,18 +50,19 @@ def evaluate(
     """Score a distance by how well queries find references of their class.
 
     metric: a Distance, or a Metric, whose encoder then runs once for each item.
-    queries, references: a Dataset each, or a pair (items, labels); labels are numbers or names, and classes are matched
-    by name. Without references, or if both are the same items, queries are compared with each other, and each is left
-    out of its own references.
-    ks: the k of k-NN accuracy and of Recall@k. nmi: cluster the queries too, where they are vectors.
-    nearest_only: leave out map and map_at_r, which need every distance and are then NaN. The other scores only need the
-    nearest references, and are the same. An index finds these where it is exact and faster: under DTW with a band, and
-    among many vectors.
-    candidates: Candidates(cheap distance, keep): the metric only compares the pairs that it keeps; the other references
-    rank after them, by the cheap distance.
-    chunk: queries at once; by default as many as make about a million distances. progress draws a bar on stderr.
-    workers: processes that read items of a map-style dataset that does not fit in memory. A Metric encodes them as they
-        are read. Other distances read all references again for each chunk of a thousand queries, in this process.
+    queries, references: each a Dataset or a pair (items, labels); labels are numbers or names, and classes are matched
+        by name. Without references, or if both are the same items, each query is compared with all others.
+    ks: the k of k-NN accuracy and of Recall@k. nmi: cluster the queries too, which must be vectors.
+    nearest_only: leave out map and map_at_r, which need every distance and are then NaN. The other scores need only the
+        nearest references, and do not change. An index finds these if it is exact and faster: under DTW with a band,
+        and among many vectors.
+    candidates: Candidates(cheap distance, keep): the metric compares only the pairs that this keeps; the other
+        references rank after them, by the cheap distance.
+    chunk: the number of queries at once; by default as many as make about a million distances. progress: draw a
+        progress bar on stderr.
+    workers: the number of processes that read items of a map-style dataset that does not fit in memory. A Metric
+        encodes them as they are read. Other distances read all references again for each chunk of a thousand queries,
+        in this process.
 
     Distances are computed for a chunk of queries at a time and reduced immediately: memory grows with the number of
     references, not of pairs. The metric runs in evaluation mode, without gradients.
@@ -149,12 +150,12 @@ class Strip:
 
 
 def most_neighbors(labels: Labels, ks: tuple[int, ...]) -> int:
-    """The number of nearest columns that the scores of these ks need."""
+    """The number of nearest columns that the scores for these ks need."""
     return max(1, *ks, VOTERS if labels.candidates >= VOTERS else 1)
 
 
 def reduce_strip(labels: Labels, part: slice, strip: Tensor, most: int, *, nearest_only: bool = False) -> Strip:
-    """Reduce the rows ``part`` of a matrix, ready to be ranked, to what the scores need."""
+    """Reduce the rows ``part`` of a matrix, ready to be ranked, to the results that the scores need."""
     neighbors = labels.columns[ranking.nearest(strip, most).cpu()]
     if nearest_only:
         return _without_precision(neighbors)
@@ -202,7 +203,7 @@ def _without_precision(neighbors: Tensor) -> Strip:
 
 
 def _searcher(x: Any, y: Any, distance: Any, most: int) -> tuple[Any, Any]:
-    """An index of the references that is exact and faster than all distances, if there is one, and queries for it."""
+    """An index of the references, if one is exact and faster than computing all distances, and queries for it."""
     from likewise.search.choice import quick  # which imports this package
 
     if isinstance(distance, DTW) and not is_map_style(x) and not is_map_style(y):
@@ -215,7 +216,7 @@ def _searcher(x: Any, y: Any, distance: Any, most: int) -> tuple[Any, Any]:
 
 
 def _found(labels: Labels, searcher: Any, x: Any, part: slice, ks: tuple[int, ...]) -> Strip:
-    """What the scores need of some rows, found by an index."""
+    """The results for some rows, found by an index."""
     queries = rows_of(x, part)
     skip = torch.arange(part.start, part.start + len(queries)) if labels.own else None
     hits = searcher.search(queries, k=most_neighbors(labels, ks), within=None, exclude=0.0, skip=skip)

@@ -15,7 +15,7 @@ from likewise.evaluation.shots import Combine, mean_shot
 # A Dataset, an ImageSet, a map-style dataset with labels, or a pair (items, labels).
 Labelled = Any
 
-NUMBERS_AT_ONCE = 1 << 23  # distances looked up at once
+NUMBERS_AT_ONCE = 1 << 23  # distances read at once
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class FewShotScore:
 
     accuracy: share of correctly classified queries, mean over episodes. interval: half the width of the 95 % confidence
         interval of that mean, 1.96 standard errors.
-    accuracies: (E,), of each episode.
+    accuracies: (E,), the accuracy of each episode.
 
     Example:
         >>> FewShotScore(0.835, 0.003, torch.tensor([0.8, 0.87]))
@@ -56,10 +56,11 @@ def few_shot_accuracy(
     data: a Dataset, or a pair (items, labels).
     episodes: ``Episodes`` of these labels, of which ``count`` are taken, the same for every distance; or tasks
         (support, query), as returned by ``Episodes.take``.
-    combine: how several examples of a class count: ``mean_shot``, ``nearest_shot`` or ``SoftNearestShot(share)``. The
-    best choice depends on the distance: make it on other classes than those that are reported.
+    combine: how several examples of a class are combined: ``mean_shot``, ``nearest_shot`` or
+        ``SoftNearestShot(share)``. The best choice depends on the distance; choose on other classes than those that you
+        report.
     prototypes: compare with the mean of a class's examples, as in ``class_distances``.
-    workers: processes that read a map-style dataset. Memory: the matrix (N, N) of all items.
+    workers: the number of processes that read a map-style dataset. Memory: the matrix (N, N) of all items.
 
     Example:
         >>> from likewise import Episodes, Euclidean
@@ -83,12 +84,12 @@ def few_shot_accuracy(
 def few_shot_predict(
     metric: HasMatrix, support: Any, labels: object, queries: Any, *, combine: Combine = mean_shot
 ) -> Any:
-    """Labels (Q,) of queries, as an array: each is that of the class with the nearest examples.
+    """Predict the labels (Q,) of queries: each gets the label of the class with the nearest examples.
 
     metric: a Distance, or a Metric; it need not have seen these classes.
     support, queries: sequences or images, as the metric takes them, or a Dataset.
-    labels: of the support, numbers or names; classes may have different numbers of examples.
-    combine: as in ``few_shot_accuracy``. Distances of both directions are added, as there.
+    labels: the labels of the support, numbers or names; classes may have different numbers of examples.
+    combine: as in ``few_shot_accuracy``. As there, distances of both directions are added.
 
     Example:
         >>> from likewise import DTW
@@ -118,7 +119,7 @@ def few_shot_accuracy_matrix(
 
     support (E, ways, shots) and query (E, ways, queries) are the items of each episode, as returned by
     ``Episodes.take``; a class is its position. A query is assigned to the class with the smallest ``class_distances``,
-    the first in case of ties. At least two episodes.
+    the first in case of ties. There must be at least two episodes.
 
     Example:
         >>> D = torch.tensor([[0.0, 1.0, 5.0, 6.0], [1.0, 0.0, 4.0, 5.0], [5.0, 4.0, 0.0, 1.0], [6.0, 5.0, 1.0, 0.0]])
@@ -148,9 +149,9 @@ def class_distances(
 ) -> Tensor:
     """Distances between each query and each class, (E, ways, queries, ways), from distances D (N, N) between items.
 
-    ``combine`` reduces d(q, s) + d(s, q) over the shots s of the class, by default to the mean. With prototypes, minus
-    half the mean of d(s, s') over all pairs of its shots, in both directions: for a squared Euclidean distance d, this
-    is twice the squared distance to the mean of the shots, computed without vectors.
+    ``combine`` reduces d(q, s) + d(s, q) over the shots s of the class, by default to the mean. With prototypes,
+    half the mean of d(s, s') over all pairs of its shots, in both directions, is subtracted: for a squared Euclidean
+    distance d, this is twice the squared distance to the mean of the shots, computed without vectors.
 
     support (E, ways, shots), query (E, ways, queries): int64 positions in D. Differentiable in D.
     Reference: Su & Wen (ICLR 2022), equation 8, where the shots' distances are added instead; Snell, Swersky & Zemel

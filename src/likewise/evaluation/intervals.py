@@ -1,4 +1,4 @@
-"""Bootstrap intervals over queries: of a mean, and of macro-F1."""
+"""Bootstrap intervals of a mean and of macro-F1 over queries."""
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ def bootstrap_interval(
 def bootstrap_f1(
     actual: Tensor, predicted: Tensor, *, level: float = 0.95, draws: int = 2000, groups: object = None, seed: int = 0
 ) -> tuple[float, float]:
-    """A percentile interval of macro-F1, of predictions (N,) as indices of classes; otherwise as above.
+    """A percentile interval of macro-F1, of predictions (N,) as indices of classes; see ``bootstrap_interval``.
 
     Example:
         >>> low, high = bootstrap_f1(torch.tensor([0, 0, 1, 1]), torch.tensor([0, 0, 1, 0]))

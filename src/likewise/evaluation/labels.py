@@ -18,7 +18,7 @@ NUMBERS_OF_A_MATRIX = 1 << 24  # for a precomputed matrix, where longer strips a
 class Labels:
     """Labels of the rows (N,) and the columns (M,) as indices into classes (K,), names or numbers, which are sorted.
 
-    own: rows and columns are the same items, so that the diagonal is ignored.
+    own: whether rows and columns are the same items; the diagonal is then ignored.
     """
 
     rows: Tensor
@@ -60,16 +60,16 @@ class Labels:
 
     @property
     def relevant(self) -> Tensor:
-        """The number of these with the row's label, (N,)."""
+        """The number of these columns with the row's label, (N,)."""
         return self.columns.bincount(minlength=len(self.classes))[self.rows] - int(self.own)
 
 
 def read_matrix(
     op: str, D: Tensor, row_labels: object, col_labels: object | None
 ) -> tuple[Labels, Iterator[tuple[slice, Tensor]]]:
-    """The labels of a matrix (N, M), and its strips: which rows, and their distances, prepared for ranking.
+    """The labels of a matrix (N, M), and its strips: a slice of rows, and their distances, prepared for ranking.
 
-    D: a tensor, or a ``scale.TiledMatrix``, which reads its rows when they are asked for.
+    D: a tensor, or a ``scale.TiledMatrix``, which reads its rows when they are used.
     """
     on_disk = callable(getattr(D, "block", None))
     if not on_disk:
@@ -87,15 +87,15 @@ def read_matrix(
 
 
 def row_slices(rows: int, columns: int, most: int | None = None) -> list[slice]:
-    """Ranges of at most ``most`` rows; without it, of about a million numbers."""
+    """Ranges of at most ``most`` rows or, if it is None, of about a million numbers."""
     step = max(1, NUMBERS_A_STRIP // columns) if most is None else most
     return [slice(first, min(first + step, rows)) for first in range(0, rows, step)]
 
 
 def ready_strip(op: str, D: Tensor, first: int, own: bool) -> Tensor:
-    """Rows first.. of a matrix, (n, M), in float32 or float64; where own, with NaN for each row's distance to itself.
+    """Rows first.. of a matrix, (n, M), in float32 or float64; with ``own``, NaN replaces the distance to itself.
 
-    Sorting puts NaN last, after infinity, so the first M - 1 columns of a row never include itself.
+    Sorting puts NaN last, after infinity, so the first M - 1 columns of a row never include the row's own item.
     """
     wrong = D.amax(1).isnan()  # NaN propagates, and no copy of D is made
     if wrong.any():

@@ -1,7 +1,7 @@
 """Rankings of rows of distances: the nearest columns, and the precision with which a row's class is found.
 
-A strip (n, M) holds some rows of a matrix, from ``labels.ready_strip``. NaN marks a column that is ignored: one in each
-row, or none in any.
+A strip (n, M) holds some rows of a matrix, from ``labels.ready_strip``. NaN marks a column that is ignored: exactly
+one in each row, or none at all.
 """
 
 from collections.abc import Callable
@@ -16,11 +16,11 @@ VOTES_AT_ONCE = 1 << 22  # pairs of votes compared at once
 
 
 def nearest(strip: Tensor, k: int) -> Tensor:
-    """The k nearest columns of each row, (n, k), nearest first; of equally near ones, the first column first."""
+    """The k nearest columns of each row, (n, k), nearest first; ties are in the order of the columns."""
     values, columns = strip.topk(min(k + 1, strip.shape[1]), largest=False)
     columns = columns[:, :k].sort(1).values
     columns = columns.gather(1, strip.gather(1, columns).sort(dim=1, stable=True).indices)
-    # topk breaks ties with the k-th column arbitrarily: in case of ties, sort the whole row.
+    # topk breaks ties with the k-th column arbitrarily: in case of ties, sort the entire row.
     tied = (values[:, k - 1] == values[:, -1]).nonzero()[:, 0] if values.shape[1] > k else columns.new_empty(0)
     for some in tied.split(max(1, len(strip) // 8)):
         columns[some] = strip[some].sort(dim=1, stable=True).indices[:, :k]
@@ -36,7 +36,7 @@ class Precision:
 
 
 def average_precision(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Tensor) -> Precision:
-    """Average precision of rows whose labels are rows (n,), among columns whose labels are columns (M,).
+    """Average precision of the rows of a strip, whose labels are ``rows`` (n,), among columns with labels (M,).
 
     relevant (n,): the number of a row's columns with its label. Equal distances count together.
     """
@@ -46,7 +46,7 @@ def average_precision(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Te
 
 
 def _by_binary_search(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Tensor) -> Precision:
-    """Sort values, which is much faster in NumPy than sorting positions, and look up the ranks of the relevant ones."""
+    """Sort values, which in NumPy is much faster than sorting positions, and find the ranks of the relevant ones."""
     found = torch.zeros(2, len(strip), dtype=torch.float64)
     results, hits = found.numpy(), relevant.tolist()
     precision_of = hit_precision(strip, rows, columns, relevant)
@@ -71,7 +71,8 @@ def _by_binary_search(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Te
 def hit_precision(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Tensor) -> Callable[[int], tuple[Any, Any]]:
     """A function of a row's index: the precision at each of its R relevant columns, nearest first, and their ranks.
 
-    Both are NumPy arrays (R,). A rank is the number of columns at most as far: equal distances share the last rank.
+    Both are NumPy arrays (R,). A rank is the number of columns that are not farther: equal distances share the last
+    rank.
     """
     distances = strip.numpy()
     by_label = columns.argsort(stable=True).numpy()
@@ -98,14 +99,14 @@ def _by_sorting(strip: Tensor, rows: Tensor, columns: Tensor, relevant: Tensor) 
     if values[0, -1].isnan():  # each row's own column is last
         values, order = values[:, :-1].contiguous(), order[:, :-1]
     hit = columns[order] == rows[:, None]
-    rank = torch.searchsorted(values, values, right=True)  # the number of columns at most as far
+    rank = torch.searchsorted(values, values, right=True)  # the number of columns that are not farther
     precision = hit.cumsum(1).gather(1, rank - 1).double() / rank * hit
     most = relevant.clamp(min=1)
     return Precision(precision.sum(1) / most, (precision * (rank <= relevant[:, None])).sum(1) / most)
 
 
 def vote(labels: Tensor) -> Tensor:
-    """The most frequent of each row's labels (N, k); of equally frequent ones, the smallest. (N,)."""
+    """The most frequent (N,) of each row's labels (N, k); ties go to the smallest label."""
     parts = []
     for some in labels.split(max(1, VOTES_AT_ONCE // labels.shape[1] ** 2)):
         count = (some[:, :, None] == some[:, None]).sum(2)  # (n, k)

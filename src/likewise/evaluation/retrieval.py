@@ -1,6 +1,6 @@
 """Retrieval of items of the same class: functions of (D, row_labels, col_labels).
 
-D (N, M) holds distances: smaller is closer. Without col_labels, rows and columns are the same items, and the diagonal
+D (N, M) has distances: smaller is closer. Without col_labels, rows and columns are the same items, and the diagonal
 is ignored. Labels are numbers or names.
 """
 
@@ -32,7 +32,8 @@ def nearest_neighbor_vote(
 ) -> float:
     """Share of rows for which at least ``least`` of the k nearest columns have the row's label.
 
-    Stricter than ``nearest_neighbor_accuracy``: two of five are never enough, even if they are the most frequent.
+    This is stricter than ``nearest_neighbor_accuracy``: two of five are never enough, even if they are the most
+    frequent.
 
     Example:
         >>> D = torch.tensor([[0.1, 0.2, 0.3, 0.4, 0.5]])
@@ -49,13 +50,12 @@ def nearest_neighbor_vote(
 def mean_average_precision(D: Tensor, row_labels: object, col_labels: object | None = None) -> float:
     """Mean, over the rows, of the average precision at which a row's class is retrieved from all columns.
 
-    Average precision is the mean, over the relevant columns, of the share of relevant ones among all that are at most
-    as far: equal distances count together, as in scikit-learn. Rows without a column of their label are left out; if
+    Average precision is the mean, over the relevant columns, of the share of relevant ones among all that are not
+    farther: equal distances count together, as in scikit-learn. Rows without a column of their label are left out; if
     there are no others, the result is 0. Without col_labels, rows and columns are the same items, and the diagonal is
     ignored.
 
-    It is exact: values are sorted, and the ranks of the relevant ones looked up, which is faster than sorting
-    positions.
+    It is exact: values are sorted and the ranks of the relevant ones are found, which is faster than sorting positions.
 
     Example:
         >>> D = torch.tensor([[0.1, 0.2, 0.3]])
@@ -69,7 +69,7 @@ def mean_average_precision_at_r(D: Tensor, row_labels: object, col_labels: objec
     """Mean average precision over the R nearest columns only, where R is the number of columns with the row's label.
 
     MAP@R = mean over rows of (1 / R) * sum, over the relevant columns of rank at most R, of the precision at that rank.
-    A column's rank is the number of columns at most as far: equal distances count together, so the order of the
+    A column's rank is the number of columns that are not farther: equal distances count together, so the order of the
     columns does not matter, and ties that extend beyond rank R do not count. Rows without a column of their label are
     left out; if there are no others, the result is 0.
 
@@ -99,7 +99,7 @@ def recall_at_k(D: Tensor, row_labels: object, col_labels: object | None = None,
 
 
 def nearest_labels(op: str, D: Tensor, row_labels: object, col_labels: object | None, k: int) -> tuple[Labels, Tensor]:
-    """The labels, and those of each row's k nearest columns, (N, k)."""
+    """The labels of the matrix, and those of each row's k nearest columns, (N, k)."""
     labels, strips = read_matrix(op, D, row_labels, col_labels)
     k = read_k(op, k, labels.candidates)
     return labels, torch.cat([labels.columns[ranking.nearest(strip, k).cpu()] for _, strip in strips])

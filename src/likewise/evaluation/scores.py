@@ -24,8 +24,8 @@ class Scores:
     recall: for each k, the share of queries with a reference of their label among the k nearest.
     vote: share of queries for which at least 3 of the 5 nearest have their label; None with fewer than 5 references.
     nmi: agreement of k-means clusters of the queries with their labels; None if not requested.
-    queries, references: their numbers; unmatched: the number of queries without a reference of their label. These count
-    as misses, and are left out of map and map_at_r.
+    queries, references: the number of each. unmatched: the number of queries without a reference of their label; these
+        count as misses, and are left out of map and map_at_r.
     classes: the names of all K classes, sorted.
     actual, predicted: (N,), the class of each query and of its nearest reference, as indices into classes.
     precision: (N,), the average precision of each query, whose mean is map; NaN for queries without a reference of
@@ -79,14 +79,14 @@ class Scores:
         if name not in ("map", "accuracy", "f1"):
             _check.refuse("Scores.interval", f'expected "map", "accuracy" or "f1", got {name!r}')
         if name == "map" and math.isnan(self.map):
-            _check.refuse("Scores.interval", "there is no map: evaluate computed the nearest only")
+            _check.refuse("Scores.interval", "there is no map: evaluate(nearest_only=True) does not compute it")
         if name == "f1":
             return bootstrap_f1(self.actual, self.predicted, level=level, groups=groups, seed=seed)
         values = self.precision if name == "map" else (self.actual == self.predicted).double()
         return bootstrap_interval(values, level=level, groups=groups, seed=seed)
 
     def as_dict(self) -> dict[str, Any]:
-        """The numbers without the tensors, for JSON: the k of knn and recall become text, a map of NaN becomes None.
+        """The numbers without the tensors, for JSON: the k of knn and recall become text, and NaN becomes None.
 
         Example:
             >>> import json, torch

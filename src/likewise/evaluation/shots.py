@@ -34,7 +34,7 @@ def nearest_shot(distances: Tensor) -> Tensor:
 
 
 class SoftNearestShot:
-    """Between the nearest and the mean: -t log mean_s exp(-d_s / t), with t a share of the query's mean distance.
+    """Interpolate between nearest and mean: -t log mean_s exp(-d_s / t), where t is a share of the mean distance.
 
     share: small values are close to ``nearest_shot``, large ones to ``mean_shot``. It does not depend on the unit of d.
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from likewise import _check
 
-MOST_EXACT = 20  # pairs, which have 2^20 sign flips
+MOST_EXACT = 20  # the most pairs for an exact test, of 2^20 sign flips
 DRAWS = 1 << 16  # random sign flips, for more pairs
 
 
@@ -47,7 +47,7 @@ def paired_test(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> Pai
 
     op = "paired_test"
     if len(a) != len(b) or not len(a):
-        _check.refuse(op, f"expected equally many scores of both, at least one, got {len(a)} and {len(b)}")
+        _check.refuse(op, f"expected the same number of scores of both, at least one, got {len(a)} and {len(b)}")
     first, second = (torch.tensor(list(scores), dtype=torch.float64) for scores in (a, b))
     if not (first - second).isfinite().all():
         _check.refuse(op, "scores must be finite")
@@ -62,7 +62,7 @@ def paired_test(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> Pai
 
 
 def _in_steps(a: Tensor, b: Tensor) -> Tensor:
-    """a - b as whole numbers, for exact ties: 0.9 - 0.8 and 0.8 - 0.7 differ in the last digit only."""
+    """a - b as whole numbers, for exact ties: 0.9 - 0.8 and 0.8 - 0.7 differ only in the last digit."""
     scale = float(torch.cat([a, b]).abs().max())
     return ((a - b) / (scale or 1.0) * 1e12).round().long()
 
@@ -73,7 +73,7 @@ def _flipped(values: Tensor, seed: int) -> float:
         sums = torch.zeros(1, dtype=torch.float64)
         for value in values:
             sums = torch.cat([sums + value, sums - value])
-        # Sums that differ by rounding only are equal.
+        # Sums that differ only by rounding count as equal.
         return float((sums.abs() >= values.sum().abs() - 1e-9 * values.abs().sum()).double().mean())
     from scipy import stats
 

@@ -1,7 +1,7 @@
-"""Errors of warps against the true ones; differentiable.
+"""Differentiable errors of warps against the true ones.
 
 found and true (B, K) are the times of y to which each warp, and the true one, maps the change points. These are at
-``times`` of x, (B, K) or (K,), increasing. Between change points the error is linear, and is integrated exactly.
+the ``times`` of x, (B, K) or (K,), increasing. Between change points the error is linear, and is integrated exactly.
 ``lengths`` (B,) is the number of real change points of each item; padding may hold anything.
 
 Reference: Thickstun et al., Rethinking evaluation methodology for audio-to-score alignment (2020), arXiv:2009.14374;
@@ -45,7 +45,7 @@ def time_deviation(found: Tensor, true: Tensor, times: Tensor, lengths: Tensor |
 
 
 def position_error(found: Tensor, true: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """Largest distance between found and true positions, (B, K, C) or (B, K) each: (B,).
+    """Largest distance (B,) between found and true positions, both (B, K, C) or (B, K).
 
     Example:
         >>> position_error(torch.tensor([[[0.0, 0.0], [3.0, 4.0]]]), torch.zeros(1, 2, 2))
@@ -81,7 +81,7 @@ def share_below(errors: Tensor, thresholds: list[float] | tuple[float, ...]) -> 
 def _pieces(
     op: str, found: Tensor, true: Tensor, times: Tensor, lengths: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Errors at both ends of each stretch, its length in time, (B, K - 1) each and zero in the padding; durations."""
+    """The errors at both ends of each stretch and its duration, (B, K - 1) and 0 in the padding; the total duration."""
     _alike(op, found, true)
     if found.ndim != 2 or found.shape[1] < 2:
         _check.refuse(op, f"expected found of shape (B, K), K at least 2, got {tuple(found.shape)}")
@@ -113,11 +113,11 @@ def _alike(op: str, found: Tensor, true: Tensor) -> None:
     _check.is_tensor(op, "found", found)
     _check.is_tensor(op, "true", true)
     if found.shape != true.shape:
-        _check.refuse(op, f"found is {tuple(found.shape)} and true is {tuple(true.shape)}")
+        _check.refuse(op, f"found is {tuple(found.shape)}, but true is {tuple(true.shape)}")
 
 
 def _real(op: str, found: Tensor, lengths: Tensor | None, least: int) -> Tensor:
-    """Which change points are real, (B, K)."""
+    """A mask (B, K) of the real change points."""
     steps = torch.arange(found.shape[1], device=found.device)
     if lengths is None:
         return torch.ones(found.shape[:2], dtype=torch.bool, device=found.device)

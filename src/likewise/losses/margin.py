@@ -61,7 +61,7 @@ class Margin(Loss):
         classes = len(self.beta)
         if not torch.compiler.is_compiling() and ((labels < 0) | (labels >= classes)).any():
             wrong = labels[(labels < 0) | (labels >= classes)][0].item()
-            _check.refuse(self.name, f"row_labels have {wrong}, but there are {classes} classes, counted from 0")
+            _check.refuse(self.name, f"row_labels hold {wrong}, but there are {classes} classes, counted from 0")
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""

@@ -73,7 +73,7 @@ class VectorLoss(nn.Module):
         if len(wrong):
             hint = "number them from 0, with torch.unique(labels, return_inverse=True)"
             _check.refuse(
-                self.name, f"labels have {int(wrong[0])}, but there are {classes} classes, counted from 0; {hint}"
+                self.name, f"labels hold {int(wrong[0])}, but there are {classes} classes, counted from 0; {hint}"
             )
 
 

@@ -1,4 +1,4 @@
-"""Adversaries: classifiers of the training classes that keep features general, so that they suit unseen classes."""
+"""Adversaries: classifiers of the training classes that keep features general, for use with unseen classes."""
 
 import math
 from collections.abc import Sequence
@@ -21,19 +21,20 @@ from likewise.training.step import Step
 class ClassAdversary(nn.Module):
     """A term of ``fit``: a classifier predicts the training classes from features that learn to hide them.
 
-    The term is l_c(R(f)): l_c is the cross entropy of a ClassHead, and R leaves features f unchanged and multiplies
-    their gradient by -strength. So f minimises the metric's loss - strength * l_c, and the classifier minimises l_c.
+    The term is l_c(R(f)), where l_c is the cross entropy of a ClassHead, and R leaves the features f unchanged but
+    multiplies their gradient by -strength. So f minimises the metric's loss - strength * l_c, and the classifier
+    minimises l_c.
 
     strength: lambda; 0 does not affect the features.
     smoothing: the share of a label that is spread evenly over all classes, alpha / C each.
-    hidden, dropout: of the ClassHead.
-    layer: name of the module inside the encoder whose output f is, averaged over its positions. By default the input of
-        the embedding layer, "backbone" of an Embedder; without an Embedder, the encoder's output.
+    hidden, dropout: arguments of the ClassHead.
+    layer: the name of the module inside the encoder whose output, averaged over its positions, is f. By default f is
+        the input of the embedding layer, "backbone" of an Embedder; without an Embedder, the encoder's output.
 
     Its head is made when ``fit`` begins and is trained with the rest: ``fit(..., terms=[ClassAdversary()])``. Set its
     learning rate with ``lr={"terms.0": ..., "rest": ...}``.
     Reference: Al-Kaabi, Monsefi & Zabihzadeh, A Framework to Enhance Generalization of Deep Metric Learning methods,
-    equations 22 to 24. Departs from the printed (24), where a negative lambda would harm the classifier.
+    equations 22 to 24. This departs from (24) as printed, where a negative lambda would harm the classifier.
 
     Example:
         >>> from likewise import Euclidean, GRUEncoder, fit, losses
@@ -75,7 +76,7 @@ class ClassAdversary(nn.Module):
         return type(self).__name__
 
     def prepare(self, metric: Metric, items: Batch | Tensor, labels: Tensor) -> None:
-        """Make the classifier for the metric's features and the labels; one of the right size is kept."""
+        """Make the classifier for the metric's features and the labels; an existing one of the right size is kept."""
         if self.layer is None:
             self.layers = ("backbone",) if isinstance(metric.encoder, Embedder) else ()
         with torch.no_grad(), evaluating(metric):
@@ -151,12 +152,12 @@ class SoftAdversary(ClassAdversary):
 class AdaptiveAdversary(ClassAdversary):
     """A ClassAdversary that helps the classifier while its loss is high, and works against it once it is low.
 
-    lambda = -tanh(l_c - threshold) * strength, once an epoch, from the epoch's mean l_c. If negative, it makes features
-    better for the classifier. The first epoch uses l_c = log C, that of an untrained classifier or, if an earlier run
-    trained it, its last l_c. Epochs are those of the run.
+    lambda = -tanh(l_c - threshold) * strength is set once per epoch, from the epoch's mean l_c. If negative, it makes
+    features better for the classifier. The first epoch uses l_c = log C, that of an untrained classifier, or the last
+    l_c if an earlier run trained the classifier. Epochs are those of the run.
 
-    threshold: of l_c, whatever the number of classes C is; or threshold_share, of log C, the l_c of a classifier that
-    guesses.
+    threshold: the threshold of l_c, regardless of the number of classes C. threshold_share: the threshold as a share of
+        log C instead, the l_c of a classifier that guesses.
     ceiling: the largest lambda; training can break down if lambda turns from negative to a large value. A lower
         learning rate of the classifier also helps.
 
@@ -218,7 +219,7 @@ class AdaptiveAdversary(ClassAdversary):
         self._begin(0)
 
     def forward(self, step: Step) -> Tensor:
-        """The term, a scalar; the first of an epoch sets lambda."""
+        """The term, a scalar; the first step of an epoch sets lambda."""
         if self.training and step.epoch != int(self.epoch):
             self._set_scale()
             self._begin(step.epoch)

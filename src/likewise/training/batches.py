@@ -1,4 +1,4 @@
-"""Batches: the order of the items, which can be resumed anywhere in an epoch."""
+"""Batches: the order of the items, which can be resumed at any step of an epoch."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -57,7 +57,7 @@ class Batches:
         return len(self._sampler) if hasattr(self._sampler, "__len__") else None
 
     def start(self, epoch: int, done: int = 0, state: Any = None) -> None:
-        """Begin at an epoch with some of its batches done; state is an earlier result of ``state``."""
+        """Start at an epoch, after ``done`` of its batches; state is an earlier result of ``state``."""
         self._epoch, self._skip = epoch, 0 if isinstance(self._sampler, BatchSampler) else done
         if hasattr(self._sampler, "set_epoch"):
             self._sampler.set_epoch(epoch)
@@ -96,5 +96,5 @@ class Batches:
             raise TypeError(f"fit: expected the sampler to yield lists of indices, got {got}")
         if int(found.min()) < 0 or int(found.max()) >= self._items:
             wrong = int(found.min()) if int(found.min()) < 0 else int(found.max())
-            _check.refuse("fit", f"the sampler yielded index {wrong}; there are {self._items} items")
+            _check.refuse("fit", f"the sampler yielded index {wrong}, but there are {self._items} items")
         return found.long()

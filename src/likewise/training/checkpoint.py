@@ -1,7 +1,7 @@
 """Checkpoint: the full state of a run, for exact resume, in one safetensors file.
 
 Weights, the best weights, and the optimiser's moments are tensors; the rest is a JSON note in the file's header. No
-generator state is saved: every step has its own seed, from the run's seed and the step's position.
+generator state is saved: every step is seeded by the run's seed and the step's position.
 """
 
 import json
@@ -42,7 +42,7 @@ class Checkpoint:
 
     average: the moving average of the weights, or None.
     optimizer: the state of each parameter, by its position, as in PyTorch's optimisers.
-    sampler, precision: plain data; the sampler's may hold tensors by name, too.
+    sampler, precision: plain data; that of the sampler may also have tensors by name.
     settings: must be the same when the run is resumed.
     functions: the state of steps and terms other than parameters, by name.
     """
@@ -92,7 +92,7 @@ class Checkpoint:
             text = json.dumps(note)
         except (TypeError, ValueError) as error:
             raise TypeError(
-                f"fit: state_dict of the sampler must hold plain numbers, text and lists: {error}"
+                f"fit: state_dict of the sampler must consist of plain numbers, text and lists: {error}"
             ) from None
         write_tensors(path, tensors, text)
 
@@ -150,7 +150,7 @@ def put_optimizer_state(
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for position, values in state.items():
         if not 0 <= position < len(parameters):
-            _check.refuse(where, f"holds a state for parameter {position}; there are {len(parameters)}")
+            _check.refuse(where, f"has a state for parameter {position}, but there are {len(parameters)} parameters")
         for name, value in values.items():
             shape = parameters[position].shape
             if isinstance(value, Tensor) and value.shape not in (shape, torch.Size(), torch.Size([1])):
@@ -170,7 +170,7 @@ def functions_state(functions: Iterable[Any]) -> dict[str, Tensor]:
 
 
 def put_functions_state(functions: Iterable[Any], state: Mapping[str, Tensor], device: torch.device) -> None:
-    """Restore what ``functions_state`` returned; an empty state when a run begins."""
+    """Restore the result of ``functions_state``; it is empty when a run begins."""
     for place, function in enumerate(functions):
         if hasattr(function, "load_state"):
             own = {name.partition(".")[2]: tensor for name, tensor in state.items() if name.startswith(f"{place}.")}

@@ -1,4 +1,4 @@
-"""CrossBatchMemory: compares each batch with earlier ones too."""
+"""CrossBatchMemory: compare each batch with earlier ones too."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -16,15 +16,16 @@ from likewise.training.step import Step
 class CrossBatchMemory:
     """A term of ``fit``: the loss of the distances from the batch to the items of the last batches.
 
-    The term is weight * loss(M, labels, kept_labels), where M (B, K B) are distances to the items of the last K
-    batches, encoded as they were then, without gradients. So a batch of 32 has hundreds of negatives, at the cost of B
-    x K B more distances per step and the memory of K B encoded items.
+    The term is weight * loss(M, labels, kept_labels), where M (B, K B) are the distances to the items of the last K
+    batches. These keep their encodings of that time, without gradients. So a batch of 32 has hundreds of negatives, at
+    the cost of B x K B more distances per step and the memory of K B encoded items.
 
-    batches: K. weight: of the term. start: steps before the term counts; early in training, features change too quickly
-    for old ones to be useful.
+    batches: K. weight: the weight of the term. start: the number of steps before the term counts; early in training,
+        features change too quickly for old ones to be useful.
 
-    The loss is that of ``fit``, of a matrix and labels. With several processes, each keeps the whole batches and
-    computes the rows of M for its own items. Checkpoints hold the memory: a resumed run equals an uninterrupted one.
+    The loss is the one given to ``fit``, which must take a matrix and labels. With several processes, each keeps the
+    whole batches and computes the rows of M for its own items. Checkpoints include the memory: a resumed run equals an
+    uninterrupted one.
 
     Reference: Wang et al., Cross-batch memory for embedding learning (CVPR 2020), for vectors. Here it works for any
     distance.
@@ -75,11 +76,11 @@ class CrossBatchMemory:
         return found
 
     def load_state(self, state: Mapping[str, Tensor], device: torch.device) -> None:
-        """Restore what ``state`` returned, from a checkpoint; an empty state when a run begins."""
+        """Restore the result of ``state`` from a checkpoint; it is empty when a run begins."""
         places = sorted({name.partition(".")[0] for name in state}, key=lambda place: (len(place), place))
         if places != [str(i) for i in range(len(places))] or len(places) > self.batches:
             _check.refuse(
-                "CrossBatchMemory", f"the checkpoint keeps {len(places)} batches, expected at most {self.batches}"
+                "CrossBatchMemory", f"the checkpoint has {len(places)} batches; expected at most {self.batches}"
             )
         self._kept.clear()
         for place in places:

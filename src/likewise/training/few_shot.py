@@ -21,16 +21,16 @@ class EpisodeLoss(nn.Module):
     """A step of ``fit``: the cross entropy of the queries of episodes, with logits that are distances to the classes.
 
     The logit of query q and class n is -scale times the mean over the class's shots s of d(q, s) + d(s, q), or of d(q,
-    s) alone if d is symmetric. Only these distances are computed, those of a batch in one call.
+    s) alone if d is symmetric. Only these distances are computed, in one call for a batch.
 
     episodes: the sampler that ``fit`` draws from: ``fit(metric, train, sampler=episodes, step=EpisodeLoss(episodes))``.
         With fit(augment=...), the augmented items replace the original ones.
-    scale: of the logits; learned, if learn_scale.
-    combine: how the shots of a class count, as in ``few_shot_accuracy``; the mean by default.
+    scale: the factor of the logits; with learn_scale, it is learned.
+    combine: how the shots of a class are combined, as in ``few_shot_accuracy``; the mean by default.
     prototypes: subtract half the mean of d(s, s') over all pairs of shots of the class; see ``class_distances``.
 
-    Reference: Su & Wen, Temporal alignment prediction (ICLR 2022), equations 8 and 9. As in its code, the mean over the
-    shots is taken, where equation 8 has the sum; and the mean over the queries.
+    Reference: Su & Wen, Temporal alignment prediction (ICLR 2022), equations 8 and 9. As in its code, distances are
+    averaged over the shots, where equation 8 has the sum, and losses over the queries.
 
     Example:
         >>> from likewise.distances.tap import TAP
@@ -66,7 +66,7 @@ class EpisodeLoss(nn.Module):
         """The loss, a scalar."""
         features = step.features if step.augmented_features is None else step.augmented_features
         if len(features) != self.episodes.batch_size:
-            sizes = f"{len(features)} items, episodes have {self.episodes.batch_size}"
+            sizes = f"{len(features)} items, but episodes have {self.episodes.batch_size}"
             _check.refuse("EpisodeLoss", f"the batch has {sizes}; pass the same Episodes to fit as sampler")
         apart = self.class_distances(step.metric, features)  # (E, ways, queries, ways)
         ways = apart.shape[-1]
@@ -91,7 +91,7 @@ class EpisodeValidation:
     """Validation for ``fit(val=...)`` by the mean accuracy on episodes of held-out classes.
 
     data: a Dataset, or a pair (items, labels), of classes that are not trained on. episodes: an Episodes of their
-    labels; ``count`` of them are drawn, the same each time, from one matrix of all distances between the items, whose
+    labels; the same ``count`` episodes are drawn each time, from one matrix of all distances between the items, whose
     mean average precision is measured too. combine, prototypes: as in ``EpisodeLoss``.
 
     Example:

@@ -81,8 +81,8 @@ def fit(
 
     A step encodes a batch, builds its matrix of distances D (B, B), and lowers loss(D, labels). Afterwards the metric
     has the best weights if there was a validation, otherwise the last ones. It is in eval mode, on its device. Default
-    arguments come from ``metric.training_defaults``. Modules that standardise channels compute mean and deviation from
-    the training items, unless they already have them.
+    arguments come from ``metric.training_defaults``. Modules that standardise channels compute the mean and deviation
+    of the training items, unless they already have them.
 
     metric: a Metric, or any Distance that has parameters.
     train: a Dataset or an ImageSet; a pair (items, labels), where labels are numbers or names; a map-style dataset of
@@ -95,8 +95,8 @@ def fit(
         new ones; ``HeldOutClasses(0.2)``; a function of the metric, such as an EpisodeValidation; or a Validation of
         one of these, which also sets the interval, the patience, and the score that selects the best weights.
     batch_size, sampler: shuffled batches of batch_size, the last one dropped if it is smaller; or those of a sampler,
-        which yields lists of indices (and may have set_epoch, state_dict and load_state_dict); or of a function of the
-        labels that returns such a sampler.
+        which yields lists of indices (and may have set_epoch, state_dict and load_state_dict); or those of a sampler
+        that a function of the labels returns.
     lr: the learning rate, or separate rates for parts, lr={"encoder.backbone": 1e-4, "loss": 1e-2,
         "rest": 1e-3}: names of modules in "encoder", "distance", "loss", "step", "terms.0" and so on.
     optimizer: an Optimization (optimiser, weight decay, clipping, schedule), or a function of the parameters (or of
@@ -107,17 +107,17 @@ def fit(
         SelfSupervised are steps.
     terms: more such functions, added to the loss, such as a Regularizer or an adversary. Modules among them are
         trained.
-    average: the decay per step of a moving average of the weights, such as 0.99. The average is validated and kept. 0
-        for no average.
+    average: the decay per step of a moving average of the weights, such as 0.99. The average is validated and kept; 0
+        disables it.
     checkpoints: a folder for the best metric (``Metric.load(folder)``), log.csv, TensorBoard's files if it is
         installed, and a checkpoint after every epoch; or Checkpoints(folder, every=steps, resume=True). Ctrl-C and
         SIGTERM end the run after the current step, with a checkpoint. By default nothing is written.
-    workers: processes that read the items of a map-style dataset ahead of the training. Random datasets are seeded for
-        each batch, so the results do not depend on workers.
+    workers: the number of processes that read the items of a map-style dataset ahead of training. Random datasets are
+        seeded for each batch, so the results do not depend on workers.
     verbose: show a progress bar on a terminal, or a line for each validation elsewhere.
     fabric: arguments of lightning.Fabric: precision="bf16-mixed", accelerator="gpu", devices=4, strategy, num_nodes,
-        loggers, plugins, callbacks. On GPUs, convolutions and TAP may have the precision of TensorFloat-32 unless this
-        says precision="32-true". With several devices each batch is divided among them, and its whole matrix is
+        loggers, plugins, callbacks. On GPUs, convolutions and TAP may have the precision of TensorFloat-32 unless you
+        pass precision="32-true". With several devices each batch is divided among them, and its whole matrix is
         gathered: the result is that of one device with the same batches, batch normalisation included. Each process
         reads only its own part of a map-style dataset.
 
@@ -275,7 +275,7 @@ def _default_optimization(defaults: TrainingDefaults, steps: int) -> Optimizatio
 
 
 def _default_average(defaults: TrainingDefaults, steps: int) -> float | None:
-    """Limit the decay so that the share of the initial weights at the end is at most e^-10."""
+    """Limit the decay, so the initial weights make up at most e^-10 of the final average."""
     if defaults.average is None or steps <= 10:
         return None
     return min(defaults.average, 1 - 10 / steps)
@@ -349,7 +349,7 @@ def _own_randomness() -> Iterator[None]:
 
 @contextmanager
 def _exactly(precision: object) -> Iterator[None]:
-    """Allow no TensorFloat-32 in convolutions where float32 is asked for."""
+    """Disable TensorFloat-32 in convolutions if the precision is float32."""
     before = torch.backends.cudnn.allow_tf32
     torch.backends.cudnn.allow_tf32 = before and str(precision) not in ("32", "32-true")
     try:

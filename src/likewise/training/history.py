@@ -41,8 +41,8 @@ class Score:
 class History:
     """The result of ``fit``: losses and times by epoch, and the scores of the validations.
 
-    losses: mean loss of each epoch. seconds: wall time of each, validation included.
-    scores: a Score for each validation. best: the one whose weights were kept; None without validation.
+    losses: mean loss of each epoch. seconds: wall time of each epoch, including validation.
+    scores: a Score for each validation. best: the Score whose weights were kept; None without validation.
     stopped: whether patience ended the training.
 
     Example:
@@ -72,7 +72,7 @@ class History:
 
     @property
     def wall_time(self) -> float:
-        """Seconds of all epochs."""
+        """The total time of all epochs in seconds."""
         return sum(self.seconds)
 
     def rows(self) -> list[dict[str, float | None]]:

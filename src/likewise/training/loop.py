@@ -78,7 +78,7 @@ class Plan:
 
 
 class Together(DDPStrategy):
-    """Several processes that start with the same weights and gather their results; see Ranks. Wraps no module."""
+    """Several processes that start with the same weights and gather their results; see Ranks. No module is wrapped."""
 
     def setup_module(self, module: nn.Module) -> nn.Module:  # type: ignore[override]
         """Copy the weights of the first process to all."""
@@ -155,7 +155,7 @@ class Loop:
         return done.history
 
     def batches(self) -> Iterator[tuple[Chosen, Any]]:
-        """The batches that are left of this epoch."""
+        """The remaining batches of this epoch."""
         if self.done.ended:  # the run stopped after the last step, but before the end of the epoch
             return iter(())
         plan, done = self.plan, self.done
@@ -318,7 +318,7 @@ class Loop:
             return None
         if not plan.checkpoints.resume:
             hint = "resume it with Checkpoints(folder, resume=True), or give another folder"
-            _check.refuse("fit", f"{self.folder} holds a checkpoint of an earlier run; {hint}")
+            _check.refuse("fit", f"{self.folder} has a checkpoint of an earlier run; {hint}")
         found = Checkpoint.read(path, own, plan.settings)
         if (found.average is None) != (plan.average is None):
             was = "without" if found.average is None else "with"

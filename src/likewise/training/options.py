@@ -49,7 +49,7 @@ class Optimization:
 
     @classmethod
     def of(cls, given: "Optimization | OptimizerFactory", lr: float) -> tuple["Optimization", OptimizerFactory]:
-        """An Optimization, and the function of parameters that makes its optimiser."""
+        """Return an Optimization, and a function of the parameters that makes its optimiser."""
         if isinstance(given, Optimization):
             return given, lambda parameters: given.make(parameters, lr=lr, weight_decay=given.weight_decay)
         if not callable(given):
@@ -63,7 +63,7 @@ class Checkpoints:
     """Files that ``fit`` writes: the best metric, log.csv, and a checkpoint after every epoch.
 
     folder: ``Metric.load(folder)`` reads the best metric. If TensorBoard is installed, its files go to a subfolder.
-        every: steps between additional checkpoints within an epoch.
+    every: the number of steps between additional checkpoints within an epoch.
     resume: continue from the folder's checkpoint if there is one. On the CPU the final weights equal those of an
         uninterrupted run bit for bit.
 
@@ -113,7 +113,7 @@ def parameter_groups(parts: Mapping[str, nn.Module], rates: Mapping[str, object]
     """Parameter groups for PyTorch's optimisers, each with its learning rate.
 
     parts: the trained modules by name. rates: learning rates by the name of a part, or of a module or parameter inside
-        it ("encoder.backbone"). The longest matching name counts; "rest" is for all others.
+        it ("encoder.backbone"). The longest matching name is used; "rest" is for all others.
 
     Example:
         >>> parts = {"encoder": nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), "loss": nn.Linear(2, 1)}

@@ -17,8 +17,8 @@ class AlignedPairs:
 
     x, y: N items each, such as sequences.
     truth: (N, K), the times of y that match the points. points: (N, K) or (K,), times of x; by default x's frames.
-    x_times, y_times: (T,) or (N, T), the times of the frames; by default evenly from 0 to 1 over each sequence.
-    lengths: (N,), the number of real points; by default all.
+    x_times, y_times: (T,) or (N, T), the times of the frames; by default spread evenly from 0 to 1 over each sequence.
+    lengths: (N,), the number of real points, by default all.
 
     Example:
         >>> pairs = AlignedPairs(torch.zeros(5, 4, 2), torch.zeros(5, 6, 2), torch.rand(5, 4).sort().values)
@@ -38,7 +38,7 @@ class AlignedPairs:
         for name in ("x", "y"):
             object.__setattr__(self, name, as_items("AlignedPairs", name, getattr(self, name)))
         if len(self.x) != len(self.y):
-            _check.refuse("AlignedPairs", f"there are {len(self.x)} items in x and {len(self.y)} in y")
+            _check.refuse("AlignedPairs", f"there are {len(self.x)} items in x, but {len(self.y)} in y")
         truth = _check.is_tensor("AlignedPairs", "truth", self.truth)
         if truth.ndim != 2 or len(truth) != len(self.x):
             _check.refuse("AlignedPairs", f"expected truth of shape ({len(self.x)}, K), got {tuple(truth.shape)}")

@@ -22,10 +22,10 @@ from likewise.training.step import Step
 
 
 def path_step(step: Step) -> Tensor:
-    """The loss of AlignedPairs, whose alignment is known: of warps, soft alignments, or features along the true path.
+    """The loss of AlignedPairs: of warps, of soft alignments, or of features along the known path.
 
-    This depends on the loss: WarpError, TimeError and MaxPositionError get the points as mapped by GDTW's warp; Dilate
-    gets the expected alignment of a SoftDTW; AlongPath and AlongWarp get the features along the true path; and
+    Its input depends on the loss: WarpError, TimeError and MaxPositionError get the points as mapped by GDTW's warp;
+    Dilate gets the expected alignment of a SoftDTW; AlongPath and AlongWarp get the features along the true path; and
     SoftSubsequenceDTW gets the costs between all frames. For your own loss write a step, or register a function of
     (loss, distance, pairs) with ``path_value.register(YourLoss)``.
 
@@ -102,7 +102,7 @@ def warp_of(distance: Distance, pairs: AlignedPairs) -> Warp:
     if not isinstance(distance, GDTW):
         _check.refuse("fit", f"this loss needs the warp of a GDTW; the distance is {type(distance).__name__}")
     if distance.subsequence and (pairs.x_times is None or pairs.y_times is None):
-        _check.refuse("fit", "a subsequence needs AlignedPairs with x_times and y_times, in one unit")
+        _check.refuse("fit", "a subsequence needs AlignedPairs with x_times and y_times, in the same unit")
     return distance.warp(pairs.x, pairs.y, pairs.x_times, pairs.y_times)
 
 

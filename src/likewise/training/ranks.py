@@ -12,7 +12,7 @@ from likewise.data.batch import Batch
 
 @dataclass(frozen=True)
 class Ranks:
-    """One of ``size`` processes: each computes its rows, and all get the gathered results.
+    """One of ``size`` processes. Each computes its rows, and all get the gathered results.
 
     The loss is then the same number in every process, and so are its gradients with respect to the gathered results.
     The backward pass sums these over the processes and returns them to the one that computed the rows. ``average``
@@ -46,7 +46,7 @@ class Ranks:
         return Batch(self.gather(values, count), lengths.cpu())
 
     def average(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Average the gradients over the processes; parameters without one, the same in all, are skipped."""
+        """Average the gradients over the processes; parameters without gradients are skipped."""
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         for dtype in {gradient.dtype for gradient in gradients}:
             some = [gradient for gradient in gradients if gradient.dtype == dtype]
@@ -65,7 +65,7 @@ class Ranks:
         return total.tolist()
 
     def any(self, value: bool, device: torch.device) -> bool:
-        """Whether it is true in any process."""
+        """Whether ``value`` is true in any process."""
         return value if self.size == 1 else self.sum([float(value)], device)[0] > 0
 
 

@@ -1,4 +1,4 @@
-"""Regularizer: a function of features and labels as a term of fit."""
+"""Regularizer: a function of features and labels as a term of ``fit``."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,9 +18,10 @@ class Regularizer(nn.Module):
     function: ``EnergyConfusion()``, ``JointRepresentationSimilarity()`` or another function of features (B, C), or a
         list of them, and labels (B,).
     of: the source of the features: the name of a layer inside the encoder, None for the encoder's output, or a function
-        of that, such as ``loss.cosines`` of an AMSoftmax. With a list of these, the function gets a list of features.
+        of this output, such as ``loss.cosines`` of an AMSoftmax. With a list of these, the function gets a list of
+        features.
     pool: how maps and sequences become vectors: ``FeatureMap.mean`` over positions, or ``FeatureMap.max``, which we
-    take to be the paper's JRD-Pooling, for a layer that returns a map.
+        take to be the paper's JRD-Pooling, for a layer that returns a map.
 
     Joint representation diversification, with an Embedder, is
     ``Regularizer(JointRepresentationSimilarity(), 1.0, of=["backbone", None, loss.cosines])``.
@@ -55,7 +56,7 @@ class Regularizer(nn.Module):
         self.pool = pool
         for source in self._sources():
             if source is not None and not isinstance(source, str) and not callable(source):
-                raise TypeError(f"Regularizer: expected of to hold names, functions or None, got {source!r}")
+                raise TypeError(f"Regularizer: expected of to be names, functions or None, got {source!r}")
         self.layers = tuple(source for source in self._sources() if isinstance(source, str))
 
     def forward(self, step: Step) -> Tensor:

@@ -7,9 +7,9 @@ from likewise.training.history import Score
 
 
 class Report:
-    """Reports the progress of training on stderr.
+    """Report the progress of training on stderr.
 
-    epochs: their total number. every: epochs between two lines.
+    epochs: the total number of epochs. every: the number of epochs between two lines.
     """
 
     def __init__(self, epochs: int, *, verbose: bool, every: int = 1) -> None:

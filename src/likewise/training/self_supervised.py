@@ -17,10 +17,10 @@ class SelfSupervised:
     x^ is the augmented x, P the plan (Lx, Lx^) that made it, A the attention that the distance (a TAP) predicts from x
     to x^, and A' that from x^ to x. It needs no labels: ``fit(metric, x, augment=..., step=SelfSupervised())``.
 
-    Rows of A, A' and P' sum to 1, but those of P do not: A' can reach its target exactly, A cannot.
+    Rows of A, A' and P' sum to 1, but those of P do not: A' can reach its target exactly, but A cannot.
 
-    As the only loss, it is for the distance alone, ``fit(TAP(), x, ...)``: the frames stay as they are, as in the
-    paper, so d cannot vanish. An encoder would learn to make all frames equal; ``fit`` then warns.
+    As the only loss, use it to train the distance alone, ``fit(TAP(), x, ...)``: the frames stay as they are, as in the
+    paper, so d cannot vanish. An encoder would learn to make all frames equal; ``fit`` then issues a warning.
 
     Reference: Su & Wen, Temporal alignment prediction (ICLR 2022), equation 10. In its code, the weight is 1 / B next
     to a loss that is summed over the batch.
@@ -69,6 +69,6 @@ class SelfSupervised:
 
 
 def mean_squares(attention: Tensor, plans: Tensor, x_lengths: Tensor, y_lengths: Tensor) -> Tensor:
-    """Mean squared difference (B,) over the cells of each pair; both are zero in the padding."""
+    """Mean squared difference (B,) over the cells of each pair; both matrices are zero in the padding."""
     cells = (x_lengths * y_lengths).to(attention.device)
     return (attention - plans[:, : attention.shape[1], : attention.shape[2]]).square().sum((1, 2)) / cells

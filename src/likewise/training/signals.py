@@ -1,4 +1,4 @@
-"""Signals: on Ctrl-C and SIGTERM, finish the step first, so that a checkpoint can be written."""
+"""Signals: on Ctrl-C and SIGTERM, finish the step, and then write a checkpoint."""
 
 import signal
 import threading
@@ -36,7 +36,7 @@ class Stop:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """A block that a signal ends immediately with a StoppedError: it changes no state that is in a checkpoint."""
+        """A block that a signal ends immediately with a StoppedError; it must not change what a checkpoint saves."""
         if self.signal is not None:
             raise StoppedError
         self._waiting = True
@@ -46,7 +46,7 @@ class Stop:
             self._waiting = False
 
     def exception(self) -> BaseException:
-        """Raise the exception that Python would raise for the signal."""
+        """Return the exception to raise for the signal: SystemExit for SIGTERM, otherwise KeyboardInterrupt."""
         return SystemExit(STOPPED) if self.signal == signal.SIGTERM else KeyboardInterrupt()
 
 
@@ -54,7 +54,7 @@ class Stop:
 def listening(say: Callable[[str], object] = lambda text: None) -> Iterator[Stop]:
     """A block in which SIGINT and SIGTERM are recorded; afterwards the former handlers are restored.
 
-    Python lets only the main thread install handlers: in others, nothing is recorded.
+    Python lets only the main thread install handlers; in other threads, nothing is recorded.
     """
     stop = Stop(say)
     main = threading.current_thread() is threading.main_thread()

@@ -15,7 +15,7 @@ from likewise.training.source import Source
 LEAST_CELLS = 1 << 22  # cells of the cost matrices of a batch: with fewer, steps are fast and no trial is needed
 LONGEST = 60.0  # seconds
 TRIED = 4  # items
-SURE = 0.5  # seconds for two items; above it, fixed costs are negligible
+SURE = 0.5  # seconds for two items; above this, fixed costs are negligible
 
 
 def warn_if_slow(metric: Metric, source: Source, batch_size: int, fabric: Mapping[str, Any]) -> None:
@@ -46,7 +46,7 @@ def warn_if_slow(metric: Metric, source: Source, batch_size: int, fabric: Mappin
 def step_time(metric: Metric, few: Batch, batch_size: int) -> float:
     """The estimated seconds of a step, from a trial with two items and, unless that is slow already, with four.
 
-    The time of two items includes fixed costs; the difference from that of four does not. For slow steps, the trial
+    The time of two items includes fixed costs; its difference from the time of four does not. For slow steps, the trial
     takes about a thousandth of the step.
     """
     pairs = batch_size * batch_size

@@ -29,7 +29,7 @@ class Source:
     codes: (N,) int64, each label's index in ``classes``; without labels, the item's index.
     groups: (N,), the subject of each item, if the data have it.
     chosen: positions of the items in this source; None for all.
-    workers: processes that read items that are not in memory.
+    workers: the number of processes that read items that are not in memory.
     """
 
     items: Any
@@ -42,7 +42,7 @@ class Source:
 
     @classmethod
     def of(cls, name: str, value: Any, *, need_labels: bool = False, workers: int = 0) -> "Source":
-        """From a Dataset, an ImageSet, a pair (items, labels), a map-style dataset, AlignedPairs, or plain items."""
+        """Convert a Dataset, an ImageSet, a pair (items, labels), a map-style dataset, AlignedPairs, or plain items."""
         if isinstance(value, AlignedPairs):
             return cls(value, None, torch.arange(len(value)))
         items, labels = labelled("fit", name, value, need_labels=need_labels)
@@ -98,7 +98,7 @@ class Source:
         """The items of each batch of an order, with its indices.
 
         seed: together with the batch's number, counted from ``first``, seeds random datasets.
-        ranks: of several processes, each reads only its own rows of items that are not in memory, a Shard.
+        ranks: with several processes, each reads only its own rows of items that are not in memory, as a Shard.
         """
         if self.in_memory:
             return ((chosen, self.take(chosen.index)) for chosen in order)

@@ -41,7 +41,7 @@ Loss = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class Shard:
-    """The items of a batch that this process has read, its rows, and the number of items of the whole batch."""
+    """The rows of a batch that this process has read, and the number of items of the whole batch."""
 
     own: Batch | Tensor
     count: int
@@ -55,14 +55,14 @@ class Step:
     """One step of training. With several processes, everything here refers to the whole batch.
 
     metric: the Metric that is trained. labels: (B,), the numbers of the items' classes.
-    items: the items, ``batch``; or a Shard, if each process has only read its own.
+    items: the items of the batch; or a Shard, if each process has read only its own.
     loss: the loss given to ``fit``, or None. index: (B,), the positions of the items in the training set.
     augment: the augmentation, or None. generator: seeded for this step, the same in all processes.
     epoch: counted from 0. total: the number of steps before this one, over all epochs.
     layers: names of modules inside the encoder whose outputs ``layer`` can return.
 
-    The rest is computed on first use and then kept: ``features``, the encoded items; ``D`` (B, B), their distances;
-    ``augmented`` and ``augmented_features``, the augmented items and their features.
+    The other attributes are computed on first use and then kept: ``features``, the encoded items; ``D`` (B, B), their
+    distances; ``augmented`` and ``augmented_features``, the augmented items and their features.
 
     A function of a Step that returns a scalar is a step, ``fit(step=...)``, or an additional term,
     ``fit(terms=[...])``. It may have the attribute ``layers``, names of modules inside the encoder, and a method
@@ -120,7 +120,7 @@ class Step:
         generator = torch.Generator() if self.generator is None else self.generator
         made = self.augment(self.batch, generator)
         if len(made.batch) != len(self.batch):
-            raise ValueError(f"augment returned {len(made.batch)} items for {len(self.batch)}")
+            raise ValueError(f"augment returned {len(made.batch)} items for a batch of {len(self.batch)}")
         return made
 
     @cached_property
@@ -155,8 +155,10 @@ class Step:
         """Features (B, C) of the encoder's layer of this name, pooled over positions, with gradients."""
         maps = self._own[1]
         if name not in maps:
-            known = f"it has {', '.join(maps)}" if maps else "it has none"
-            _check.refuse("Step", f"layer {name!r} was not requested, {known}; name it in the term's layers")
+            known = ", ".join(maps) or "none"
+            _check.refuse(
+                "Step", f"layer {name!r} was not requested (requested: {known}); name it in the term's layers"
+            )
         if pool is not FeatureMap.mean and not maps[name].shape:
             what = getattr(pool, "__name__", "this pooling")
             _check.refuse(

@@ -21,7 +21,7 @@ from likewise.training.ranks import ALONE, Ranks
 from likewise.training.source import Source
 from likewise.training.step import Loss, Step, StepFunction
 
-MOST_DISTANCES = 1 << 24  # held at once
+MOST_DISTANCES = 1 << 24  # in memory at once
 Numbers = dict[str, float]
 Measure = Callable[[Metric, Ranks], Numbers]
 
@@ -32,21 +32,21 @@ class Validation:
 
     data: one of
         a share of the training items, such as 0.2, drawn by class, or by group with ``groups``, and left out of
-        training,
+            training,
         a Dataset or a pair (items, labels) of the training classes: queries, whose 1-NN accuracy and mean average
             precision against the training items are measured,
         a Dataset or a pair of classes that training never sees, or ``HeldOutClasses(share)``, which takes such classes
-            out of the training items: Recall@1, MAP@R and MAP, where each item is left out of its own references,
+            out of the training items: Recall@1, MAP@R and MAP, where each item is compared with all others,
         AlignedPairs, or a share of them: the mean of the path loss,
         a function of the metric that returns a number, or numbers by name; an EpisodeValidation is one.
-    every: epochs between validations; a fraction, such as 0.2, validates several times an epoch. The end of the last
-        epoch is always validated. every_steps: steps between validations, instead.
+    every: epochs between validations; a fraction, such as 0.2, validates several times per epoch. The last epoch always
+        ends with a validation. every_steps: steps between validations, in place of ``every``.
     patience: end training after this many validations without improvement.
     monitor: the score that selects the best weights; by default the first one, and the others break ties. lowest:
         smaller is better.
     groups: (N,), the subject of each training item, for a share: no subject is in both parts. The Dataset's groups are
         not used by default. seed: determines the items of a share.
-    before: validate before the first step too, so that the metric is unchanged if training only makes it worse.
+    before: validate before the first step too; the metric is then unchanged if training only makes it worse.
 
     Example:
         >>> Validation(0.2, every=5, patience=3, monitor="map").every
@@ -77,7 +77,7 @@ class Validation:
         _check.whole(op, "seed", self.seed, least=0)
 
     def due(self, epoch: int, step: int, total: int, *, ended: bool, batches: int | None, epochs: int) -> bool:
-        """Whether it is time after this step of this epoch: ``ended`` after its last one."""
+        """Whether to validate after this step; ``ended`` after the last step of the epoch."""
         if ended and epoch + 1 == epochs:
             return True
         if self.every_steps is not None:
@@ -152,7 +152,7 @@ def examiner(
         _check.refuse(
             "fit",
             "val takes a share of the training items, but the sampler draws from all of them; split the data first, "
-            "and build the sampler from the labels of the rest",
+            "and make the sampler from the labels of the training items",
         )
     left, out = train.part(rest), train.part(held)
     if isinstance(train.items, AlignedPairs):
@@ -183,8 +183,8 @@ def _given(settings: Validation, data: Any, train: Source, step: StepFunction | 
         few = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
         _check.refuse(
             "fit",
-            f"some classes of val are not training classes: {few}; give items of the training classes, or of new "
-            "classes alone",
+            f"some classes of val are not training classes: {few}; pass items of the training classes only, or of new "
+            "classes only",
         )
     return _queries(
         settings, replace(queries, codes=torch.from_numpy(asked)), replace(train, codes=torch.from_numpy(known))
@@ -253,7 +253,7 @@ def search(metric: Metric, queries: Source, references: Source, ranks: Ranks = A
 
 
 def embed(metric: Metric, source: Source) -> Encoded:
-    """All items of a source, encoded; those that are not in memory are read a few at a time."""
+    """Encode all items of a source; those that are not in memory are read a few at a time."""
     if source.in_memory:
         return metric.embed(source.whole())
     return metric.embed_pieces(source.pieces(CHUNK), len(source))
