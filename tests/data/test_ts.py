@@ -145,7 +145,7 @@ MALFORMED = {
     "longer": ("@seriesLength 1\n@data\n1,2,3\n", "3:3: 3 steps, but 1 on line 1"),
     "unequal length": ("@equalLength true\n@data\n1,2\n1,2,3\n", "4:5: 3 steps, but 2 on line 3"),
     "absurd row": ("@missing true\n@data\n" + "1:" * 70000, "3:1: 70001 dimensions; at most 65536 are supported"),
-    "long header line": ("@problemName " + "a" * (1 << 20), "1:1: a header line of 1048589 bytes"),
+    "long header line": ("@problemName " + "a" * (1 << 20), "1:1: this header line has 1048589 bytes"),
     "text": (HEADER + ROW + "1,2,3:4,abc,6:run\n", "7:9: expected a number, got 'abc'"),
     "nothing": (HEADER + "1,,3:4,5,6:run\n", "6:3: expected a number, got nothing"),
     "nothing at the end": (HEADER + "1,2:4,:run\n", "6:7: expected a number, got nothing"),

@@ -42,7 +42,7 @@ def test_errors():
     m, (x, y) = metric(), problem()
     with pytest.raises(ValueError, match="augment returned 2 items for a batch of 24"):
         Step(m, x, y, augment=lambda batch, generator: noisy(batch[:2], generator)).D  # noqa: B018
-    with pytest.raises(ValueError, match="layer 'x' was not requested .requested: none"):
+    with pytest.raises(ValueError, match=r"layer 'x' was not requested .requested: none"):
         Step(m, x, y).layer("x")
-    with pytest.raises(ValueError, match="layer 'x' was not requested .requested: outward"):
+    with pytest.raises(ValueError, match=r"layer 'x' was not requested .requested: outward"):
         Step(m, x, y, layers=("outward",)).layer("x")
