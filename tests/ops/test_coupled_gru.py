@@ -169,7 +169,7 @@ def test_refusals():
     for arguments, message in (
         ((gx, gy, [], n, m), "expected at least one cell"),
         ((gx[..., :9], gy, cell, n, m), r"expected gx of shape \(N, T, 12\), got \(4, 7, 9\)"),
-        ((gx, gy, cell, n, m), "gx has 4 sequences and gy has 3; select pairs with rows and columns"),
+        ((gx, gy, cell, n, m), "gx has 4 sequences, but gy has 3; select pairs with rows and columns"),
         ((gx, None, cell, n, m), "pass gy with y_lengths and rows with columns"),
         ((gx, gy, cell, n, m, pair), "pass gy with y_lengths and rows with columns"),
         ((gx, gy, cell, n, m, pair + 4, pair), "expected rows between 0 and 3"),

@@ -169,7 +169,7 @@ def test_refusals():
     x = Side(torch.randn(3, 4, 1))
     with pytest.raises(ValueError, match=r"pairs name items 0..3 of 3"):
         elastic_pairs(x, x, torch.tensor([[0, 3], [1, 0]]), Moves(Recurrence.WARP))
-    with pytest.raises(ValueError, match="weights reach to 2"):
+    with pytest.raises(ValueError, match="weights are given for up to 2 steps"):
         elastic(x, x, Moves(Recurrence.WARP), weights=torch.ones(5))
     huge = Side(torch.tensor([[[3e38], [-3e38]]]))
     with pytest.raises(ValueError, match="overflow"):

@@ -30,14 +30,14 @@ except ImportError as error:  # a source tree that was never built
 INSTRUCTION_SET: str = native.instruction_sets()[0]
 
 SQUARED, EUCLIDEAN, GIVEN = range(3)  # Ground in problem.h
-TILE_ROWS = 32  # of all pairs that share a block of lanes
+TILE_ROWS = 32  # rows of a tile of all pairs, which share a block of lanes
 CACHE = 1 << 20  # bytes of a core's cache
-LONG = 1 << 29  # cells between two checks of the stop flag: some tenths of a second
+LONG = 1 << 29  # cells between two checks of the stop flag: a few tenths of a second
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem for a kernel, with the tensors that its addresses point into."""
+    """A problem for a kernel, with the tensors to which its addresses point."""
 
     native: object
     x: Tensor
@@ -74,13 +74,13 @@ class Problem:
 
     @property
     def overflows_cache(self) -> bool:
-        """Whether sequences of so many channels, one in each lane, no longer stay in the cache."""
+        """Whether sequences with this many channels, one in each lane, no longer fit in the cache."""
         if self.y is None or self.x.shape[2] == 1:
             return False
         return self.longest_y * self.x.shape[2] * self.lanes * self.x.element_size() > CACHE
 
     def by_length(self, pairs: Tensor) -> Tensor:
-        """The order of pairs by length, so that the lanes of a block end together."""
+        """The order of pairs by length; the lanes of a block then end together."""
         if self.full:
             return pairs
         rows = pairs // len(self.y_lengths) if self.all_pairs else pairs
@@ -112,7 +112,7 @@ class Problem:
         """Call kernel(problem, row order, column order, symmetric, values, block, first row, last row) on all pairs.
 
         A tile is one block of columns and some rows: y is interleaved once per tile, and lanes of similar length waste
-        little. ``described`` stands for the problem where a kernel takes more than that.
+        little. ``described`` replaces the problem for kernels that need more than it.
         """
         assert self.y is not None
         rows, columns, lanes, height = len(self.x), len(self.y), self.lanes, TILE_ROWS
@@ -143,7 +143,7 @@ class Problem:
     def gradients(self, kernel: Callable[[int, int, int, int], None], group: int = 1) -> tuple[Tensor, Tensor]:
         """Gradients with respect to x and y, added up by kernel(x_grad, y_grad, begin, end) over ranges of pairs.
 
-        Given costs have one gradient; the second is empty. Ranges of pairs that are not all pairs are cut at multiples
+        Given costs have one gradient; the second is empty. Unless the problem is all pairs, ranges are cut at multiples
         of ``group``.
         """
         x_grad = zeros_like(self.x)
@@ -158,7 +158,7 @@ class Problem:
             )
             return x_grad, y_grad
         # Several rows share a column: each part of the rows sums y's gradient separately. The number of parts is
-        # fixed, so that the sum does not depend on the number of threads.
+        # fixed, so the sum does not depend on the number of threads.
         assert self.y is not None
         rows, columns = len(self.x), len(self.y)
         parts = max(1, min(8, rows))
@@ -255,11 +255,11 @@ def share_out(count: int, cells: int, work: Callable[[int, int], None], threads:
     ``cells`` is the work of one item. The ranges do not depend on the number of threads, which is
     ``torch.get_num_threads()`` unless given.
     """
-    # Some 64 ranges, of at least 50 microseconds of work. Large ones are cut to about a second, so that Ctrl-C works,
-    # but keep enough items for every lane.
+    # About 64 ranges, of at least 50 microseconds of work. Large ones are cut to about a second, for Ctrl-C, but keep
+    # enough items for every lane.
     least, most = 250_000 // max(cells, 1), max(16, (1 << 28) // max(cells, 1))
     chunk = max(1, least, min(most, -(-count // 64)))
-    given = getattr(_thread, "flag", None)  # the caller's thread may be asked to stop
+    given = getattr(_thread, "flag", None)  # the caller's flag, which may stop the kernels
     if given is not None and given[0]:
         raise KeyboardInterrupt
     # Python sees Ctrl-C in its main thread only, and only after a kernel has returned. If one range may take long, the
@@ -310,7 +310,7 @@ def share_out(count: int, cells: int, work: Callable[[int, int], None], threads:
 
 
 def zeros_like(x: Tensor) -> Tensor:
-    """Return zeros made by NumPy: PyTorch would wake its threads, which then spin on the cores that we need."""
+    """Return zeros made by NumPy: PyTorch would wake its threads, which then occupy the cores that we need."""
     return torch.from_numpy(np.zeros(x.shape, np.float64 if x.dtype == torch.float64 else np.float32))
 
 
@@ -335,7 +335,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def checked_lengths(op: str, name: str, lengths: Tensor | None, count: int, steps: int) -> Tensor:
-    """Lengths (count,) in memory that kernels read; None means that every step is real."""
+    """Lengths (count,) in memory that kernels can read; if they are None, every step is real."""
     if lengths is None:
         return _full_lengths(count, steps)
     lengths = lengths.cpu().contiguous()
@@ -345,7 +345,7 @@ def checked_lengths(op: str, name: str, lengths: Tensor | None, count: int, step
 
 @lru_cache(maxsize=4)
 def _full_lengths(count: int, steps: int) -> Tensor:
-    """Shared, never written to."""
+    """Full lengths (count,); the result is shared and must not be changed."""
     return torch.from_numpy(np.full(count, steps, np.int64))
 
 

@@ -1,8 +1,8 @@
 """Registration of operators: C++ for CPU tensors, Triton for CUDA tensors, a clear error for anything else.
 
 Operators take tensors and plain numbers, so that ``torch.compile`` can carry them through a graph. They are registered
-with ``torch.library.define`` rather than ``custom_op``, which does the same but costs 20 microseconds more a call.
-Calls skip the dispatcher where it has nothing to do, if this was tested with the installed PyTorch (``private.py``).
+with ``torch.library.define`` rather than ``custom_op``, which does the same but takes 20 microseconds more per call.
+Calls skip the dispatcher if it has nothing to do and this was tested with the installed PyTorch (``private.py``).
 """
 
 import functools
@@ -32,8 +32,8 @@ def operator(
 ) -> Callable[..., Any]:
     """Register likewise::<schema> and return a function that calls it.
 
-    ``triton`` names the CUDA kernel, "op.function" for likewise.ops.op.gpu.function: imported when first called, since
-    it needs Triton. ``fake`` gives the shapes. Without ``backward``, differentiating raises.
+    ``triton`` names the CUDA kernel, "op.function" for likewise.ops.op.gpu.function. It is imported when it is first
+    called, since it needs Triton. ``fake`` gives the shapes. Without ``backward``, differentiating raises an error.
     """
     name, op = schema[: schema.index("(")], triton.split(".")[0]
 
@@ -107,7 +107,7 @@ def _derivative(
     save: Callable[..., None] | None,
     backward: Callable[..., Any] | None,
 ) -> type[torch.autograd.Function] | None:
-    """What ``torch.library.register_autograd`` makes, without its search for default arguments, which we do not use.
+    """The result of ``torch.library.register_autograd``, without its search for default arguments, which we do not use.
 
     On a GPU that search took longer than a short kernel. Without dispatch keys, the kernel is called directly.
     """
@@ -152,7 +152,7 @@ def _run_triton(op: str, kernel: str, arguments: tuple[Any, ...]) -> Any:
 
 
 def run_triton(kernel: str, device: torch.device, *arguments: Any) -> Any:
-    """What likewise.ops.op.gpu.function, of "op.function", returns; meanwhile the device is the current one."""
+    """Call likewise.ops.op.gpu.function, given "op.function", with ``device`` as the current device."""
     run = triton_function(kernel)
     if device.index == torch.cuda.current_device():
         return run(*arguments)
@@ -162,7 +162,7 @@ def run_triton(kernel: str, device: torch.device, *arguments: Any) -> Any:
 
 @functools.cache
 def triton_function(kernel: str) -> Callable[..., Any]:
-    """likewise.ops.op.gpu.function of "op.function", imported on first use."""
+    """Return likewise.ops.op.gpu.function, given "op.function"; it is imported on first use."""
     folder, function = kernel.split(".")
     return getattr(importlib.import_module(f"likewise.ops.{folder}.gpu"), function)
 

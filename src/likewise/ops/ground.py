@@ -41,8 +41,8 @@ def euclidean(x: Tensor, y: Tensor) -> Tensor:
 def cosine(x: Tensor, y: Tensor) -> Tensor:
     """Cosine cost, 1 - cos(x_i, y_j), computed without cancellation as ||x_i/|x_i| - y_j/|y_j|||^2 / 2.
 
-    A zero frame has no direction: its cost to every frame is 1. The same holds for frames too small for a finite
-    derivative, 2e-31 in float32.
+    A zero frame has no direction: its cost to every frame is 1. The same applies to frames that are too small for a
+    finite derivative, 2e-31 in float32.
 
     Example:
         >>> cosine(torch.tensor([[[1.0, 0.0]]]), torch.tensor([[[0.0, 2.0], [3.0, 0.0]]]))
@@ -89,7 +89,7 @@ def scaled(values: Tensor, factor: float) -> Tensor:
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """Half precision as float32: kernels accumulate in float32 or better."""
+    """Convert half precision to float32: kernels accumulate in float32 or better."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
@@ -109,9 +109,9 @@ def evaluate(
 
 
 def scaled_down(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, float]:
-    """x and y for a sum of squares, divided in float64 by a power of two that keeps those in range; and that power.
+    """x and y, divided in float64 by a power of two that keeps their squares in range, and this power.
 
-    The power is 1, and x and y are unchanged, where squares neither overflow nor underflow, or numbers cannot be read.
+    The power is 1, and x and y are unchanged, if squares neither overflow nor underflow, or numbers cannot be read.
     """
     if _check.numbers_hidden():
         return x, y, 1.0
@@ -124,12 +124,12 @@ def scaled_down(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, float]:
 
 
 def no_pairs(x: Tensor, y: Tensor) -> Tensor:
-    """Distances (N, M) where N or M is 0: part of the graph of x (N, T, C) and y (M, T, C)."""
+    """Distances (N, M) with N or M 0, which are part of the graph of x (N, T, C) and y (M, T, C)."""
     return x.sum((1, 2))[:, None] + y.sum((1, 2))
 
 
 def zero_padding(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """Return x with its padding set to zero, so that NaN in it cannot spread through a derivative."""
+    """Return x with its padding set to zero; NaN in it then cannot spread through a derivative."""
     if lengths is None:
         return x
     steps = torch.arange(x.shape[1], device=x.device)
@@ -137,7 +137,7 @@ def zero_padding(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 class _SquaredDistance(torch.autograd.Function):
-    """Differences without their array (B, Tx, Ty, C), and twice differentiable, which torch.cdist is not."""
+    """Squared distances without an array (B, Tx, Ty, C) of differences; twice differentiable, unlike torch.cdist."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The private and undocumented parts of PyTorch and Triton that likewise uses, and the versions they were tried with.
+"""The private and undocumented parts of PyTorch and Triton that likewise uses, and the versions tested with them.
 
 PyTorch, behind ``torch_is_tried``; with another version, operators go through PyTorch's dispatcher, which is slower:
 
@@ -61,7 +61,7 @@ def is_among(found: str, tried: tuple[str, ...]) -> bool:
 
 
 def untried() -> list[str]:
-    """The installed versions that the quick launcher was not tested with.
+    """The installed versions with which the quick launcher was not tested.
 
     Example:
         >>> all(name.split()[0] in ("torch", "triton") for name in untried())

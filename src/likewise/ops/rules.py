@@ -14,11 +14,11 @@ class Window:
     """The columns that each row of an n x m alignment may visit.
 
     A Sakoe-Chiba band of radius r keeps the cells within r steps of the two diagonals that run through the corners:
-    -r + min(0, m - n) <= j - i <= r + max(0, m - n). It joins the corners for every r >= 0 and all lengths, and it is
-    the band of tslearn and dtaidistance. A fraction f stands for r = floor(f * min(n, m)), as in aeon.
+    -r + min(0, m - n) <= j - i <= r + max(0, m - n). It joins the corners for every r >= 0 and all lengths. It is the
+    band of tslearn and dtaidistance. A fraction f stands for r = floor(f * min(n, m)), as in aeon.
 
     An Itakura parallelogram of slope s keeps the cells that a path from corner to corner reaches with slopes between
-    1/s and s, measured in units of the straight line's slope (m - 1) / (n - 1). Where rounding to whole cells would
+    1/s and s, measured in units of the straight line's slope (m - 1) / (n - 1). If rounding to cells would
     disconnect it, it is widened.
     """
 
@@ -97,7 +97,7 @@ class Rules:
         return {"band": band, "itakura": itakura, "open_begin": self.open_begin, "open_end": self.open_end}
 
     def plain(self) -> tuple[int, float, bool, bool]:
-        """The numbers that custom operators take; ``from_plain`` turns them back."""
+        """The numbers that custom operators take; ``from_plain`` is the inverse."""
         return self.window.kind, self.window.size, self.open_begin, self.open_end
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Additive attention of the positions of maps to one vector, as one operation for all maps."""
+"""Additive attention of the positions of maps to one vector, in one operation for all maps."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,9 +19,9 @@ WIDEST = 256
 def additive_attention(u: Tensor, layers: Sequence[Layer]) -> tuple[Tensor, list[Tensor]]:
     """Features (B, C_1 + ... + C_m), the sums over j of a_j q_j of each layer, and the weights a (B, 1, P) of each.
 
-    The weights are the softmax over j of w . tanh(W1 q_j + W2 u); padding has none. u: (B, W).
-    Differentiable twice. Memory, beside the maps' gradients: for each layer one tensor of the map's size and one
-    (B, R, P); on a GPU in float32, neither if there are few weights.
+    The weights are the softmax over j of w . tanh(W1 q_j + W2 u), and 0 in the padding. u: (B, W).
+    It is twice differentiable. Memory, besides the maps' gradients: for each layer one tensor of the map's size and
+    one (B, R, P); on a GPU in float32, neither if there are few weights.
 
     Example:
         >>> q, one = torch.tensor([[[0.0, 100.0, 7.0]]]), torch.ones(1, 1)
@@ -86,7 +86,7 @@ def _layers(flat: Sequence[Any]) -> list[Layer]:
 
 
 def _is_fused(u: Tensor, layers: Sequence[Layer]) -> bool:
-    """Whether to use the Triton kernels: if launches take longer than the work, and the weights fit into registers."""
+    """Whether to use the Triton kernels: launches take longer than the work, and the weights fit into registers."""
     if not HAS_TRITON or not u.is_cuda or u.dtype != torch.float32:
         return False
     for layer in layers:

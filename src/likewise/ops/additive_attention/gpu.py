@@ -1,4 +1,4 @@
-"""Additive attention of small maps on a GPU: a launch for each map, and one for its derivative.
+"""Additive attention of small maps on a GPU: one launch for each map, and one for its derivative.
 
 A program handles one item, tile by tile, and keeps W1 and W2 in registers. The softmax is computed as in flash
 attention: sums are rescaled whenever a larger score is found.
@@ -16,9 +16,9 @@ from likewise.ops.additive_attention.layer import Layer
 from likewise.ops.launch.arguments import power_of_2, processors
 from likewise.ops.launch.launcher import launch
 
-LEAST = 16  # of each dimension of a product
-TILE = 4096  # numbers of a map that a program holds at a time
-MOST_POSITIONS = 64  # of them
+LEAST = 16  # the smallest dimension of a product
+TILE = 4096  # numbers of a map that a program processes at a time
+MOST_POSITIONS = 64  # the most positions of a tile
 WARPS = 4
 # One kernel for all sizes.
 SIZES = ["channels", "positions", "width", "rows", "by_item", "by_channel", "by_position", "all_channels", "offset"]
@@ -27,7 +27,7 @@ LOWEST = tl.constexpr(-3e38)  # below every score
 
 @triton.jit
 def matrix(x, row, column, rows, columns):
-    """A matrix (rows, columns), with zeros around it."""
+    """A matrix (rows, columns), padded with zeros."""
     inside = (row < rows)[:, None] & (column < columns)[None, :]
     return tl.load(x + row[:, None] * columns + column[None, :], mask=inside, other=0.0)
 
@@ -56,7 +56,7 @@ def added(u, second, item, r, w, rows, width, ACROSS: tl.constexpr):
 
 @triton.jit
 def tile_of(values, mask, item, p, c, channels, positions, by_item, by_channel, by_position, MASKED: tl.constexpr):
-    """Which positions are real (P,), and their values (C, P), 0 elsewhere."""
+    """A mask (P,) of the real positions, and their values (C, P), 0 elsewhere."""
     real = p < positions
     if MASKED:
         real = tl.load(mask + item * positions + p, mask=real, other=0) != 0
@@ -114,9 +114,9 @@ def gradient_kernel(by_features, values, mask, inward, u, across, outward, weigh
                     to_item, to_channel, to_position, all_weights, place, MASKED: tl.constexpr, ACROSS: tl.constexpr,
                     ADD: tl.constexpr, R: tl.constexpr, C: tl.constexpr, W: tl.constexpr,
                     P: tl.constexpr):  # fmt: skip
-    """A program's items are summed in its part: by W1 (rows, channels), by w (rows,), by W2 (rows, width).
+    """A program sums the gradients of its items in its part: W1's (rows, channels), w's (rows,), W2's (rows, width).
 
-    ADD: to what is in by_u.
+    ADD: add to the values in by_u.
     """
     r = tl.arange(0, R)
     c = tl.arange(0, C)
@@ -181,7 +181,7 @@ def attend(u: Tensor, layers: Sequence[Layer]) -> tuple[Tensor, ...]:
 
 
 def gradients(by_features: Tensor, u: Tensor, layers: Sequence[Layer], *weights: Tensor) -> tuple[Tensor | None, ...]:
-    """Gradients by u and by each layer's tensors; None for its mask."""
+    """Gradients with respect to u and each layer's tensors; None for its mask."""
     by_features, by_u = by_features.contiguous(), torch.empty_like(u, memory_format=torch.contiguous_format)
     sizes = []  # of each layer's gradients by W1, w and W2
     for layer in layers:

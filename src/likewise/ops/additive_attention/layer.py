@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 class Layer(NamedTuple):
-    """A map and its attention's weights.
+    """A map and the weights of its attention.
 
     values: the positions q (B, C, P). mask: (B, P), True where they are real; padding may hold anything.
     inward, across, outward: W1 (R, C), W2 (R, W), or None if W = R and u is used unchanged, and w (1, R).

@@ -12,8 +12,8 @@ from likewise.ops.private import softmax_backward
 def weigh(u: Tensor, layer: Layer) -> tuple[Tensor, Tensor, Tensor]:
     """Values without padding (B, C, P), tanh(W1 q + W2 u), and the weights (B, 1, P).
 
-    The second is (B, R, P), or (B, P, R) where there are more features R than positions: gradients of W1, one for each
-    item (B, R, C) before they are summed, would take more than the map does.
+    The second is (B, R, P), or (B, P, R) if there are more features R than positions: the gradients of W1, one for
+    each item (B, R, C) before they are summed, would take more memory than the map.
     """
     clean = without_padding(layer.values, layer.mask)
     wanted = u if layer.across is None else u @ layer.across.T
@@ -36,7 +36,7 @@ def gradients(
     by_weights: Tensor | None,
     with_values: bool,
 ) -> tuple[Tensor, Tensor | None, None, Tensor, Tensor | None, Tensor]:
-    """Gradients by u and by each of the layer's tensors, from the result of ``weigh``."""
+    """Gradients with respect to u and each of the layer's tensors, from the result of ``weigh``."""
     clean, hidden, weights = found
     slope = torch.bmm(by_summary[:, None], clean)  # (B, 1, P)
     slope = slope if by_weights is None else slope + by_weights
@@ -72,7 +72,7 @@ def _flat(x: Tensor) -> Tensor:
 
 
 def without_padding(values: Tensor, mask: Tensor | None) -> Tensor:
-    """Values (B, C, P), with zeros in the padding if its values could spoil a sum with weights of 0."""
+    """Values (B, C, P), with zeros in the padding if its values could change a sum with weights of 0."""
     if mask is None:
         return values
     # No zeros are needed if all squares are finite. On a CPU this check is faster than copying the map; on a GPU it

@@ -154,9 +154,9 @@ def _check_pairs(
         if g.shape[2] != width:
             _check.refuse(op, f"expected g{name} of shape (N, T, {width}), got {tuple(g.shape)}")
     if gy is not None and (gx.dtype != gy.dtype or gx.device != gy.device):
-        _check.refuse(op, f"gx is {gx.dtype} on {gx.device} and gy is {gy.dtype} on {gy.device}; convert one with .to")
+        _check.refuse(op, f"gx is {gx.dtype} on {gx.device}, but gy is {gy.dtype} on {gy.device}; convert one with .to")
     if rows is None and gy is not None and len(gx) != len(gy):
-        _check.refuse(op, f"gx has {len(gx)} sequences and gy has {len(gy)}; select pairs with rows and columns")
+        _check.refuse(op, f"gx has {len(gx)} sequences, but gy has {len(gy)}; select pairs with rows and columns")
     if rows is not None and columns is not None and (rows.ndim != 1 or rows.shape != columns.shape):
         _check.refuse(op, f"expected rows and columns (P,), got {tuple(rows.shape)} and {tuple(columns.shape)}")
 
@@ -165,7 +165,7 @@ def _check_pairs(
 
 
 def kept_numbers(gx: Tensor, *rest: Any) -> int:
-    """How many numbers a forward pass keeps for its gradient: the states of all layers on a GPU, none on a CPU."""
+    """The number of values that a forward pass keeps for its gradient: all states on a GPU, none on a CPU."""
     pairs, _, steps, _ = shape_of(True, gx, *rest)
     *_, hidden = rest
     count = 2 * pairs * steps * sum(hidden)

@@ -16,7 +16,7 @@ PART_BYTES = 1 << 28  # memory for them; with large sequences, there are fewer
 
 @dataclass(frozen=True)
 class _Problem:
-    """The problem for the C++ kernels, with the tensors that its addresses point into."""
+    """The problem for the C++ kernels, with the tensors to which its addresses point."""
 
     native: object
     tensors: tuple[Tensor | None, ...]
@@ -35,7 +35,7 @@ class _Problem:
         weights: Tensor,
         hidden: Sequence[int],
     ) -> "_Problem":
-        """Check the numbers, and describe them."""
+        """Check the inputs, and describe them to the kernels."""
         gx, weights = gx.detach().contiguous(), weights.detach().contiguous()
         n = m = _lengths("x_lengths", x_lengths, gx)
         if gy is not None and y_lengths is not None:
@@ -84,7 +84,7 @@ def _index(name: str, index: Tensor | None, g: Tensor) -> Tensor | None:
 
 
 def _order(n: Tensor, m: Tensor, rows: Tensor | None, columns: Tensor | None, pairs: int) -> Tensor:
-    """The order of pairs by length, so that the lanes of a block end together."""
+    """The order of pairs by length; the lanes of a block then end together."""
     if pairs == 0 or (n.min() == n.max() and m.min() == m.max()):
         return torch.arange(pairs)
     if rows is not None and columns is not None:

@@ -66,7 +66,7 @@ def dtw_matrix(
 ) -> Tensor:
     """DTW of every x[i] with every y[j]: x (N, Tx, C), y (M, Ty, C) -> (N, M). Without y, x against itself.
 
-    Takes the named ground costs, which the kernels fuse; ``DTW.matrix`` takes any, in chunks of pairs.
+    It takes the named ground costs, which the kernels fuse; ``DTW.matrix`` takes any, in chunks of pairs.
 
     Example:
         >>> x = torch.tensor([[[0.0], [1.0]], [[1.0], [3.0]]])
@@ -85,7 +85,7 @@ def dtw_matrix(
 def checked_dtw_matrix(
     x: Tensor, y: Tensor | None, x_lengths: Lengths, y_lengths: Lengths, ground: GroundCost, rules: Rules
 ) -> Tensor:
-    """``dtw_matrix`` of checked arguments."""
+    """``dtw_matrix`` for arguments that have been checked."""
     symmetric = y is None and rules.symmetric
     if y is None:
         y, y_lengths = x, x_lengths
@@ -135,7 +135,7 @@ def dtw_path(
 def checked_dtw_path(
     x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, ground: GroundCost, rules: Rules
 ) -> tuple[Tensor, Tensor]:
-    """``dtw_path`` of checked, detached tensors; for a short pair, the checks would take longer than the path."""
+    """``dtw_path`` for checked, detached tensors; for a short pair, the checks would take longer than the path."""
     if is_fused(ground):
         frames_x, frames_y, root, _ = frames(ground, x, y, x_lengths, y_lengths)
         return _dtw_path(frames_x, frames_y, x_lengths, y_lengths, root, *rules.plain())
@@ -154,7 +154,7 @@ def dtw_steps(
 ) -> Tensor:
     """Numbers of steps of the optimal paths of all pairs, x (N, Tx, C), y (M, Ty, C) -> (N, M) int64.
 
-    Takes the named ground costs, as ``dtw_matrix`` does.
+    It takes the named ground costs, as ``dtw_matrix`` does.
 
     Example:
         >>> x = torch.tensor([[[0.0], [1.0], [2.0]]])

@@ -12,8 +12,8 @@ from likewise.ops.rules import Rules
 
 Lengths = Tensor | None
 
-# Cells times channels of a pair. Pairs below it are always computed in lanes, however few they are: the last bit of a
-# value then depends neither on the number of pairs nor on whether a search found it.
+# Cells times channels of a pair. Pairs below this are always computed in lanes, regardless of their number: the last
+# bit of a value then depends neither on the number of pairs nor on whether a search found it.
 LONG_WORK = 1 << 20
 SHARED_WORK = 1 << 23  # shorter pairs are not shared by threads
 
@@ -33,7 +33,7 @@ def value(x: Tensor, y: Tensor | None, x_lengths: Lengths, y_lengths: Lengths, r
 def matrix(
     x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, symmetric: bool, root: bool, *rules: Any
 ) -> Tensor:
-    """DTW of all pairs; symmetric: x against itself, so that each pair is computed once."""
+    """DTW of all pairs; symmetric: x against itself, and each pair is computed once."""
     problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root, all_pairs=True)
     rows, columns, lanes = len(x), len(y), problem.lanes
     values = x.new_empty(rows, columns)
@@ -63,7 +63,8 @@ def _grid(rows: int, columns: int) -> Tensor:
 def _prefers_pairs(problem: cpu.Problem, pairs: int, in_lanes: int, parts: int) -> bool:
     """Whether the kernel for one pair at a time is faster than the one whose lanes are pairs.
 
-    in_lanes: the pairs that the latter computes, idle lanes included; parts: the pieces that threads can share of it.
+    in_lanes: the pairs that the latter computes, including idle lanes; parts: the pieces into which threads can divide
+    it.
     """
     threads = torch.get_num_threads()
     if pairs < problem.lanes * threads // 2:
@@ -151,12 +152,12 @@ def matched(
     root: bool,
     *rules: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Values, and sums and weights of the frames of y that the frames of x are matched with."""
+    """Values, and the sums and weights of the frames of y that match each frame of x."""
     problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root, all_pairs=True)
     values = x.new_empty(len(y))
     order, weights = problem.by_length(rows * len(y) + torch.arange(len(y))), weights.contiguous()
-    # Several pairs share an item of x: each part of them is summed separately. The number of parts is fixed, so that
-    # the sums do not depend on the number of threads.
+    # Several pairs share an item of x: each part of them is summed separately. The number of parts is fixed, so the
+    # sums do not depend on the number of threads.
     blocks = -(-len(y) // problem.lanes)
     parts = max(1, min(8, blocks))
     sums, counts = np.zeros((parts, *x.shape)), np.zeros((parts, *x.shape[:2]))

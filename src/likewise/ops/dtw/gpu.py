@@ -1,4 +1,4 @@
-"""DTW on a GPU: values by the kernels in ops/engine; paths by walking back over the moves that they record."""
+"""DTW on a GPU: the kernels in ops/engine compute values; paths are traced back from the moves that they record."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from likewise.ops.engine.diagonals import Record, run_diagonals
 from likewise.ops.launch.launcher import launch
 from likewise.ops.rules import Rules
 
-CELLS_AT_ONCE = 1 << 30  # moves kept at once, a byte each
+CELLS_AT_ONCE = 1 << 30  # moves in memory at once, one byte each
 PATH_NUMBERS = 1 << 27  # numbers of the paths that are summed at once
 
 
@@ -35,7 +35,7 @@ def path(
     longest = max(0, sum(pairs.steps) - 1)
     backwards = torch.full((pairs.count, longest, 2), -1, dtype=torch.int64, device=x.device)
     found = _trace(pairs, backwards)
-    # Turn each path round: step k is step (count - 1 - k) from the end.
+    # Reverse each path: step k is step (count - 1 - k) from the end.
     k = found[:, None] - 1 - torch.arange(longest, device=x.device)
     forwards = backwards.gather(1, k.clamp(min=0)[..., None].expand(-1, -1, 2))
     return forwards.masked_fill_((k < 0)[..., None], -1), found
@@ -78,7 +78,7 @@ def gradient(
 def matched(
     x: Tensor, y: Tensor, x_lengths: Any, y_lengths: Any, rows: Tensor, weights: Tensor, root: bool, *rules: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Values (M,), and the sums (N, Tx, C) and counts (N, Tx) of what frames of x are matched with, in float64."""
+    """Values (M,), and in float64 the sums (N, Tx, C) and weights (N, Tx) of the matches of each frame of x."""
     sums = torch.zeros(x.shape[0] * x.shape[1], x.shape[2], dtype=torch.float64, device=x.device)
     counts = torch.zeros(x.shape[0] * x.shape[1], dtype=torch.float64, device=x.device)
     found = [x.new_empty(0)]

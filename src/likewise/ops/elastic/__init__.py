@@ -54,7 +54,7 @@ def elastic(x: Side, y: Side, moves: Moves, *, rules: Rules = Rules(), weights: 
 def elastic_matrix(
     x: Side, y: Side | None, moves: Moves, *, rules: Rules = Rules(), weights: Tensor | None = None
 ) -> Tensor:
-    """Values (N, M) of every x[i] and every y[j]; without y, of x with itself, mirrored.
+    """Values (N, M) of every x[i] and every y[j]; without y, of x with itself, half of them computed and mirrored.
 
     Example:
         >>> x = Side(torch.tensor([[[0.0], [1.0]], [[1.0], [3.0]]]))
@@ -79,7 +79,7 @@ def elastic_pairs(
     """Values (K,) of x[pairs[k, 0]] and y[pairs[k, 1]], pairs (K, 2) int64, without derivatives.
 
     With limits (K,), a pair whose value is above its limit may get infinity instead. Pairs are abandoned in blocks of
-    lanes, so list pairs with similar prospects next to each other.
+    lanes, so list pairs that are equally likely to exceed their limits next to each other.
 
     Example:
         >>> x = Side(torch.tensor([[[0.0], [1.0]], [[1.0], [3.0]]]))
@@ -131,7 +131,7 @@ class _Given:
         gaps_x, gaps_y, reach_x, reach_y, factors = (0 if t is None else t.data_ptr() for t in self.extra)
         longest = 0 if tensors.weights is None else len(tensors.weights) // 2
         if tensors.weights is not None and longest < max(x.shape[1], y.shape[1]):
-            _check.refuse("elastic", f"weights reach to {longest}, and the sequences have more steps")
+            _check.refuse("elastic", f"weights are given for up to {longest} steps, but the sequences have more")
         self.native = cpu.native.ElasticProblem(
             self.problem.native,
             int(moves.recurrence),
@@ -230,7 +230,7 @@ def _slopes_cpu(*arguments: Any) -> tuple[Tensor, ...]:
 
 
 def _paired_grad(given: "_Given", weight: Tensor, values: Tensor | None = None) -> tuple[Tensor, ...]:
-    """Sum of weight (B,) * d value; writes the values (B,) too, if there is room for them."""
+    """Sum of weight (B,) * d value; also writes the values (B,), if memory for them is given."""
     found = tuple(given.tensors.x.new_zeros(0) if t is None else cpu.zeros_like(t) for t in given.tensors[:4])
     items = torch.arange(given.rows)
     outputs = [t.data_ptr() if t.numel() else 0 for t in found]

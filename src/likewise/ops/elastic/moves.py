@@ -1,6 +1,6 @@
-"""Moves, an elastic distance as data, and Side, what it reads of one batch of sequences.
+"""Moves, which describe an elastic distance, and Side, its data for one batch of sequences.
 
-The engine computes D(i, j), the least cost of matching x_0..x_i with y_0..y_j, as the least of three ways to get there:
+The engine computes D(i, j), the least cost of matching x_0..x_i with y_0..y_j, as the least of three moves:
 along the diagonal (x_i is matched with y_j), from above (x_i is left out) and from the left (y_j is left out). A
 distance chooses one of six recurrences and fills in numbers. With the cost c(i, j) between frames, the gaps u(i) of x
 and l(j) of y, and the penalty p:
@@ -49,8 +49,8 @@ class Moves:
     """The numbers of a recurrence that all pairs share.
 
     root: c is the Euclidean distance, not its square. last_cost: c(n-1, m-1) is added to the value.
-    parts: FOLLOW's frames are windows of so many equal parts and slide by one: part k + 1 of a frame is part k of the
-        next. The costs of the middle part add up.
+    parts: FOLLOW's frames are windows of this many equal parts that slide by one: part k + 1 of a frame is part k of
+        the next. The value is the sum of the middle part's costs.
 
     Example:
         >>> Moves(Recurrence.WARP, penalty=0.5).plain()
@@ -68,7 +68,7 @@ class Moves:
     parts: int = 1
 
     def plain(self) -> tuple[Any, ...]:
-        """The numbers that custom operators take; ``from_plain`` turns them back."""
+        """The numbers that custom operators take; ``from_plain`` is the inverse."""
         return (
             int(self.recurrence),
             self.root,
@@ -88,7 +88,7 @@ class Moves:
         return cls(Recurrence(recurrence), root, Border(border), *numbers)
 
     def own(self, channels: int) -> tuple[int, int]:
-        """The first channel of the middle part, and how many it has.
+        """The first channel of the middle part, and its number of channels.
 
         Example:
             >>> Moves(Recurrence.FOLLOW, parts=3).own(6)
@@ -105,10 +105,10 @@ class Moves:
 
 @dataclass(frozen=True)
 class Side:
-    """One batch of sequences as the engine reads it.
+    """The engine's data for one batch of sequences.
 
-    frames: (B, T, C). gaps: (B, T), the cost of leaving out each frame. reach: (B,), frames closer than the larger of
-    the two sides' match. lengths: (B,) int64, or None if every step is real.
+    frames: (B, T, C). gaps: (B, T), the cost of leaving out each frame. reach: (B,), two frames match if
+    they are closer than the larger reach of the two sides. lengths: (B,) int64, or None if every step is real.
     """
 
     frames: Tensor
@@ -135,7 +135,7 @@ class Tensors(NamedTuple):
 
 
 def by_name(arguments: tuple[Any, ...]) -> tuple[Tensors, Moves, Rules]:
-    """What custom operators take: Tensors, then ``Moves.plain``, then ``Rules.plain``."""
+    """The arguments of custom operators by name: Tensors, then ``Moves.plain``, then ``Rules.plain``."""
     moves = len(Tensors._fields)
     rules = moves + len(fields(Moves))
     return Tensors(*arguments[:moves]), Moves.from_plain(*arguments[moves:rules]), Rules.from_plain(*arguments[rules:])

@@ -1,4 +1,4 @@
-"""The recurrences of elastic distances in plain torch, one cell at a time: the truth for the kernels."""
+"""The recurrences of elastic distances in plain torch, one cell at a time: the reference for the kernels."""
 
 from collections.abc import Callable
 
@@ -65,14 +65,14 @@ def table(
 
 
 def step(x: Side, y: Side, moves: Moves, before: tuple[int, int], cell: tuple[int, int]) -> Tensor:
-    """What the move between two cells costs, without weights."""
+    """The cost of the move between two cells, without weights."""
     return steps(x, y, moves)(before, cell)
 
 
 def steps(
     x: Side, y: Side, moves: Moves, weights: Tensor | None = None
 ) -> Callable[[tuple[int, int], tuple[int, int]], Tensor]:
-    """What the move between two cells costs, as a function of both; (-1, -1) is before the first."""
+    """The cost of the move between two cells, as a function of both; (-1, -1) is before the first."""
     cost, x_gaps, y_gaps, within = _terms(x, y, moves)
     n, m = cost.shape
 
@@ -89,7 +89,7 @@ def steps(
 
 
 def _terms(x: Side, y: Side, moves: Moves) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Costs (n, m), the gaps of x and y, and what is within reach."""
+    """Costs (n, m), the gaps of x and y, and a mask of the cells within reach."""
     n = int(x.frames.shape[1] if x.lengths is None else x.lengths[0])
     m = int(y.frames.shape[1] if y.lengths is None else y.lengths[0])
     difference = x.frames[0, :n, None] - y.frames[0, None, :m]

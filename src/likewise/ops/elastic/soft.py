@@ -1,10 +1,10 @@
 """Soft elastic distances: the softmin over all paths instead of the least, in plain torch.
 
 D(i, j) = softmin(D(i-1, j-1) + match, D(i-1, j) + up, D(i, j-1) + left) with the costs of the moves that ``moves.py``
-states, and softmin(a) = -gamma log sum_k exp(-a_k / gamma). The value is that softmin over the costs of all paths.
+states, and softmin(a) = -gamma log sum_k exp(-a_k / gamma). The value is this softmin of the costs of all paths.
 
-Works on any device, one anti-diagonal of all pairs at a time; autograd gives derivatives of every order. Memory: O(T^2)
-for each pair.
+It works on any device, one anti-diagonal of all pairs at a time; autograd gives derivatives of every order. Memory:
+O(T^2) for each pair.
 """
 
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ def soft_elastic(
 def soft_elastic_plan(
     x: Side, y: Side, moves: Moves, gamma: float, *, rules: Rules = Rules(), weights: Tensor | None = None
 ) -> Tensor:
-    """The probability (B, Tx, Ty) that a path visits each cell: the derivative by a cost that each visit is charged.
+    """The probability (B, Tx, Ty) that a path visits each cell: the derivative with respect to a cost per visit.
 
     Example:
         >>> x = Side(torch.tensor([[[0.0], [1.0]]]))
@@ -76,11 +76,11 @@ class _Problem:
 
     @property
     def far(self) -> float:
-        """What cells cost that paths may not visit: more than any path, and no overflow when two are added."""
+        """The cost of cells that paths may not visit: more than any path, without overflow when two are added."""
         return torch.finfo(self.x.frames.dtype).max / 1024
 
     def value(self, visit: Tensor | None) -> Tensor:
-        """The softmin (B,) over all paths; ``visit`` (B, Tx, Ty) is charged for every cell of a path."""
+        """The softmin (B,) over all paths; ``visit`` (B, Tx, Ty) is added for every cell of a path."""
         steps = [pad(step if visit is None else step + visit, (1, 0, 1, 0), value=self.far) for step in self.steps()]
         match, up, left = (_skewed(step, self.far) for step in self._with_borders(*steps))  # (D, B, Tx + 1)
         nowhere = torch.full_like(match[0], self.far)
@@ -93,7 +93,7 @@ class _Problem:
         return self._ends(torch.stack(diagonals, 1))
 
     def steps(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What it costs to get to each cell along the diagonal, from above and from the left, (B, Tx, Ty) each."""
+        """The costs of the moves to each cell along the diagonal, from above and from the left, (B, Tx, Ty) each."""
         moves, cost = self.moves, self.cost
         if moves.recurrence == Recurrence.WARP:
             cost = cost if self.weights is None else cost * self._weights_of_cells(self.weights)
@@ -109,7 +109,7 @@ class _Problem:
         return cost, up, left
 
     def _with_borders(self, match: Tensor, up: Tensor, left: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Steps (B, Tx + 1, Ty + 1) into the borders, in row and column 0, and without what the rules forbid."""
+        """Moves (B, Tx + 1, Ty + 1), with those into the borders in row and column 0; forbidden ones cost ``far``."""
         moves, far = self.moves, self.far
         forbidden = pad(~self._allowed(), (1, 0, 1, 0), value=True)
         match, up, left = (step.masked_fill(forbidden, far) for step in (match, up, left))

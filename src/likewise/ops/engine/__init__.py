@@ -1,12 +1,13 @@
 """The alignment recurrence on a GPU, in Triton, for DTW and soft-DTW alike.
 
-Values are costs r: DTW's R, or soft-DTW's R / (gamma ln 2), so that softmin(a) = -log2 sum_k 2^(-a_k). Three regimes:
+Values are costs r: DTW's R, or soft-DTW's R / (gamma ln 2), so that softmin(a) = -log2 sum_k 2^(-a_k). There are
+three regimes:
 
-``warps``: a warp aligns a pair, and its rows stay in registers. For almost everything.
-``lanes``: each lane holds one pair, and eight rows stay in registers while the columns go by. For many pairs that are
-short, or have a narrow window, of which lanes visit nothing else.
-``diagonals``: each lane holds one row of a pair, and an antidiagonal is one step. For the moves of paths, second
-derivatives, and pairs whose costs do not fit.
+``warps``: a warp aligns a pair, and its rows stay in registers. It is used for almost everything.
+``lanes``: each lane aligns one pair, and eight rows stay in registers while it goes through the columns. It is used for
+many pairs that are short, or have a narrow window, outside of which lanes visit no cell.
+``diagonals``: each lane has one row of a pair, and an antidiagonal is one step. It is used for the moves of paths,
+second derivatives, and pairs whose costs do not fit in memory.
 """
 
 import torch
@@ -21,15 +22,15 @@ from likewise.ops.engine.products import product_costs
 from likewise.ops.engine.warps import run_warps, shape
 from likewise.ops.rules import NONE
 
-COST_BYTES = 1 << 30  # space for costs that are computed ahead
-MANY = 4096  # pairs that fill a GPU with a lane each
-SHORT = 64  # steps; in shorter pairs, most lanes of a warp wait for others
+COST_BYTES = 1 << 30  # memory for costs that are computed ahead
+MANY = 4096  # pairs that fill a GPU with one lane each
+SHORT = 64  # steps; in shorter pairs, most lanes of a warp are idle
 
 
 def values(pairs: Pairs) -> Tensor:
     """Values (pairs,), from the kernel that suits their number; raises an error if x or y is not finite.
 
-    Memory: O(Tx + Ty) for each pair at work and, with many channels or given costs, at most 1 GiB for costs.
+    Memory: O(Tx + Ty) for each pair in progress and, with many channels or given costs, at most 1 GiB for costs.
     """
     if pairs.count == 0:
         return pairs.x.new_empty(0)
@@ -65,5 +66,5 @@ def values(pairs: Pairs) -> Tensor:
 
 
 def suits_lanes(pairs: Pairs) -> bool:
-    """Whether many pairs of sequences are better compared a lane each."""
+    """Whether pairs of sequences are compared faster with one lane each."""
     return min(pairs.steps) < SHORT or (pairs.rules.window.kind != NONE and pairs.x.shape[2] <= FEW_CHANNELS)

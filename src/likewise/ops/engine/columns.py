@@ -1,4 +1,4 @@
-"""Numbers of cells, stored by column: a lane reads and writes those of its neighbouring rows together."""
+"""Numbers of cells, stored by column: a lane reads and writes the numbers of its neighbouring rows together."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ALIGNED = 16  # numbers: columns begin at multiples of this, as Triton knows then
+ALIGNED = 16  # numbers: columns begin at multiples of this, which Triton uses
 
 
 @triton.jit
@@ -62,11 +62,11 @@ def column_size(x_steps: int) -> int:
 
 
 def by_column(like: Tensor, count: int, x_steps: int, y_steps: int, *, zero: bool = False) -> Tensor:
-    """Room for a number of each cell: (count, Ty, column), to be read through ``cells``."""
+    """Memory for a number of each cell: (count, Ty, column), to be read through ``cells``."""
     new: Any = like.new_zeros if zero else like.new_empty
     return new((count, y_steps, column_size(x_steps)))
 
 
 def cells(columns: Tensor, x_steps: int) -> Tensor:
-    """What is stored by column as (count, Tx, Ty)."""
+    """Numbers stored by column as (count, Tx, Ty)."""
     return columns[..., :x_steps].mT

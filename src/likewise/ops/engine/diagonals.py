@@ -1,8 +1,8 @@
-"""Few, long pairs: each lane holds one row of a pair, and an antidiagonal is one step.
+"""Few, long pairs: each lane has one row of a pair, and an antidiagonal is one step.
 
-A program holds a block of LANES rows. It takes the row above its first from the program above, which writes it to
-`edges` and now and then to `progress` how far it has come: programs of one pair thus run side by side, a block's
-height apart. Antidiagonals are taken STEPS at a time, and what they read is loaded as many ahead.
+A program has a block of LANES rows. It reads the row above its first from the program above, which writes the row to
+`edges` and, now and then, its progress to `progress`: programs of one pair thus run side by side, a block's height
+apart. Antidiagonals are processed STEPS at a time, and their inputs are loaded as many ahead.
 
 Values are kept near zero in float32 and their base is summed in float64: differences stay exact for pairs of any
 length.
@@ -26,7 +26,7 @@ from likewise.ops.engine.windows import UNREACHABLE, window_row
 from likewise.ops.launch.arguments import ceil_div, float64_bits, float64_from, power_of_2, processors
 from likewise.ops.launch.launcher import launch
 
-STEPS = 8  # antidiagonals taken at a time
+STEPS = 8  # antidiagonals processed at a time
 FEW_CHANNELS = 16  # up to here a row's frame stays in registers
 
 
@@ -42,7 +42,7 @@ def pair_lengths(pair, x_lengths, y_lengths, columns, x_steps, y_steps, ALL_PAIR
 
 @triton.jit
 def take_number(progress, BLOCKS: tl.constexpr):
-    """Number programs in the order in which they start, so that a program only waits for running ones."""
+    """Number programs in the order in which they start; a program then waits only for running ones."""
     if BLOCKS:
         return tl.atomic_add(progress, 1)
     return tl.program_id(0)
@@ -50,7 +50,7 @@ def take_number(progress, BLOCKS: tl.constexpr):
 
 @triton.jit
 def wait_for(progress, known, needed):
-    """Wait until the neighbour has written `needed` columns; `known` were there when it was last asked."""
+    """Wait until the neighbour has written `needed` columns; `known` were written at the last check."""
     while known < needed:
         known = tl.atomic_add(progress, 0, sem="acquire")
     return known
@@ -65,7 +65,7 @@ def report(progress, columns):
 @triton.jit
 def diagonal_cost(frames, x, y, cost, i, j, d, m, n, x_steps, y_steps, C, scale, GIVEN: tl.constexpr,
                   ROOT: tl.constexpr, FEW: tl.constexpr):  # fmt: skip
-    """Costs of cells (i, j), j = d - i. `frames` holds the rows' frames if they have FEW channels."""
+    """Costs of cells (i, j), j = d - i. `frames` are the rows' frames if they have FEW channels."""
     valid = (j >= 0) & (j < m) & (i < n)
     if GIVEN:
         total = tl.load(cost + d.to(tl.int64) * x_steps + i, mask=valid, other=0.0)
@@ -86,7 +86,7 @@ def diagonal_cost(frames, x, y, cost, i, j, d, m, n, x_steps, y_steps, C, scale,
     return total * scale
 
 
-# Each thread holds one row: sizes that are multiples of 16 would not change how it reads.
+# Each thread has one row: sizes that are multiples of 16 would not change how it reads.
 SIZES = ["count", "first_pair", "columns", "blocks", "x_steps", "y_steps", "C", "scale_bits", "size_bits"]
 
 
@@ -99,8 +99,8 @@ def diagonals_kernel(x, y, cost, values, flags, shares, moves, last_rows, edges,
                      STEPS: tl.constexpr):  # fmt: skip
     """x (items, x_steps, C) and y (items, C, y_steps), or cost (pairs, x_steps, y_steps) skewed.
 
-    RECORD writes, for every cell, which predecessor was taken (hard), or the `shares` of those above and left (soft):
-    all that lie above, and behind them all that lie left.
+    RECORD writes, for every cell, its predecessor (hard), or the `shares` of the predecessors above and left (soft):
+    first all shares above, then all shares left.
     `flags` (count, blocks) get NaN where a cost was not finite, else 0. Open at the end, the last row goes to
     `last_rows` (pairs, y_steps) float64, and the `values` (count,) are 0. With several
     BLOCKS of rows, `edges` (pairs, blocks, y_steps) float64 and `progress` (1 + pairs * blocks), zero at first, join
@@ -131,7 +131,7 @@ def diagonals_kernel(x, y, cost, values, flags, shares, moves, last_rows, edges,
     for c in tl.static_range(FEW):
         frames = frames + (tl.load(x + i * C + c, mask=i < n, other=0.0),)
     first, last = window_row(WINDOW, size, n, m, i)
-    # Open at the beginning, a path enters cell (0, j) once; of the two neighbours above, each brings a half.
+    # Open at the beginning, a path enters cell (0, j) once; each of the two neighbours above adds one half.
     corner = (1.0 if SOFT else 0.0) if OPEN_BEGIN else 0.0
     above_all = tl.full([], corner if OPEN_BEGIN else UNREACHABLE, tl.float64)
     left = tl.full((LANES,), UNREACHABLE, dtype)
@@ -149,7 +149,7 @@ def diagonals_kernel(x, y, cost, values, flags, shares, moves, last_rows, edges,
     for _ in tl.static_range(STEPS):
         z_ahead = z_ahead + (tl.zeros((LANES,), dtype),)
         edge_ahead = edge_ahead + (above_all,)
-    # The turn before the first only loads: to write these loads out twice would take many times as long to compile.
+    # The iteration before the first only loads: writing these loads twice would take many times as long to compile.
     at = plane + (top - STEPS).to(tl.int64) * x_steps + i
     start = diagonal
     for chunk in range(tl.where(steps > 0, -1, 0), (steps + STEPS - 1) // STEPS):
@@ -220,7 +220,7 @@ def diagonals_kernel(x, y, cost, values, flags, shares, moves, last_rows, edges,
 
 @dataclass(frozen=True)
 class Record:
-    """What the kernel found: of each cell, by antidiagonal, and in all. Unused fields hold something else."""
+    """The results of the kernel: those of each cell, by antidiagonal, and the values. Unused fields are arbitrary."""
 
     shares: Tensor  # of the predecessors above and left, (2, pairs, Tx + Ty - 1, Tx)
     moves: Tensor  # 0: diagonal, 1: above, 2: left; int8, skewed (pairs, Tx, Ty)
@@ -230,7 +230,7 @@ class Record:
 
     @property
     def outcome(self) -> Tensor:
-        """All that is finite if the costs are."""
+        """The results that are finite if the costs are."""
         return torch.cat((self.values, self.flags))
 
     @property
@@ -245,7 +245,7 @@ class Record:
 
 
 def _by_cell(storage: Tensor) -> Tensor:
-    """What is stored (pairs, Tx + Ty - 1, Tx) as a tensor (pairs, Tx, Ty)."""
+    """Storage (pairs, Tx + Ty - 1, Tx) as a tensor (pairs, Tx, Ty)."""
     count, diagonals, x_steps = storage.shape
     shape, strides = (count, x_steps, diagonals + 1 - x_steps), (diagonals * x_steps, x_steps + 1, x_steps)
     return storage.as_strided(shape, strides, storage.storage_offset())
@@ -266,10 +266,10 @@ def run_diagonals(
     inputs: Inputs | None = None,
     zero: bool = True,
 ) -> Record:
-    """Align pairs first..last-1; scratch is O(Ty) a pair, and O(Tx Ty) with a record of the cells.
+    """Align pairs first..last-1; scratch is O(Ty) per pair, and O(Tx Ty) with a record of the cells.
 
-    ``inputs`` may be ready, with y turned unless costs are given. Without ``zero``, the padding of a record is not
-    initialised.
+    ``inputs`` may be prepared, with y transposed unless costs are given. Without ``zero``, the padding of a record is
+    not initialised.
     """
     (x_steps, y_steps), count = pairs.steps, last - first
     if inputs is None:
@@ -340,7 +340,7 @@ def run_diagonals(
 
 
 def row_blocks(inputs: Inputs, count: int, dtype: torch.dtype) -> tuple[int, int, Tensor, Tensor]:
-    """How pairs are cut for the diagonals kernels: rows of a block, blocks of a pair, and what joins several blocks:
+    """How pairs are cut for the diagonals kernels: rows per block, blocks per pair, and the tensors that join blocks:
     edges (count, blocks, Ty), and progress, zero.
     """
     x_steps, y_steps = inputs.pairs.steps
@@ -358,7 +358,7 @@ def places(pairs: Pairs, count: int) -> int:
 
 
 def block_shape(count: int, steps: int, processors: int) -> tuple[int, int]:
-    """Rows of a block and blocks of a pair: low enough blocks for every processor to have one."""
+    """Rows per block and blocks per pair: small enough blocks for every processor to have one."""
     rows = min(512, max(32, power_of_2(steps)))
     while rows > 128 and count * ceil_div(steps, rows) < processors:
         rows //= 2

@@ -1,8 +1,8 @@
 """Prepare x and y for the kernels in one launch: check numbers and lengths, and transpose.
 
-Whether all numbers are finite must be known before a result is returned, and asking the GPU means waiting for it. The
-kernel here runs first and writes its answer to host memory. The host launches the other kernels, then waits for this
-answer only, not for the alignment.
+Whether all numbers are finite must be known before a result is returned, which normally means waiting for the GPU. The
+kernel here runs first and writes its answer to host memory. The host launches the other kernels, then waits only for
+this answer, not for the alignment.
 """
 
 import math
@@ -20,13 +20,13 @@ from likewise.ops.launch.answers import Answer, free_answer
 from likewise.ops.launch.arguments import ceil_div, float64_bits, float64_from, power_of_2
 from likewise.ops.launch.launcher import launch, recorder
 
-STEPS = 64  # that a program looks at
+STEPS = 64  # steps that a program checks
 
 
 @triton.jit
 def look_through(frames, turned, lengths, checked, answer, item, steps, C, limit, GIVEN: tl.constexpr,
                  FULL: tl.constexpr, TURN: tl.constexpr, STEPS: tl.constexpr, CHANNELS: tl.constexpr):  # fmt: skip
-    """Some steps of one item: of x or of y."""
+    """Check and transpose some steps of one item of x or y."""
     start = tl.program_id(1) * STEPS
     t = start + tl.arange(0, STEPS)
     n = steps
@@ -53,10 +53,10 @@ def look_kernel(x, y, x_turned, y_turned, x_lengths, y_lengths, x_checked, y_che
                 x_steps, y_steps, places, limit_bits, C, FULL: tl.constexpr, GIVEN_X: tl.constexpr,
                 GIVEN_Y: tl.constexpr, TURN_X: tl.constexpr, TURN_Y: tl.constexpr, STEPS: tl.constexpr,
                 CHANNELS: tl.constexpr):  # fmt: skip
-    """x and y (items, steps, C) turned to (items, C, steps); lengths kept within 1..steps; `progress` (places,) zeroed.
+    """Transpose x and y (items, steps, C) to (items, C, steps), clip lengths to 1..steps, zero `progress` (places,).
 
-    `answer` gets 1 in its first place where a number is beyond the limit or not finite, in its second where a length
-    is out of range. Programs: (items of x and then of y, blocks of steps).
+    `answer` gets 1 in its first place if a number is beyond the limit or not finite, in its second if a length is out
+    of range. Programs: (items of x and then of y, blocks of steps).
     """
     item = tl.program_id(0).to(tl.int64)
     program = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
@@ -84,7 +84,7 @@ class Inputs:
     full: bool  # every step is real
     x_lengths: Tensor
     y_lengths: Tensor
-    progress: list[Tensor] = field(default_factory=list)  # zeros that are not taken yet
+    progress: list[Tensor] = field(default_factory=list)  # zeros that are not in use yet
     answer: Answer | None = None
 
     def take_progress(self, places: int) -> Tensor:
@@ -95,7 +95,7 @@ class Inputs:
         return self.x.new_zeros(places, dtype=torch.int32)
 
     def require_fine(self, *found: Any) -> None:
-        """Raise if a length is out of range, x or y is not finite, or costs overflowed on the way to these Records."""
+        """Raise an error if a length is out of range, x or y is not finite, or costs of these Records overflowed."""
         if self.answer is None:
             return
         huge, beyond = self.answer.take()
@@ -108,7 +108,7 @@ class Inputs:
 
 
 def look(pairs: Pairs, *, turn_x: bool = False, turn_y: bool = False, places: int = 0, walks: int = 1) -> Inputs:
-    """Make x and y ready, with zeros (places,) for the blocks of each walk; ``require_fine`` goes after all."""
+    """Prepare x and y, with zeros (places,) for the blocks of each walk; call ``require_fine`` after all launches."""
     assert pairs.y is not None
     x, y = pairs.x.contiguous(), pairs.y.contiguous()
     (x_steps, y_steps), channels = pairs.steps, x.shape[2]
@@ -160,7 +160,7 @@ def look(pairs: Pairs, *, turn_x: bool = False, turn_y: bool = False, places: in
 
 
 def unlooked(pairs: Pairs, *, turn_x: bool = False, turn_y: bool = False) -> Inputs:
-    """Unchecked inputs, for given costs, or where the result is checked anyway."""
+    """Unchecked inputs, for given costs, or if the result is checked anyway."""
     x = pairs.x.detach().contiguous()
     y = x if pairs.y is None else pairs.y.detach().contiguous()
     full = pairs.x_lengths is None and pairs.y_lengths is None
@@ -188,7 +188,7 @@ def _given(pairs: Pairs, name: str, lengths: Tensor | None, steps: int) -> Tenso
 
 
 def _limit(pairs: Pairs) -> float:
-    """The largest number whose costs do not overflow, and whose values stay well below UNREACHABLE."""
+    """The largest input whose costs do not overflow and whose values stay well below UNREACHABLE."""
     channels = pairs.x.shape[2]
     largest = 1e28 / (sum(pairs.steps) * pairs.scale)  # cost
     square = min(largest * largest if pairs.root else largest, 1e37)

@@ -1,4 +1,4 @@
-"""Many pairs: each lane holds one pair, and eight rows stay in registers while the columns go by."""
+"""Many pairs: each lane aligns one pair, and eight rows stay in registers while it goes through the columns."""
 
 import torch
 import triton
@@ -10,14 +10,14 @@ from likewise.ops.engine.windows import UNREACHABLE, softmin2, softmin3, window_
 from likewise.ops.launch.arguments import float64_bits, float64_from, processors
 from likewise.ops.launch.launcher import launch
 
-LANES = 64  # pairs that one program holds
+LANES = 64  # pairs of one program
 
 
 @triton.jit
 def lane_strip(x, y, row_buffer, top, n, m, C, x_step, y_step, scale, size, begin, end, corner, above,
                LANES: tl.constexpr, ROWS: tl.constexpr, SOFT: tl.constexpr, ROOT: tl.constexpr,
                WINDOW: tl.constexpr, TOP: tl.constexpr):  # fmt: skip
-    """Rows top..top+ROWS-1 over the columns begin..end-1; row_buffer holds the row above and receives the last.
+    """Rows top..top+ROWS-1 over the columns begin..end-1; row_buffer has the row above and receives the last.
 
     With TOP, some lanes may still be above their first row: their values are set, not computed.
     """
@@ -79,14 +79,14 @@ def lanes_kernel(x, y, values, row_buffers, x_lengths, y_lengths, tasks, blocks,
                  OPEN_BEGIN: tl.constexpr, OPEN_END: tl.constexpr):  # fmt: skip
     """y (y_steps, C, y_items), and x (x_items, x_steps, C) for all pairs, else (x_steps, C, x_items).
 
-    SYMMETRIC, only blocks that reach the diagonal or lie right of it are computed; the others get any number.
+    SYMMETRIC: only blocks on the diagonal or right of it are computed; the others get arbitrary numbers.
     """
     program = tl.program_id(0)
     lane = tl.arange(0, LANES)
     scale = float64_from(scale_bits).to(x.dtype.element_ty)
     size = float64_from(size_bits)
     row_buffer = row_buffers + program.to(tl.int64) * y_steps * LANES
-    # Open at the beginning, a path enters cell (0, j) once; of the two neighbours above, each brings a half.
+    # Open at the beginning, a path enters cell (0, j) once; each of the two neighbours above adds one half.
     corner = (1.0 if SOFT else 0.0) if OPEN_BEGIN else 0.0
     above = corner if OPEN_BEGIN else UNREACHABLE
     for task in range(program, tasks, tl.num_programs(0)):

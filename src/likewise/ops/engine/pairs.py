@@ -24,7 +24,7 @@ class Pairs:
     scale: float  # of the costs: 1, or 1 / (gamma ln 2)
     root: bool = False
     all_pairs: bool = False
-    symmetric: bool = False  # x is y, and each of all pairs counts for both of its places
+    symmetric: bool = False  # x is y, and each pair stands for two cells of the matrix
 
     @property
     def columns(self) -> int:
@@ -38,7 +38,7 @@ class Pairs:
 
     @property
     def alignments(self) -> int:
-        """Number of alignments to compute: half of them where it is symmetric."""
+        """Number of alignments to compute; about half of the values if symmetric."""
         return (self.columns + 1) // 2 * (self.columns + 1) if self.symmetric else self.count
 
     @property
@@ -66,7 +66,7 @@ class Pairs:
         return found[0], found[1]
 
     def require_finite(self, outcome: Tensor | None = None) -> None:
-        """Raise if x or y is not finite, or if ``outcome``, a kernel's result, is not. Waits for the GPU."""
+        """Raise an error if x or y is not finite, or if ``outcome``, a kernel's result, is not. Waits for the GPU."""
         if self.x.is_cuda and torch.cuda.is_current_stream_capturing():
             return
         tensors = [t for t in ((self.x, self.y) if outcome is None else (outcome,)) if t is not None and t.numel()]

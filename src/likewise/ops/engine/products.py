@@ -1,8 +1,8 @@
-"""Costs of frames with many channels, by matrix products, stored by column.
+"""Costs of frames with many channels, computed by matrix products and stored by column.
 
-|x - y|^2 = |x|^2 + |y|^2 - 2 <x, y>, of frames relative to a frame nearby. Where x and y are near, digits cancel: a
-tile that holds such a cell, with a cost below NEAR (|x|^2 + |y|^2), is computed again from differences. The product is
-of TF32 in three passes, whose error is some 2^-22 of |x| |y|: each cost is right to 1e-5 of itself, mostly to 1e-6.
+|x - y|^2 = |x|^2 + |y|^2 - 2 <x, y>, for frames relative to a nearby frame. If x and y are close, digits cancel: a tile
+with such a cell, whose cost is below NEAR (|x|^2 + |y|^2), is computed again from differences. The product uses TF32 in
+three passes, whose error is about 2^-22 of |x| |y|: the relative error of each cost is at most 1e-5, mostly 1e-6.
 """
 
 import triton
@@ -18,13 +18,13 @@ from likewise.ops.launch.launcher import launch
 NEAR = tl.constexpr(0.125)
 TILE = 64  # side of a program's tile
 WARPS = 4
-SPAN = 8  # tiles of y, at most, that a program takes in turn
-PROGRAMS = 8  # for each multiprocessor, at least, before a program takes several
+SPAN = 8  # the most tiles of y that a program processes in turn
+PROGRAMS = 8  # the least programs per multiprocessor before a program takes several tiles
 
 
 @triton.jit
 def frames_of(base, k, length, origin, c, C):
-    """Frames k relative to `origin`, in some channels; 0 from `length` on."""
+    """Frames k relative to `origin`, for some channels; 0 from `length` on."""
     real = (k < length)[:, None]
     tile = tl.load(base + k[:, None].to(tl.int64) * C + c[None, :], mask=real & (c < C)[None, :], other=0.0)
     return tl.where(real, tile - origin, 0.0)
@@ -47,7 +47,7 @@ def product_kernel(x, y, x_turned, y_turned, cost, x_lengths, y_lengths, first_p
                    column, C, ALL_PAIRS: tl.constexpr, SYMMETRIC: tl.constexpr, FULL: tl.constexpr,
                    ROOT: tl.constexpr, TILE: tl.constexpr, CHANNELS: tl.constexpr, WIDE: tl.constexpr):  # fmt: skip
     """Costs (pairs, y_steps, column) of x (items, x_steps, C) and y (items, y_steps, C): TILE rows of x and `span` of y
-    each program. Cells beyond the lengths of a pair get any number, or none.
+    per program. Cells beyond the lengths of a pair get arbitrary numbers, or none.
     """
     local = tl.program_id(0).to(tl.int64)
     item, other = pair_items(local + first_pair, columns, ALL_PAIRS, SYMMETRIC)
@@ -94,7 +94,7 @@ def product_kernel(x, y, x_turned, y_turned, cost, x_lengths, y_lengths, first_p
 
 
 def product_costs(inputs: Inputs, first: int, last: int) -> Tensor:
-    """Costs of pairs first..last-1 by column, of x and y as they are, unscaled; both turned."""
+    """Unscaled costs of pairs first..last-1, by column; both x and y must have been transposed."""
     pairs, channels, count = inputs.pairs, inputs.x.shape[2], last - first
     x_steps, y_steps = pairs.steps
     cost = by_column(inputs.x, count, x_steps, y_steps)

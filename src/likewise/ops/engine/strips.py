@@ -1,4 +1,4 @@
-"""What a warp does with a strip of rows: costs, the next column, and what passes between strips."""
+"""The work of a warp on a strip of rows: costs, the next column, and the values passed between strips."""
 
 import triton
 import triton.language as tl
@@ -23,7 +23,7 @@ def _unit_inverse(x):
     return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
 
 
-# Triton's own functions also handle numbers that do not occur here, which takes many times as long.
+# Triton's own functions also handle numbers that do not occur here, and take many times as long.
 COMPILED = tl.constexpr(isinstance(_unit_power, triton.runtime.JITFunction))
 
 
@@ -54,7 +54,7 @@ def inverse(x):
 @triton.jit
 def strip_costs(x_frames, y, cost, j, first_row, inside, n, y_steps, column, beyond, GIVEN: tl.constexpr,
                 ROOT: tl.constexpr, FEW: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
-    """Costs of each lane's rows in its column j; beyond * beyond, or nothing meant, where that is not inside."""
+    """Costs of each lane's rows in its column j; outside, beyond * beyond or arbitrary numbers."""
     if GIVEN:
         costs = load_rows(cost, j.to(tl.int64) * column + first_row, inside & (first_row < n), 0.0, ROWS, LANES)
     else:
@@ -88,7 +88,7 @@ def strip_cells(costs, left, up, diagonal, inside, j, firsts, lasts, scale, MASK
     lefts = ()
     for r in tl.static_range(ROWS):
         if SOFT:
-            low = tl.minimum(left[r], diagonal)  # these do not wait for the row above
+            low = tl.minimum(left[r], diagonal)  # independent of the row above
             high = tl.maximum(left[r], diagonal)
             least = tl.minimum(up, low)
             if RECORD:
@@ -102,7 +102,7 @@ def strip_cells(costs, left, up, diagonal, inside, j, firsts, lasts, scale, MASK
                 middle = tl.maximum(low, tl.minimum(up, high))
                 total = 1.0 + (power(least - middle) + power(least - tl.maximum(up, high)))
             value = costs[r] * scale + (least - logarithm(total))
-        elif WHOLE:  # numbers that are not negative are in the order of their bits
+        elif WHOLE:  # non-negative floats have the order of their bits
             least_bits = tl.minimum(left[r].to(tl.int32, bitcast=True), diagonal.to(tl.int32, bitcast=True))
             least_bits = tl.minimum(least_bits, up.to(tl.int32, bitcast=True))
             value = costs[r] + least_bits.to(tl.float32, bitcast=True)
@@ -136,7 +136,7 @@ def run_strip(x, y, cost, up_shares, left_shares, last_row, edge_in, edge_out, d
               BASED: tl.constexpr, LINKED: tl.constexpr, POSITIVE: tl.constexpr, POISON: tl.constexpr,
               FEW: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr,
               REPORT: tl.constexpr):  # fmt: skip
-    """The strip of rows from `top` on; its value in the last cell, or in the last row, and its poison."""
+    """Compute the strip of rows from `top` on; return its value in the last cell or row, its base and its poison."""
     GIVEN: tl.constexpr = FEW == 0
     AHEAD: tl.constexpr = WAITS
     MASK: tl.constexpr = GIVEN or ROOT or SOFT
@@ -148,7 +148,7 @@ def run_strip(x, y, cost, up_shares, left_shares, last_row, edge_in, edge_out, d
     follows = top + LANES * ROWS < n
     sender = tl.where(follows, LANES - 1, -1)  # the lane that writes what the strip below reads
     rows = tl.minimum(n - top, LANES * ROWS)
-    # Open at the beginning, a path enters cell (0, j) once; of the two neighbours above, each brings a half.
+    # Open at the beginning, a path enters cell (0, j) once; each of the two neighbours above adds one half.
     corner = (1.0 if SOFT else 0.0) if OPEN_BEGIN else 0.0
     above_all = corner if OPEN_BEGIN else UNREACHABLE
     begin = m * 0
@@ -175,7 +175,7 @@ def run_strip(x, y, cost, up_shares, left_shares, last_row, edge_in, edge_out, d
         unused, end = window_row(WINDOW, size, n, m, top + rows - 1)
         end += 1
     steps = end - begin + (rows - 1) // ROWS
-    # One step, at least, comes before the first: it finds the value left above the strip.
+    # At least one step comes before the first: it finds the value above and left of the strip.
     chunks = steps // STEPS + 1
     done = steps - chunks * STEPS
     diagonal = far
@@ -198,7 +198,7 @@ def run_strip(x, y, cost, up_shares, left_shares, last_row, edge_in, edge_out, d
                 nothing = nothing + (tl.zeros((LANES,), dtype),)
             costs_ahead = costs_ahead + (nothing,)
             edges_ahead = edges_ahead + (tl.full([], UNREACHABLE, edge_in.dtype.element_ty),)
-    # To write the first loads out would take many times as long to compile: a turn before the first only loads.
+    # Writing out the first loads would take many times as long to compile: an iteration before the first only loads.
     for chunk in range(-1 if AHEAD else 0, chunks):
         costs_now = costs_ahead
         edges_now = edges_ahead
@@ -270,5 +270,5 @@ def run_strip(x, y, cost, up_shares, left_shares, last_row, edge_in, edge_out, d
     for r in tl.static_range(ROWS):
         if not OPEN_END:
             best = tl.where(first_row + r == n - 1, left[r], best)
-    # A sum of one number: a minimum would take UNREACHABLE for what is larger, or not finite.
+    # A sum of one number: a minimum would replace larger or non-finite numbers by UNREACHABLE.
     return tl.sum(tl.where(lane == (rows - 1) // ROWS, best, 0.0), 0), base, poison

@@ -1,9 +1,9 @@
-"""A warp aligns a pair: each lane holds ROWS neighbouring rows in registers, one column behind the lane above it.
+"""A warp aligns a pair: each lane has ROWS neighbouring rows in registers, one column behind the lane above it.
 
-A step takes every lane one column further, and the value of its last row goes to the lane below by a shuffle: between
-the rows of a strip, nothing goes through memory. The row above a strip comes from `edges`. Where pairs are many, one
-program takes the strips of a pair in turn (``WAITS`` is false); where they are few, each strip has a program of its
-own, which waits at `progress` for the one above.
+A step moves every lane one column further, and passes the value of its last row to the lane below by a shuffle: within
+a strip, nothing goes through memory. The row above a strip comes from `edges`. If there are many pairs, one program
+computes the strips of a pair in turn (``WAITS`` is false); if there are few, each strip has its own program, which
+waits at `progress` for the one above.
 """
 
 import math
@@ -23,17 +23,17 @@ from likewise.ops.engine.windows import UNREACHABLE
 from likewise.ops.launch.arguments import ceil_div, float64_bits, float64_from, power_of_2, processors
 from likewise.ops.launch.launcher import launch
 
-LANES = 32  # of a warp
-MOST_ROWS = 8  # of a lane
+LANES = 32  # lanes of a warp
+MOST_ROWS = 8  # the most rows of a lane
 REPORT = 4  # times that many columns between reports
-WARPS = 8  # that keep a multiprocessor busy
-PROGRAMS = 32  # that a multiprocessor holds
+WARPS = 8  # warps that keep a multiprocessor busy
+PROGRAMS = 32  # programs that a multiprocessor can run at once
 BASED_STEPS = 4096  # longer pairs keep their values near zero
 
 
 @triton.jit
 def pair_items(pair, columns, ALL_PAIRS: tl.constexpr, SYMMETRIC: tl.constexpr):
-    """Item of x and item of y. SYMMETRIC, rows a and N - 1 - a of the upper triangle are a row of N + 1 pairs."""
+    """Item of x and item of y. SYMMETRIC: rows a and N - 1 - a of the upper triangle form a row of N + 1 pairs."""
     item = pair
     other = pair
     if SYMMETRIC:
@@ -63,10 +63,10 @@ def warps_kernel(x, y, cost, values, flags, up_shares, left_shares, last_rows, e
                  LANES: tl.constexpr, STEPS: tl.constexpr, REPORT: tl.constexpr):  # fmt: skip
     """x (items, x_steps, C) and y (items, C, y_steps), or costs of `count` pairs by column.
 
-    `values` are those of all pairs, SYMMETRIC on both sides of the diagonal. `flags` get NaN where a cost was not
-    finite, else 0: of each pair or, if it WAITS, of each strip. RECORD writes the shares of the predecessors above and
-    left of every cell, (count, strips, y_steps + LANES - 1, ROWS, LANES) in the order of the steps, and, open at the
-    end, `last_rows` (count, y_steps) float64.
+    `values` are those of all pairs; if SYMMETRIC, on both sides of the diagonal. `flags` get NaN if a cost was not
+    finite, else 0: one for each pair or, if it WAITS, for each strip. RECORD writes the shares of the predecessors
+    above and left of every cell, (count, strips, y_steps + LANES - 1, ROWS, LANES) in the order of the steps, and, open
+    at the end, `last_rows` (count, y_steps) float64.
     """
     program = take_number(progress, WAITS)
     dtype = values.dtype.element_ty
@@ -120,7 +120,7 @@ def warps_kernel(x, y, cost, values, flags, up_shares, left_shares, last_rows, e
 
 @dataclass(frozen=True)
 class Found:
-    """What the kernel keeps of its pairs; unused fields hold something else."""
+    """The results of the kernel; unused fields are arbitrary."""
 
     values: Tensor  # (pairs,)
     flags: Tensor  # NaN where a cost was not finite, else 0
@@ -129,7 +129,7 @@ class Found:
 
     @property
     def outcome(self) -> Tensor:
-        """All that is finite if the costs are."""
+        """The results that are finite if the costs are."""
         return torch.cat((self.values.flatten(), self.flags))
 
 
@@ -137,25 +137,25 @@ class Found:
 class Shape:
     """How pairs are cut into strips."""
 
-    rows: int  # of a lane
-    waits: bool  # each strip has a program
-    steps: int = 4  # columns taken at a time
+    rows: int  # rows of a lane
+    waits: bool  # each strip has its own program
+    steps: int = 4  # columns processed at a time
 
     def strips(self, x_steps: int) -> int:
         """Strips of a pair."""
         return ceil_div(x_steps, LANES * self.rows)
 
     def places(self, x_steps: int, count: int) -> int:
-        """Counters of progress: 16 bytes at a time, so that launches like aligned tensors."""
+        """The number of progress counters: a multiple of 16 bytes, since quick launches need aligned tensors."""
         return ceil_div(1 + count * self.strips(x_steps), 4) * 4 if self.waits else 0
 
 
 def shape(pairs: Pairs, count: int, *, given: bool, record: bool) -> Shape:
-    """The shape that suits so many pairs, as measured on an H200.
+    """The fastest shape for this number of pairs, as measured on an H200.
 
-    More rows of a lane mean fewer shuffles and loads for each cell, but more lanes that have none, and fewer strips to
-    run side by side. Numbers of cells go through memory a whole row of a lane at a time. Few pairs wait for memory, and
-    look further ahead; costs of many channels take the registers for that.
+    More rows per lane mean fewer shuffles and loads per cell, but more idle lanes and fewer strips to run side by side.
+    Records are written to memory for all rows of a lane at a time. Few pairs wait for memory, and load further ahead;
+    with costs of many channels, there are no registers for that.
     """
     channels, x_steps = pairs.x.shape[2], pairs.steps[0]
     busy = WARPS * processors(pairs.x)
@@ -184,9 +184,9 @@ def run_warps(
     record: bool = False,
     poison: bool = True,
 ) -> Found:
-    """Align pairs first..last-1; scratch is O(Ty) for each program, and O(Tx Ty) a pair with a record of the cells.
+    """Align pairs first..last-1; scratch is O(Ty) per program, and O(Tx Ty) per pair with a record of the cells.
 
-    ``cost``, by column, if given, is used instead of computing it from x and y. ``values`` (pairs,) are of all pairs.
+    ``cost``, by column, replaces the costs of x and y if it is given. ``values`` (pairs,) are those of all pairs.
     Without ``poison``, costs are known to be finite.
     """
     pairs, rules, x, count = inputs.pairs, inputs.pairs.rules, inputs.x, last - first

@@ -1,4 +1,4 @@
-"""Minima, hard and soft, and the columns of a row inside a window, for all alignment kernels."""
+"""Hard and soft minima, and the columns of a row inside a window, for all alignment kernels."""
 
 import triton
 import triton.language as tl
@@ -24,7 +24,7 @@ def softmin3(a, b, c, SOFT: tl.constexpr):
 
 @triton.jit
 def window_row(WINDOW: tl.constexpr, size, n, m, i):
-    """First and last column of row i, as Window.row says; n and m may differ from lane to lane."""
+    """First and last column of row i, as in ``Window.row``; n and m may differ from lane to lane."""
     first = n * 0
     last = m - 1
     if WINDOW == 1 or WINDOW == 2:

@@ -8,16 +8,16 @@ t_1 < ... < t_m, the knots. phi is linear between the knots and minimises
 
 within lower_i <= phi_i <= upper_i, slope_min_i <= slope_i <= slope_max_i and y's span. Its ends are y's ends, and
 stretch is y's duration by x's; in a subsequence the ends are free, and stretch is 1. With ``huber``, each residual u
-beyond it counts 2 huber |u| - huber^2 instead of u^2.
+beyond it costs 2 huber |u| - huber^2 instead of u^2.
 
-The solver is a dynamic program on a grid, refined around its solution, and then a polish to first-order optimality: a
-local minimum, in the best basin of the grid. The second grid has half the nodes on an eighth of the width, at least 10
-steps of y; each later one is a quarter as wide. If a solution is at the edge of its grid, the next grid is centred
-there. The default grid ends more than 1 % above the minimum on about 1 % of noisy walks (benchmarks/gdtw.py, "minimum
-of walks").
+The solver is a dynamic program on a grid, refined around its solution, followed by a polish to first-order optimality.
+The result is a local minimum, in the best basin of the grid. The second grid has half the nodes on an eighth of the
+width, at least 10 steps of y; each later one is a quarter as wide. If a solution is at the edge of its grid, the next
+grid is centred there. The default grid ends more than 1 % above the minimum on about 1 % of noisy walks
+(benchmarks/gdtw.py, "minimum of walks").
 Cost: O(m M) for each pass, M nodes of the grid for each knot, and O(n m C) for the losses; the derivative is O(m C).
-Memory: O(m M) bytes for each pair in progress. Everything is computed in float64, for any input type; but on a GPU the
-grid is searched in the input's precision, with M up to two nodes fewer, in O(m M^2) for each pass (see gpu/).
+Memory: O(m M) bytes for each pair in progress. Everything is computed in float64, for any input type, except that on a
+GPU the grid is searched in the input's precision, with M up to two nodes fewer, in O(m M^2) for each pass (see gpu/).
 
 Derivatives of the warp are those of the optimality conditions (implicit differentiation); of the value, those of the
 objective at the solution (the envelope theorem). Departures from the paper, which make the derivatives exact in cases
@@ -46,7 +46,7 @@ from likewise.ops.ground import at_least_float32
 __all__ = ["gdtw"]
 
 Lengths = Tensor | None
-_LIMITS = {"lower": -math.inf, "upper": math.inf, "slope_min": 0.0, "slope_max": math.inf}  # that change nothing
+_LIMITS = {"lower": -math.inf, "upper": math.inf, "slope_min": 0.0, "slope_max": math.inf}  # without effect
 
 
 class Inputs(NamedTuple):
@@ -56,7 +56,7 @@ class Inputs(NamedTuple):
     y: Tensor  # (B, Ty, C)
     x_lengths: Lengths  # (B,)
     y_lengths: Lengths
-    times_x: Tensor  # (B, Tx), float64 as all that follow
+    times_x: Tensor  # (B, Tx), float64 like all the following
     times_y: Tensor  # (B, Ty)
     reg: Tensor  # (B,)
     lower: Tensor | None  # (B, Tx)
@@ -69,7 +69,7 @@ class Inputs(NamedTuple):
     refinements: int
 
     def tensors(self) -> tuple[Tensor | None, ...]:
-        """All up to the options."""
+        """All fields before the options."""
         return self[: -len(self.options())]  # type: ignore[return-value]
 
     def options(self) -> tuple[bool, float, int, int]:
@@ -81,7 +81,7 @@ class Inputs(NamedTuple):
         return {name: getattr(self, name) for name in _LIMITS}
 
     def all_limits(self) -> dict[str, Tensor]:
-        """The same, with limits that have no effect in place of missing ones."""
+        """Bounds and slope limits by name, with limits without effect in place of missing ones."""
         count, knots = self.x.shape[:2]
         sizes = {"lower": knots, "upper": knots, "slope_min": max(knots - 1, 0), "slope_max": max(knots - 1, 0)}
         return {
@@ -113,8 +113,8 @@ def gdtw(
     """Values (B,) and warps (B, Tx), from x (B, Tx, C) to y (B, Ty, C), at times (B, Tx) and (B, Ty).
 
     reg (B,), lower and upper (B, Tx), slope_min (default 0) and slope_max (B, Tx - 1) have derivatives, like x and y;
-    the times have none. grid: nodes for each knot, made odd, by default the steps of y, more for fewer than 64. Warps
-    are float64, and NaN in the padding.
+    the times have none. grid: nodes for each knot, made odd; by default as many as y has steps, or more if y has fewer
+    than 64. Warps are float64, and NaN in the padding.
 
     Example:
         >>> y, times = torch.tensor([[[0.0], [1.0], [4.0]]]), torch.tensor([[0.0, 0.5, 1.0]])
@@ -158,7 +158,7 @@ def gdtw(
 
 
 def _setting(name: str, value: Tensor | None, shape: tuple[int, ...], x: Tensor, absent: float | None) -> Tensor:
-    """A float64 tensor of that shape on x's device."""
+    """A float64 tensor of this shape on x's device."""
     if value is None and absent is not None:
         return torch.full(shape, absent, dtype=torch.float64, device=x.device)
     tensor = _check.is_tensor("gdtw", name, value)
@@ -189,7 +189,7 @@ _FAULTS = (
 
 @dataclass(frozen=True)
 class _Problem:
-    """The problem for the kernels, with the tensors that its addresses point into."""
+    """The problem for the kernels, with the tensors to which its addresses point."""
 
     native: object
     tensors: dict[str, Tensor]  # by the names of kernel.h's WarpProblem
@@ -256,7 +256,7 @@ def _run(
     holds: Tensor,
     numbers: list[int] | None = None,
 ) -> None:
-    """Solve, or polish the warps, in place; raise errors for faulty pairs. numbers: of the pairs, by default 0..."""
+    """Solve, or polish the warps, in place; raise errors for faulty pairs. numbers: of the pairs, by default from 0."""
     faults = torch.empty(problem.count, 2, dtype=torch.int64)
     written = values.data_ptr(), warps.data_ptr(), holds.data_ptr(), faults.data_ptr()
     cpu.share_out(

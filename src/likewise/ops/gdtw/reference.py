@@ -61,7 +61,7 @@ class Pair:
 
 
 def loss(pair: Pair, warp: Tensor, segments: Tensor | None = None) -> Tensor:
-    """Losses (..., m) between y(warp) and x, warp (..., m); residuals beyond ``huber`` count linearly."""
+    """Losses (..., m) between y(warp) and x, warp (..., m); residuals beyond ``huber`` cost linearly."""
     k = pair.segments(warp) if segments is None else segments
     begin, end = pair.y_times[k], pair.y_times[k + 1]
     share = ((warp - begin) / (end - begin))[..., None]
@@ -118,15 +118,15 @@ def default_nodes(steps: int) -> int:
 
 
 def grid_search(pair: Pair, nodes: int, refinements: int = 3) -> Tensor:
-    """The best warp (m,) on a grid of ``nodes`` values for each knot, refined around the solution, of the best pass."""
+    """The best warp (m,) of all passes on a grid of ``nodes`` values for each knot, refined around the solution."""
     return min(grid_passes(pair, nodes, refinements), key=lambda each: float(each.value)).warp
 
 
 def grid_passes(pair: Pair, nodes: int, refinements: int = 3) -> Iterator[Pass]:
     """The passes of the search in order. Refined grids have half as many nodes, at least 51.
 
-    The second grid is an eighth as wide as the first, but at least 10 steps of y: a narrower one holds too few of the
-    basins that the first could not tell apart. Each later grid is a quarter as wide as the one before.
+    The second grid is an eighth as wide as the first, but at least 10 steps of y: a narrower one has too few of the
+    basins that the first could not distinguish. Each later grid is a quarter as wide as the one before.
     """
     bounds = pair.bounds()
     low, high = envelope(pair, *bounds)
@@ -144,7 +144,7 @@ def grid_passes(pair: Pair, nodes: int, refinements: int = 3) -> Iterator[Pass]:
             if found.value >= best.value:
                 break
             best, warp = found, found.warp
-            # A solution at the edge of its grid may lie beyond: the next grid is centred there, with the same width.
+            # The solution may be beyond the edge of its grid: the next grid is centred there, with the same width.
             near = 1.5 * (high - low) / (nodes - 1)
             rim = ((warp < low + near) & (low > bounds[0])) | ((warp > high - near) & (high < bounds[1]))
             if not rim.any():
@@ -176,7 +176,7 @@ def _best_path(pair: Pair, low: Tensor, high: Tensor, nodes: int) -> Pass:
 
 
 def polish(pair: Pair, warp: Tensor, most: int = 200) -> tuple[Tensor, Tensor, Tensor]:
-    """A stationary point (m,) that is no worse than ``warp``, its segments (m,) and the rows of its active constraints.
+    """A stationary point (m,) that is not worse than ``warp``, its segments (m,), and its active constraints' rows.
 
     Between two times of y the objective is a convex quadratic (for Huber's loss: piecewise), so each knot is confined
     to a segment and the quadratic program solved exactly. A knot at the end of its segment moves on if the objective
@@ -204,7 +204,7 @@ def _derivatives(pair: Pair, warp: Tensor, segments: Tensor) -> tuple[Tensor, Te
 
 
 def _constraints(pair: Pair, segments: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows A and limits b of A warp <= b, and which of them are kinks of y rather than bounds."""
+    """Rows A and limits b of A warp <= b, and a mask of the rows that are kinks of y rather than bounds."""
     m, steps = len(segments), pair.x_times.diff()
     lower, upper = pair.bounds()
     begin, end = pair.y_times[segments], pair.y_times[segments + 1]

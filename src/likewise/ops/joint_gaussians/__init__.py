@@ -1,4 +1,4 @@
-"""The joint kernel of several layers, each a mixture of Gaussians: its weighted sum as one operation."""
+"""The joint kernel of several layers, each a mixture of Gaussians: its weighted sum in one operation."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ def joint_gaussians(layers: Sequence[Tensor], mixtures: Sequence[Mixture], weigh
     Instead of weights, labels (B,) may be given: pairs with different labels have equal weights, which sum to 1; others
     have weight 0.
     k_l is the mean over the bandwidths s of exp(-||x_li - x_lj||^2 / s). All mixtures have the same number of
-    bandwidths, or one. Gradients go to the layers, not through bandwidths, and can be differentiated once more.
+    bandwidths, or one. Gradients reach the layers, not the bandwidths, and can be differentiated once more.
     Memory: O(L B^2). There is no GPU synchronisation, except in the first call with a new number of features.
 
     Example:

@@ -1,4 +1,4 @@
-"""The joint kernel of Gaussian mixtures and its derivative on a GPU: two launches and one, for any number of layers.
+"""The joint kernel of Gaussian mixtures on a GPU: two launches, and one for its derivative, for any number of layers.
 
 Differences are taken before they are squared, which is more precise than the reference, at negligible cost.
 """
@@ -17,8 +17,8 @@ from likewise.ops.joint_gaussians.reference import least_bandwidth, least_differ
 from likewise.ops.launch.arguments import ceil_div
 from likewise.ops.launch.launcher import launch
 
-BLOCK = 16  # rows and columns of a program
-CHANNELS = 32  # and channels
+BLOCK = 16  # rows and columns of a program's tile
+CHANNELS = 32  # channels that it processes at a time
 MANY = 64  # sums that are read at a time
 WARPS = 4
 
@@ -28,7 +28,7 @@ def distances_kernel(side, columns, labels, apart, sums, count, width, blocks, L
                      BLOCK: tl.constexpr, CHANNELS: tl.constexpr):  # fmt: skip
     """apart(layer, i, j) = ||x_i - x_j||^2 for a tile of pairs.
 
-    sums(layer, tile): their sum, that of ||x_i||^2, and how many pairs have different labels.
+    sums(layer, tile): their sum, that of ||x_i||^2, and the number of pairs with different labels.
     """
     tile = tl.program_id(0)
     layer = tl.program_id(1)
@@ -77,7 +77,7 @@ def total_of(sums, layer, which, tiles, MANY: tl.constexpr):
 @triton.jit
 def middle_of(sums, known, layer, count, tiles, K: tl.constexpr, MANY: tl.constexpr, DIFFERENCE: tl.constexpr,
               LEAST: tl.constexpr):  # fmt: skip
-    """The bandwidth b of a layer: as given or, if that is 0, the mean squared distance, bounded below."""
+    """The bandwidth b of a layer: the given one or, if that is 0, the mean squared distance, bounded from below."""
     pairs = tl.maximum(count.to(tl.float64) * (count - 1), 1.0).to(sums.dtype.element_ty)
     mean = total_of(sums, layer, 0, tiles, MANY) / pairs
     size = total_of(sums, layer, 1, tiles, MANY) / count
@@ -88,7 +88,7 @@ def middle_of(sums, known, layer, count, tiles, K: tl.constexpr, MANY: tl.conste
 
 @triton.jit
 def shares(apart, at, inside, known, layer, middle, K: tl.constexpr):
-    """Of one layer's kernel k = mean of exp(-D / s): k's largest part, the sum of parts over it, and of -1 / s each."""
+    """For k = mean of exp(-D / s): its largest part, and the sums of all parts and of parts * -1 / s, divided by it."""
     D = tl.load(apart + at, mask=inside, other=0.0)
     slowest = tl.load(known + layer * (K + 1) + K) / middle
     total = D * 0.0
@@ -104,7 +104,7 @@ def shares(apart, at, inside, known, layer, middle, K: tl.constexpr):
 @triton.jit(do_not_specialize=["count", "layers", "blocks"])
 def joint_kernel(apart, sums, known, weights, values, count, layers, blocks, LABELLED: tl.constexpr, K: tl.constexpr,
                  BLOCK: tl.constexpr, MANY: tl.constexpr, DIFFERENCE: tl.constexpr, LEAST: tl.constexpr):  # fmt: skip
-    """values(tile) = the sum of w_ij prod_l k_l over a tile of pairs; apart becomes its derivative by apart."""
+    """values(tile) = the sum of w_ij prod_l k_l over a tile of pairs; apart is replaced by the derivative."""
     tile = tl.program_id(0)
     i = (tile // blocks * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
     j = (tile % blocks * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
@@ -149,7 +149,7 @@ def gradient_kernel(by_value, side, groups, by_apart, grads, count, width, BLOCK
 
 
 def value(layers: Sequence[Tensor], mixtures: tuple[Mixture, ...], weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The weighted sum, the layers side by side (B, sum of C_l), and the sum's derivative by distances (L, B, B)."""
+    """The weighted sum, the concatenated layers (B, sum of C_l), and the sum's derivative by distances (L, B, B)."""
     side = torch.cat(tuple(layers), 1)
     count, width = side.shape
     columns, _ = _columns(tuple(x.shape[1] for x in layers), side.device)
@@ -179,7 +179,7 @@ def gradients(by_value: Tensor, layers: Sequence[Tensor], side: Tensor, by_apart
 
 @functools.lru_cache(256)
 def _columns(channels: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Where each layer's columns begin, and groups of CHANNELS of one layer: its number, first and last column."""
+    """The first column of each layer, and groups of CHANNELS of one layer: its number, first and last column."""
     begins = [0, *itertools.accumulate(channels)]
     groups = [
         (layer, first, last)

@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 
 class Mixture(NamedTuple):
-    """Bandwidths b f for each factor f, smallest first. Without b, it is estimated from the data, see
-    ``reference.rates``.
+    """Bandwidths b f for each factor f, smallest first. Without b, ``reference.rates`` estimates it from the data.
 
     Example:
         >>> Mixture((0.5, 1.0, 2.0)).bandwidth is None

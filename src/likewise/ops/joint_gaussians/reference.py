@@ -11,7 +11,7 @@ from likewise.ops.joint_gaussians.mixture import Mixture
 def value_and_slopes(
     mixtures: Sequence[Mixture], weights: Tensor, layers: Sequence[Tensor]
 ) -> tuple[Tensor, list[Tensor]]:
-    """J, the sum over pairs of w_ij prod_l k_l, and -1/4 of its derivative by each layer.
+    """J, the sum over pairs of w_ij prod_l k_l, and -1/4 of its derivative with respect to each layer.
 
     With D_l the squared distances of layer l, k_l = mean over bandwidths s of exp(-D_l / s) and dJ/dD_l =
     w prod_m k_m (d log k_l / dD_l). That of log k_l is the mean of -1 / s, each weighed by its share of k_l.
@@ -32,7 +32,7 @@ def value_and_slopes(
 
 
 def between_classes(labels: Tensor, dtype: torch.dtype) -> Tensor:
-    """Weights (B, B), the same for all ordered pairs of different labels, 1 in all; 0 without any."""
+    """Weights (B, B), equal for all ordered pairs of different labels, with sum 1; 0 without such pairs."""
     different = labels[:, None] != labels
     return different / different.sum(dtype=dtype).clamp(min=1)
 
@@ -52,7 +52,7 @@ def rates(mixtures: Sequence[Mixture], layers: Sequence[Tensor], apart: Tensor) 
 
 
 def mean_off_diagonal(apart: Tensor, least: Tensor) -> Tensor:
-    """The mean of apart (..., B, B), 0 on the diagonal, over different items, or ``least`` (...).
+    """The mean of apart (..., B, B), which is 0 on the diagonal, over different items, but at least ``least`` (...).
 
     It has no gradient and is never 0.
     """
@@ -67,6 +67,6 @@ def least_difference(x: Tensor) -> float:
 
 
 def least_bandwidth(dtype: torch.dtype) -> float:
-    """The smallest bandwidth: smaller ones have no precision, and no finite inverse."""
+    """The smallest bandwidth: smaller ones lose precision, and their inverse may not be finite."""
     kind = torch.finfo(dtype)
     return kind.tiny / kind.eps

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-QUERIES = 100  # polls, of about a microsecond each; waiting in the driver may take longer than the kernel
+QUERIES = 100  # polls of about a microsecond each; waiting in the driver may take longer than the kernel
 
 
 class Answer:
@@ -51,7 +51,7 @@ _made: list[Answer] = []  # keeps all alive: a kernel may still write after an e
 
 
 def free_answer(x: Tensor) -> Answer | None:
-    """An answer for the device of x; None while a CUDA graph is recorded, which has nothing to read."""
+    """An answer for the device of x; None while a CUDA graph is recorded, since there is nothing to read."""
     if x.is_cuda and torch.cuda.is_current_stream_capturing():
         return None
     device = x.get_device()

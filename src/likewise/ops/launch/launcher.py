@@ -12,7 +12,7 @@ from likewise.ops.launch.switch import is_quick
 
 
 class Recorder(threading.local):
-    """While ``calls`` is a list, it gets this thread's launches: kernel, grid, tensors, numbers and constants."""
+    """While ``calls`` is a list, this thread's launches are added: kernel, grid, tensors, numbers and constants."""
 
     calls: list[tuple[Any, tuple[int, int, int], tuple[Tensor, ...], tuple[Any, ...]]] | None = None
 
@@ -31,8 +31,8 @@ def launch(
     """Run kernel[grid](*tensors, *numbers, **constants).
 
     A repeated call takes one table lookup, and goes to the CUDA driver. Kernels are compiled once for each class of
-    numbers that Triton tells apart, see ``_kind``: changing lengths do not cause recompilation. Triton itself launches
-    interpreted kernels, tensors that are not aligned to 16 bytes, and everything if ``quick`` is off.
+    numbers that Triton distinguishes, see ``_kind``: changing lengths do not cause recompilation. Triton itself
+    launches interpreted kernels, tensors that are not aligned to 16 bytes, and everything if ``quick`` is off.
     """
     pointers = [tensor.data_ptr() for tensor in tensors]
     types = [tensor.dtype for tensor in tensors]
@@ -55,10 +55,11 @@ def launch(
         if which not in _compiled:
             options = _options(num_warps)
             _compiled[which] = kernel.warmup(*tensors, *numbers, grid=grid, **options, **constants)
-        # It takes all arguments by position: it skips constants, and numbers that Triton made one because they are 1.
+        # It takes all arguments by position: it skips constants, and numbers that Triton made constants because they
+        # are 1.
         compiled, (x, y, z), rest = _compiled[which], (*grid, 1, 1)[:3], (*numbers, *named)
         run, whole_grid = compiled[x, y, z], (x, y, z)
-        run(*pointers, *rest)  # which loads the kernel
+        run(*pointers, *rest)  # this also loads the kernel
         _ready[key] = _direct(compiled, whole_grid, len(tensors), rest), run, compiled, whole_grid, rest
     else:
         direct, run, compiled, whole_grid, rest = ready
@@ -83,7 +84,7 @@ def _options(num_warps: int) -> dict[str, int]:
 
 
 def _kinds(kernel: Any, numbers: tuple[int, ...], names: list[str]) -> list[int]:
-    """What Triton may specialise a kernel for in each number: whether it is 1, a multiple of 16, and its width."""
+    """The property of each number for which Triton may specialise a kernel: 1, a multiple of 16, and its width."""
     return [_kind(number, name not in kernel.do_not_specialize) for number, name in zip(numbers, names, strict=False)]
 
 

@@ -13,10 +13,10 @@ _switch = SimpleNamespace(on={"0": False, "1": True}.get(os.environ.get(VARIABLE
 
 
 class quick:  # noqa: N801, used like a function
-    """Launch kernels quickly, or leave it to Triton, from now on or, in a ``with`` statement, inside the block.
+    """Launch kernels quickly, or let Triton launch them, from now on or, in a ``with`` statement, inside the block.
 
     on: True launches quickly with any version of PyTorch and Triton, False never. None, the default, launches quickly
-        with the versions that the launcher was tested with.
+        with the versions with which the launcher was tested.
 
     It applies to the whole process, and never changes a result. ``LIKEWISE_QUICK_LAUNCH`` in the environment, 0 or 1,
     is read once, at import.

@@ -1,4 +1,4 @@
-"""Convolutions over the cells of pairs, (Lx, Ly) each, that are stored one after another without any padding.
+"""Convolutions over the cells of pairs, (Lx, Ly) each, that are stored one after the other without padding.
 
 Pairs differ in size, so most of a padded batch may be padding, and the padding would have to be set to zero before
 every convolution. A packed batch has no padding. This is for GPUs; elsewhere PyTorch's convolution of the padded batch
@@ -18,7 +18,7 @@ __all__ = ["Cells", "convolve"]
 
 @dataclass(frozen=True)
 class Cells:
-    """Where the cells of each pair are: those of pair b from ``first[b]`` on, row by row, n[b] rows of m[b] cells.
+    """The places of the cells of each pair: those of pair b begin at ``first[b]``, row by row, n[b] rows of m[b] cells.
 
     Example:
         >>> import torch
@@ -44,8 +44,8 @@ class Cells:
 def convolve(h: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], cells: Cells) -> Tensor:
     """A stack of convolutions of every pair, with ReLUs between them: h (cells, in) -> (cells, out).
 
-    Weights are (out, in, k, k), k odd. In the precision of h; float16 and bfloat16 are summed in float32, float32 is
-    TensorFloat-32 where ``torch.backends.cudnn.allow_tf32`` says so. Differentiable once.
+    Weights are (out, in, k, k), k odd. The precision is that of h; float16 and bfloat16 are summed in float32, and
+    float32 products use TensorFloat-32 if ``torch.backends.cudnn.allow_tf32`` is set. Differentiable once.
 
     Example:
         >>> import torch

@@ -12,15 +12,15 @@ from torch.nn import functional
 
 from likewise.ops.pair_convolution import Cells
 
-BLOCK = 64  # cells that a program takes at a time
+BLOCK = 64  # cells that a program processes at a time
 WARPS = 2
 GRADIENT_WARPS = 4
-PARTS = 256  # sums of the weights' gradient that are added up in the end, always in the same order
+PARTS = 256  # partial sums of the weights' gradient, which are added in a fixed order
 
 
 @triton.jit
 def cells_of_block(block_pairs, block_cells, first, n, m, number, BLOCK: tl.constexpr):
-    """The place of each cell of a block: its pair's first cell, size, and its own number, row and column."""
+    """For each cell of a block: its pair's first cell and size, and its own number, row and column."""
     pair = tl.load(block_pairs + number)
     cell = tl.load(block_cells + number) + tl.arange(0, BLOCK)
     rows = tl.load(n + pair)
@@ -113,7 +113,7 @@ def convolve(h: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], cel
 
 
 class _Convolutions(torch.autograd.Function):
-    """Channels are padded with zeros in memory, once: from the first convolution to the last."""
+    """Channels are padded with zeros in memory, once for all convolutions."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, cells: Cells, count: int, *weights_then_biases: Tensor) -> Tensor:
@@ -177,7 +177,7 @@ def _weight_gradient(h: Tensor, grad: Tensor, weight: Tensor, blocks: Blocks) ->
 
 
 def _padded(channels: int) -> int:
-    """Channels as the matrix units take them: a power of two, 16 at least."""
+    """The number of channels for the matrix units: a power of two, at least 16."""
     return max(16, triton.next_power_of_2(channels))
 
 

@@ -4,12 +4,12 @@
 window of a given length, which is never laid out. Both return ``Outcome``: the k nearest, or all within a distance, in
 the order of (value, item, start, length), as if every value had been computed by the kernel of ``dtw_matrix``.
 
-The stages of windows: the ends, Keogh's bound of the data with the query's envelope, and that of the query with the
-data's envelope, some 20 operations each for 16 samples. Of whole items: the bound of means over 8 steps with the mean
-of the query's envelope there, an eighth of that work, then Keogh's bounds. Last, DTW in lanes in the order of the
-bounds, abandoned when the least cell of a row and the bound of what follows exceed the k-th best so far, which all
-threads share. Many candidates of one length go through DTW in stages of some rows, and lanes are filled anew after
-each stage. Rounding never settles a candidate: see Limit in bounds.h.
+The stages for windows are the ends, Keogh's bound of the data with the query's envelope, and that of the query with the
+data's envelope, about 20 operations each for 16 samples. Those for whole items are the bound of means over 8 steps with
+the mean of the query's envelope, which takes an eighth of that work, and then Keogh's bounds. The last stage is DTW in
+lanes, in the order of the bounds. It is abandoned when the least cell of a row and the bound of the remaining rows
+together exceed the k-th best value so far, which all threads share. Many candidates of one length go through DTW in
+stages of some rows, and lanes are refilled after each stage. Rounding never settles a candidate: see Limit in bounds.h.
 
 Reference: Zhu & Shasha (2003), the bound of means; Keogh & Ratanamahatana (2005); Rakthanmanon et al. (2012), the UCR
 suite; Herrmann & Webb (2021).
@@ -51,19 +51,19 @@ __all__ = [
 ]
 
 STAGES = ("query envelope", "data envelope")  # the first stage is "segments" of whole items, "ends" of windows
-WINDOWS_AT_ONCE = 1 << 14  # of one call: their samples, envelopes and moments fit a core's cache
+WINDOWS_AT_ONCE = 1 << 14  # windows per call: their samples, envelopes and moments fit in a core's cache
 CANDIDATES_AT_ONCE = 1 << 24  # windows of all queries between two comparisons: at most 16 bytes each
-SEED_STRIDE = 8  # one block of windows in so many is looked at first, for a threshold
+SEED_STRIDE = 8  # one block of windows in this many is compared first, for a threshold
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to look for.
+    """The matches to find.
 
-    k: the most matches of a query; None for all. within: the largest value. radius: matches start at least so many
+    k: the most matches of a query; None for all. within: the largest value. radius: matches start at least this many
     steps apart, by ``likewise.search.found.keep_apart``, which the caller applies; k matches then remain. skip: the
-    item that each query must not find, (Q,) int64, -1 for none; with skip_start and skip_radius, only those of its
-    windows that start less than skip_radius from there. by_lengths: values are divided by the sum of the lengths.
+    item that each query must not find, (Q,) int64, -1 for none; with skip_start and skip_radius, only its windows
+    that start less than skip_radius from skip_start. by_lengths: values are divided by the sum of the lengths.
     """
 
     k: int | None = None
@@ -80,7 +80,7 @@ class Wanted:
 class Outcome:
     """Matches of each query in order: counts (Q,); values, items, starts and ends (Q, K), padded with inf and -1.
 
-    killed: candidates by the stage that settled them. cells: of DTW, that were computed.
+    killed: the number of candidates that each stage settled. cells: the number of DTW cells that were computed.
     """
 
     counts: Tensor
@@ -94,7 +94,7 @@ class Outcome:
 
 
 def refusal(rules: Rules) -> str | None:
-    """Why the bounds do not apply to these rules; None if they do.
+    """The reason why the bounds do not apply to these rules; None if they do.
 
     Example:
         >>> refusal(Rules.of("dtw", subsequence=True))
@@ -106,7 +106,7 @@ def refusal(rules: Rules) -> str | None:
 
 
 def normalize(x: Tensor) -> Tensor:
-    """Windows (B, T, C) with mean 0 and deviation 1 in each channel, computed in float64, as ``windows`` does it.
+    """Windows (B, T, C) with mean 0 and deviation 1 in each channel, computed in float64, as in ``windows``.
 
     A channel is constant if its deviation is at most 1e-7 of its largest absolute value; it becomes 0.
 
@@ -134,10 +134,10 @@ def whole(queries: Tensor, lengths: Tensor | None, items: Prepared, wanted: Want
     search = _Search(queries, lengths, items, wanted, root)
     order = torch.argsort(items.lengths, stable=True)
     count, found = len(queries), len(items.values)
-    # Few queries: their items are split, too, so that every thread has work. Many: some together read the items once.
+    # Few queries: their items are split too, to give every thread work. Many: some share one pass over the items.
     parts = max(1, min(8 // max(1, count), found // 256))
     bounds = [found * part // parts for part in range(parts + 1)]
-    blocks = max(min(4, count), -(-count // 16))  # of about as many queries each
+    blocks = max(min(4, count), -(-count // 16))  # blocks of about equally many queries
     together = max(1, -(-count // max(1, blocks)))
     blocks = -(-count // together)
     problem = search.problem()
@@ -159,7 +159,7 @@ def whole(queries: Tensor, lengths: Tensor | None, items: Prepared, wanted: Want
 def windows(
     queries: Tensor, items: Prepared, wanted: Wanted, *, root: bool = False, normalized: bool = False
 ) -> Outcome:
-    """The nearest windows of queries (Q, T, C), all of one length; ``normalized``: windows are, and queries must be."""
+    """The nearest windows of queries (Q, T, C), all of one length. With ``normalized``, queries must be, too."""
     length = items.length or 0
     search = _Search(queries, None, items, wanted, root, normalized)
     spans = [
@@ -178,7 +178,7 @@ def windows(
 
 
 class _Search:
-    """One call of ``whole`` or ``windows``: keeps alive what the kernels point to."""
+    """One call of ``whole`` or ``windows``; keeps the memory alive to which the kernels point."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class _Search:
         self.kept: list[Tensor] = []
 
     def problem(self) -> object:
-        """What the kernels are given."""
+        """The problem for the kernels."""
         items, wanted = self.items, self.wanted
         rows, x_steps, channels = self.queries.shape
         largest = largest_value(self.queries, self.lengths)
@@ -269,7 +269,7 @@ class _Search:
         return tensor.data_ptr()
 
     def seed(self, spans: list[tuple[int, int, int]]) -> None:
-        """Thresholds from the windows of the least bounds among one block in some."""
+        """Find thresholds from the windows with the least bounds among one block in SEED_STRIDE."""
         count = len(self.queries)
         self.described = self.problem()
         if not self.matches.wanted() or self.matches.threshold(0) < np.inf:
@@ -282,7 +282,7 @@ class _Search:
         self.counts.zero_()
 
     def compare(self, spans: list[tuple[int, int, int]]) -> None:
-        """Bounds, then DTW, of all windows, as many at once as memory allows."""
+        """Compute bounds, then DTW, for all windows, as many at once as memory allows."""
         count = len(self.queries)
         at_once = max(1, CANDIDATES_AT_ONCE // (WINDOWS_AT_ONCE * count))
         for first in range(0, len(spans), at_once):
@@ -311,7 +311,7 @@ class _Search:
         cpu.share_out(len(tasks), block * cells, work, threads=self.wanted.threads)
 
     def outcome(self, candidates: int) -> Outcome:
-        """What was found."""
+        """The matches found."""
         count = len(self.queries)
         counts = torch.empty(count, dtype=torch.int64)
         self.matches.count(counts.data_ptr())

@@ -1,7 +1,7 @@
-"""Windows on a GPU: their moments, Keogh's bounds of all of them, and those that are left, laid out and normalised.
+"""Windows on a GPU: their moments, Keogh's bounds of all, and copies of the remaining ones, normalised.
 
-A block is a run of windows of one item. The bound of a window with a query costs some six operations a step, and a card
-computes all of them faster than it could be told which to leave out. ``block_bounds`` keeps only the least bound of
+A block is a run of windows of one item. The bound of a window with a query takes about six operations per step, and a
+GPU computes all bounds faster than it could select some. ``block_bounds`` keeps only the least bound of
 each block, so the table of pairs is never stored. ``pair_bounds`` then computes both bounds of every window of the
 blocks that may hold a match.
 """
@@ -16,8 +16,8 @@ from torch import Tensor
 from likewise.ops.launch.launcher import launch
 
 BLOCK = 512  # windows whose least bound is kept
-QUERIES, LANES = 8, 512  # a program's tile of bounds
-WIDTH = 128  # windows that a program measures or lays out
+QUERIES, LANES = 8, 512  # the tile of bounds of a program
+WIDTH = 128  # windows whose moments or copies a program computes
 RUNNING_ERROR = 5e-5  # of a normalised sample, as in windows.h
 SCALED_ERROR = 5e-7
 
@@ -27,9 +27,9 @@ class Blocks:
     """Every window of some series, in blocks of consecutive ones.
 
     values: (N, T, C), contiguous. item, first, count: (blocks,) int64 each, the item, the start of the first window and
-    the number of windows. middle: (blocks, C), the numbers that samples are taken relative to. scale, offset: (C, N, T)
+    the number of windows. middle: (blocks, C), the numbers that are subtracted from samples. scale, offset: (C, N, T)
     float32, which normalise the samples of the window that starts there: scale * (sample - middle) - offset; empty if
-    windows are not normalised. unbounded: (N, T) uint8, windows of which float32 says nothing.
+    windows are not normalised. unbounded: (N, T) uint8, windows for which float32 gives no bound.
     """
 
     values: Tensor
@@ -49,7 +49,7 @@ class Envelopes:
     """Envelopes for one length of the windows.
 
     upper, lower, query: (length, C, Q') float32, of the queries, and the queries themselves; Q' is Q padded to whole
-    groups of QUERIES, with envelopes that hold everything. data_upper, data_lower: (N, T, C), of the items; empty if
+    groups of QUERIES, with envelopes that contain everything. data_upper, data_lower: (N, T, C), of the items; empty if
     they are not used.
     """
 
@@ -84,7 +84,7 @@ def blocks_of(values: Tensor, lengths: Tensor, length: int, *, normalize: bool) 
 
 
 def block_bounds(blocks: Blocks, part: slice, envelopes: Envelopes, *, root: bool) -> tuple[Tensor, Tensor]:
-    """The least bound of each query in each block of ``part``, (Q', blocks), and where its window starts, int64."""
+    """The least bound of each query in each block of ``part``, (Q', blocks), and the start of its window, int64."""
     queries, device = envelopes.upper.shape[2], blocks.values.device
     which = torch.arange(*part.indices(len(blocks.item)), device=device)
     least = torch.empty(queries, len(which), dtype=torch.float32, device=device)
@@ -96,7 +96,7 @@ def block_bounds(blocks: Blocks, part: slice, envelopes: Envelopes, *, root: boo
 
 
 def pair_bounds(blocks: Blocks, query: Tensor, block: Tensor, envelopes: Envelopes, *, root: bool) -> Tensor:
-    """The bounds (pairs, BLOCK) of every window of these blocks with these queries; infinite behind a block's end."""
+    """The bounds (pairs, BLOCK) of every window of these blocks with these queries; infinite beyond a block's end."""
     bounds = torch.empty(len(query), BLOCK, dtype=torch.float32, device=blocks.values.device)
     if len(query):
         _launch_bounds(blocks, envelopes, query, block, bounds, query, (len(query), 1), root, 1, BLOCK, True)
@@ -104,7 +104,7 @@ def pair_bounds(blocks: Blocks, query: Tensor, block: Tensor, envelopes: Envelop
 
 
 def windows(values: Tensor, item: Tensor, start: Tensor, length: int, *, normalize: bool) -> Tensor:
-    """Windows (W, length, C) of series (N, T, C) that begin at these places, normalised as the CPU does it."""
+    """Windows (W, length, C) of series (N, T, C) that begin at these places, normalised as on the CPU."""
     _, steps, channels = values.shape
     laid_out = values.new_empty(length, channels, len(item))
     if len(item) and length:
@@ -172,7 +172,7 @@ def moments_kernel(values, item, first, count, middle, scale, offset, unbounded,
 
 @triton.jit
 def outside(x, upper, lower):
-    """How far x is outside of [lower, upper]."""
+    """The distance of x from [lower, upper]."""
     return tl.maximum(tl.maximum(x - upper, lower - x), 0.0)
 
 

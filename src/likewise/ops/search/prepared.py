@@ -1,6 +1,6 @@
-"""Items with their envelopes, and queries with theirs, as the kernels read them.
+"""Items and queries with their envelopes, in the layout of the kernels.
 
-Large arrays are made by NumPy: PyTorch would wake its threads, which then spin on the cores that the kernels need.
+Large arrays are made by NumPy: PyTorch would wake its threads, which then occupy the cores that the kernels need.
 """
 
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from likewise.ops import cpu
 from likewise.ops.rules import FRACTION, NONE, Window
 
 SEGMENT = 8  # steps that share a mean; kSegment in bounds.h
-LONG = 64  # steps from which on means are looked at first
+LONG = 64  # items of at least this many steps are first compared by means
 LARGEST = 1e15  # beyond this, squares of float32 copies may overflow: there are no bounds
 
 
@@ -22,9 +22,9 @@ LARGEST = 1e15  # beyond this, squares of float32 copies may overflow: there are
 class Prepared:
     """Items (N, T, C) with their lengths (N,), float32 copies and envelopes, each (N, C, padded).
 
-    length: of the windows; None for whole items. error: of the float32 copies, the largest. largest: absolute value.
-    means: of the copies and the envelopes of whole items, over ``segment`` steps, each (N, C, coarse); the same tensors
-    if that is one step.
+    length: the length of the windows; None for whole items. error: the largest error of the float32 copies. largest:
+    the largest absolute value. means: those of the copies and the envelopes of whole items, over ``segment`` steps,
+    each (N, C, coarse); the same tensors if that is one step.
     """
 
     values: Tensor
@@ -77,7 +77,7 @@ def without_envelopes(items: Prepared, length: int) -> Prepared:
 
 
 def readable(op: str, name: str, x: Tensor) -> Tensor:
-    """Sequences (B, T, C) as the kernels take them."""
+    """Return sequences (B, T, C) in a form that the kernels can read."""
     _check.sequences(op, name, x)
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
         _check.refuse(op, f"expected {name} in float32 or float64 on the CPU, got {x.dtype} on {x.device}")
@@ -85,7 +85,7 @@ def readable(op: str, name: str, x: Tensor) -> Tensor:
 
 
 def _means(plane: Tensor, steps: int) -> Tensor:
-    """Means (N, C, coarse) over every 8 steps of (N, C, padded), of those that are whole; zeros behind."""
+    """Means (N, C, coarse) over every 8 steps of (N, C, padded), for complete segments; zeros after them."""
     count, channels, padded = plane.shape
     means = torch.from_numpy(np.empty((count, channels, -(-(steps // SEGMENT) // 16) * 16), np.float32))
     cpu.share_out(
@@ -99,7 +99,7 @@ def _means(plane: Tensor, steps: int) -> Tensor:
 
 
 def _plane(values: Tensor, lengths: Tensor, padded: int, largest: float) -> tuple[Tensor, float]:
-    """Float32 copies (N, C, padded), zero behind the end, and how far they are off: infinite if there are no bounds."""
+    """Float32 copies (N, C, padded), zero after the end, and their largest error: infinite if there are no bounds."""
     count, steps, channels = values.shape
     error = 0.0 if values.dtype == torch.float32 else largest * 2.0**-24
     full = _is_full(lengths, steps)
@@ -118,7 +118,7 @@ def _plane(values: Tensor, lengths: Tensor, padded: int, largest: float) -> tupl
 
 
 def largest_value(values: Tensor, lengths: Tensor) -> float:
-    """The largest absolute value of sequences, but for their padding."""
+    """The largest absolute value of sequences, except in their padding."""
     x = values.numpy()
     if x.size == 0:
         return 0.0
@@ -132,7 +132,7 @@ def _is_full(lengths: Tensor, steps: int) -> bool:
 
 
 def radius_of(window: Window, n: int, m: int) -> int:
-    """Steps that a path of n rows and m columns may be off its diagonals."""
+    """The number of steps that a path of n rows and m columns may be away from its diagonals."""
     if window.kind == NONE:
         return n + m
     return min(n + m, int(window.size * min(n, m) if window.kind == FRACTION else window.size))
@@ -176,7 +176,7 @@ def _envelopes(
 
 
 def _fill_padding(counts: Tensor, upper: Tensor, lower: Tensor) -> None:
-    """An envelope that holds everything, behind the end."""
+    """Write an envelope that contains everything, after the end."""
     above, below = upper.numpy(), lower.numpy()
     if _is_full(counts, upper.shape[2]):
         return
@@ -206,7 +206,7 @@ def query_envelopes(queries: Tensor, window: Window, m: int) -> tuple[Tensor, Te
 
 
 def ordered(queries: Tensor, items: Prepared, root: bool) -> dict[str, Tensor]:
-    """The queries' envelopes for windows, and their points in the order in which they tell most: the ends first."""
+    """The queries' envelopes for windows, and their points, the most informative first, after the ends."""
     count, n, channels = queries.shape
     m = items.length or 0
     plane, upper, lower = query_envelopes(queries, items.window, m)

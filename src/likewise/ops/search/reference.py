@@ -1,4 +1,4 @@
-"""Bounds and open-ended matches in plain NumPy, one cell at a time: the truth that the kernels are checked against."""
+"""Bounds and open-ended matches in plain NumPy, one cell at a time: the reference for the kernels."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ def envelope(x: np.ndarray, left: int, right: int, count: int) -> tuple[np.ndarr
 def keogh(x: np.ndarray, upper: np.ndarray, lower: np.ndarray, *, root: bool = False) -> float:
     """Keogh's bound of x (T, C) with an envelope: the cost of each frame to the nearest point of its box, summed.
 
-    Each step of x is matched with a step inside its box, whatever the path, so that DTW is at least the sum.
+    On every path, each step of x is matched with a step inside its box, so DTW is at least the sum.
 
     Example:
         >>> keogh(np.array([[0.0], [5.0]]), np.array([[1.0], [3.0]]), np.array([[-1.0], [2.0]]))
@@ -42,7 +42,7 @@ def normalize(windows: np.ndarray) -> np.ndarray:
 
 
 def stretches(cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each column of cost (n, m), the value of the best path that ends there in the last row, and where it starts.
+    """For each column of cost (n, m), the value of the best path that ends there in the last row, and its start.
 
     Ties prefer the diagonal, then the row above.
 

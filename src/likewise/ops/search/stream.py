@@ -14,7 +14,7 @@ def stretches(
 ) -> tuple[Tensor, Tensor]:
     """For each step of each item, the best stretch that ends there: its value (N, T) and its start (N, T).
 
-    query (1, n, C), items (N, T, C). The whole query is matched with the stretch, whose ends are free.
+    query (1, n, C), items (N, T, C). The entire query is matched with the stretch, whose ends are free.
 
     Example:
         >>> value, start = stretches(torch.tensor([[[1.0], [2.0]]]), torch.tensor([[[1.0], [2.0], [0.0]]]))
@@ -37,7 +37,7 @@ def stretches(
 
 
 class Stream:
-    """The best stretches of a series that comes piece by piece. Memory: 16 bytes for each step of the query."""
+    """The best stretches of a series that arrives piece by piece. Memory: 16 bytes for each step of the query."""
 
     def __init__(self, query: Tensor, *, root: bool = False) -> None:
         self.query = readable("search", "query", query)

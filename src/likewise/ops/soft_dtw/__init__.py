@@ -60,7 +60,7 @@ def soft_dtw(
 def checked_soft_dtw(
     x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, gamma: float, ground: GroundCost, rules: Rules
 ) -> Tensor:
-    """``soft_dtw`` of checked arguments: on a GPU, checking again would take as long as a launch."""
+    """``soft_dtw`` for checked arguments: on a GPU, checking again would take as long as a launch."""
     if not is_fused(ground):
         cost = evaluate("soft_dtw", ground, x, y, x_lengths, y_lengths)
         return _check.fits("soft_dtw", soft_dtw_cost(cost, x_lengths, y_lengths, gamma=gamma, rules=rules), x.dtype)
@@ -102,7 +102,7 @@ def soft_dtw_matrix(
 ) -> Tensor:
     """Soft-DTW of every x[i] with every y[j]: x (N, Tx, C), y (M, Ty, C) -> (N, M). Without y, x against itself.
 
-    Takes the named ground costs, which the kernels fuse; ``SoftDTW.matrix`` takes any, in chunks of pairs.
+    It takes the named ground costs, which the kernels fuse; ``SoftDTW.matrix`` takes any, in chunks of pairs.
 
     Example:
         >>> x = torch.tensor([[[0.0], [1.0]], [[1.0], [3.0]]])
@@ -209,7 +209,7 @@ def _with_grad_backward(ctx: Any, grad: Lengths, grad_of_x: Lengths, grad_of_y: 
 
 
 def _weighted(x: Tensor, weights: Tensor) -> Tensor:
-    """Return weights (B,) * x (B, ...). With NumPy where possible: see ``cpu.zeros_like``."""
+    """Return weights (B,) * x (B, ...), with NumPy if possible: see ``cpu.zeros_like``."""
     if torch.is_grad_enabled() or type(x) is not Tensor or x.device.type != "cpu":
         return weights[:, None, None] * x
     return torch.from_numpy(weights.detach().numpy()[:, None, None] * x.detach().numpy())

@@ -10,7 +10,7 @@ from likewise.ops.rules import Rules
 
 Lengths = Tensor | None
 
-SHARES_AT_ONCE = 1 << 25  # bytes per thread; above it, one pair at a time is faster than one per lane
+SHARES_AT_ONCE = 1 << 25  # bytes per thread; above this, one pair at a time is faster than one per lane
 
 
 def _problem(
@@ -98,7 +98,7 @@ def _gradients(problem: cpu.Problem, weights: Tensor, values: int = 0) -> tuple[
 
 
 def matrix(x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, symmetric: bool, *rules: Any) -> Tensor:
-    """Soft-DTW of all pairs; symmetric: x against itself, so that each pair is computed once."""
+    """Soft-DTW of all pairs; symmetric: x against itself, and each pair is computed once."""
     problem = _problem(x, y, x_lengths, y_lengths, *rules, all_pairs=True)
     rows, columns = len(x), len(y)
     values = x.new_empty(rows, columns)

@@ -1,7 +1,7 @@
 """Soft-DTW in plain torch, one cell at a time: the reference for the kernels.
 
 R(i, j) = cost(i, j) + softmin(R(i-1, j-1), R(i-1, j), R(i, j-1)) with softmin(a) = -gamma log sum_k exp(-a_k / gamma),
-so that the value is the softmin, over all paths, of the path's cost. Open at the beginning, a path may start in any
+so the value is the softmin of the costs of all paths. Open at the beginning, a path may start in any
 column of the first row; open at the end, it may stop in any column of the last.
 """
 

@@ -1,4 +1,4 @@
-"""Distances of sequences whose alignment is predicted from their frames' distances: TAP's, and others of its kind.
+"""Distances of sequences whose alignment is predicted from their frames' distances: TAP and similar ones.
 
 With D(i, j) = ||x_i - y_j|| and time(i, j) = |i / Lx - j / Ly|, ``scores(x, y, D, time, inside)``, given by the caller,
 returns (B, Tx, Ty); A is its softmax over j, and the distance is the mean over i of sum_j A(i, j) D(i, j). TAP's scores
@@ -29,9 +29,9 @@ Convolutions = tuple[Sequence[Tensor], Sequence[Tensor]]  # weights (out, in, K,
 # The most sequences on each side of a tile of pairs. Neighbours have similar lengths, so there is little padding.
 TILE = {"cpu": 32, "cuda": 64}
 CELLS_AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 25}  # cells of a tile; a cell takes some hundred bytes
-# Beyond this many cells, intermediate results are recomputed in the backward pass: they take 500 or 200 bytes per cell.
+# With more cells, intermediate results are recomputed in the backward pass: they take 500 or 200 bytes per cell.
 KEPT_CELLS = {"cpu": 1 << 22, "cuda": 1 << 25}
-MANY = 0.75  # share of the pairs with a slope beyond which none is left out: that would take longer
+MANY = 0.75  # above this share of pairs with a slope, no pair is left out: that would take longer
 
 
 def tap(
@@ -42,7 +42,7 @@ def tap(
     scores: Scores,
     convolutions: Convolutions | None = None,
 ) -> Tensor:
-    """Distances (B,), at least float32, from x (B, Tx, C) to y (B, Ty, C); lengths are None where all steps are real.
+    """Distances (B,), at least float32, from x (B, Tx, C) to y (B, Ty, C); lengths are None if all steps are real.
 
     Example:
         >>> x, y = torch.tensor([[[0.0], [1.0]]]), torch.tensor([[[0.0], [3.0]]])
@@ -65,7 +65,7 @@ def tap_matrix(
 ) -> Tensor:
     """Distances (N, M), from x (N, Tx, C) to y (M, Ty, C), of lengths n (N,) and m (M,), both on the CPU.
 
-    In tiles of sequences of like length. With ``convolutions``, the scores are TAP's.
+    Computed in tiles of sequences of similar length. With ``convolutions``, the scores are TAP's.
     """
     if not len(x) or not len(y):
         return no_pairs(x, y)
@@ -80,10 +80,10 @@ def tap_matrix(
 
 
 def _with_gradients(x: Tensor, y: Tensor, n: Tensor, m: Tensor, parameters: list[Tensor]) -> Tensor:
-    """The same with gradients.
+    """Distances (N, M) with gradients.
 
-    Kernels compute again what the backward pass needs, for the pairs whose distance has a slope; so does PyTorch where
-    that would take more than a few gigabytes. Otherwise it is kept.
+    The kernels recompute the data for the backward pass, for the pairs whose distance has a slope; PyTorch recomputes
+    them if they would take more than a few gigabytes, and otherwise keeps them.
     """
     layers = len(parameters) // 2
 
@@ -129,7 +129,7 @@ def scores_of(weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Scores:
 def _gradients(
     x: Tensor, y: Tensor, n: Tensor, m: Tensor, parameters: list[Tensor], grad: Tensor
 ) -> list[Tensor | None]:
-    """Of the sum of grad times the distances, a tile at a time, without pairs whose distance has no slope."""
+    """Gradients of the sum of grad times the distances, by tiles, without pairs whose distance has no slope."""
     leaves = [t.detach().requires_grad_() for t in (x, y, *parameters)]
     x, y, *rest = leaves
     scores = scores_of(rest[: len(rest) // 2], rest[len(rest) // 2 :])
@@ -195,12 +195,12 @@ def attend(
     inside = (i < n[:, None])[:, :, None] & columns
     D, time = D * inside, time * inside
     found = scores(x, y, D, time, inside).to(D.dtype)
-    # Rows of the padding have columns that are real: nothing is divided by zero.
+    # Rows in the padding have real columns, so nothing is divided by zero.
     return found.masked_fill(~columns, -torch.inf).softmax(2) * inside, D
 
 
 def frame_distances(x: Tensor, y: Tensor) -> Tensor:
-    """||x_i - y_j||, (B, Tx, Ty), by one product of matrices; where it is zero, so is its derivative.
+    """||x_i - y_j||, (B, Tx, Ty), by one matrix product; where it is zero, so is its derivative.
 
     Example:
         >>> frame_distances(torch.tensor([[[0.0, 0.0]]]), torch.tensor([[[3.0, 4.0]]]))
@@ -210,12 +210,12 @@ def frame_distances(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _whole(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """Lengths (B,) on x's device, where None stands for every step."""
+    """Lengths (B,) on x's device; if they are None, every step is real."""
     return torch.full((x.shape[0],), x.shape[1], device=x.device) if lengths is None else lengths.to(x.device)
 
 
 def _tiles(lengths: Tensor, others: int, kind: str) -> Iterator[Tensor]:
-    """Indices in the order of lengths, in parts of at most TILE, fewer if they are long."""
+    """Indices in the order of lengths, in parts of at most TILE, or fewer for long sequences."""
     order = lengths.argsort()
     first = 0
     while first < len(order):

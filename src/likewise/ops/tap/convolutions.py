@@ -10,16 +10,16 @@ from torch.nn import functional
 from likewise.ops.dispatch import HAS_TRITON
 from likewise.ops.pair_convolution import Cells, convolve
 
-WIDEST = 128  # channels that the kernels for packed pairs take
-MANY = 0.75  # share of the pairs with a slope beyond which none is left out
+WIDEST = 128  # the most channels of the kernels for packed pairs
+MANY = 0.75  # above this share of pairs with a slope, no pair is left out
 
 
 def correction(
     D: Tensor, time: Tensor, inside: Tensor | None, weights: Sequence[Tensor], biases: Sequence[Tensor]
 ) -> Tensor:
-    """g(D, time), (B, Tx, Ty), of distances and times apart that are zero where ``inside`` is False.
+    """g(D, time), (B, Tx, Ty), of distances and time differences that are zero where ``inside`` is False.
 
-    In the precision of D; on a GPU, without gradients, in float16 unless that overflows.
+    The precision is that of D; on a GPU without gradients, it is float16 unless that overflows.
     """
     run = _packed if D.is_cuda and D.dtype != torch.float64 and _widest(weights) <= WIDEST and HAS_TRITON else _padded
     if D.is_cuda and D.dtype == torch.float32 and not torch.is_grad_enabled():
@@ -31,14 +31,14 @@ def correction(
 
 
 def _widest(weights: Sequence[Tensor]) -> int:
-    """Channels between the convolutions."""
+    """The largest number of channels between the convolutions."""
     return max((len(weight) for weight in weights[:-1]), default=0)
 
 
 def _padded(
     D: Tensor, time: Tensor, inside: Tensor | None, weights: Sequence[Tensor], biases: Sequence[Tensor]
 ) -> Tensor:
-    """By PyTorch's convolutions; cells outside of a pair are set to zero before each."""
+    """Compute g with PyTorch's convolutions; cells outside of a pair are set to zero before each."""
     return _Padded.apply(D, time, inside, len(weights), *weights, *biases)  # type: ignore[return-value]
 
 
@@ -87,7 +87,7 @@ class _Padded(torch.autograd.Function):
 def _backward(
     dtype: torch.dtype, grad: Tensor, layers: list[Tensor], weights: list[Tensor], wanted: tuple[bool, ...]
 ) -> tuple[Tensor | None, list[Tensor], list[Tensor]]:
-    """Slopes of what the first convolution reads, and of all weights and biases."""
+    """Slopes of the first convolution's input, and of all weights and biases."""
     slope = grad[:, None].to(dtype).contiguous(memory_format=torch.channels_last)
     to_weights, to_biases = [], []
     to_input: Tensor | None = None
@@ -109,7 +109,7 @@ def _backward(
 def _plain(
     D: Tensor, time: Tensor, inside: Tensor | None, weights: Sequence[Tensor], biases: Sequence[Tensor]
 ) -> Tensor:
-    """The same, differentiable as often as PyTorch's convolution."""
+    """Compute g with plain operations, which are as often differentiable as PyTorch's convolution."""
     mask = None if inside is None else inside[:, None].to(D.dtype)
     h = torch.stack([D, time], 1)
     for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
@@ -122,7 +122,7 @@ def _plain(
 def _packed(
     D: Tensor, time: Tensor, inside: Tensor | None, weights: Sequence[Tensor], biases: Sequence[Tensor]
 ) -> Tensor:
-    """By kernels that see the real cells alone."""
+    """Compute g with kernels that process only the real cells."""
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else D.dtype
     weights, biases = [w.to(dtype) for w in weights], [b.to(dtype) for b in biases]
     h = torch.stack([D, time], -1).to(dtype).flatten(0, 2)  # (all cells, 2)

@@ -1,4 +1,4 @@
-"""TAP's distances and their gradients by Triton kernels, where these can compute them."""
+"""TAP's distances and their gradients by Triton kernels, if these support the network and the device."""
 
 import importlib
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from torch import Tensor
 from likewise.ops.dispatch import HAS_TRITON
 
 WIDEST = 128  # channels between convolutions: more would not fit a multiprocessor's memory
-WIDE, WIDE_BYTES = 64, 132 << 10  # more channels than that need so much of it, which only large GPUs have
+WIDE, WIDE_BYTES = 64, 132 << 10  # more channels than this need this much memory, which only large GPUs have
 LARGEST_KERNEL = 9  # the taps of the last convolution are written out in its kernel
 MOST_CELLS = 1 << 30  # of one pair, with room for its border: cells are counted in 32 bits
 
@@ -20,8 +20,8 @@ def fused_distances(
 ) -> Tensor | None:
     """Distances (N, M), float32, from x (N, Tx, C) of lengths n to y (M, Ty, C) of lengths m, or None.
 
-    The convolutions run in float16: where that overflows, the distance is NaN. None where there is no kernel for them:
-    not on a GPU, float64, too wide a network. Memory: about a gigabyte.
+    The convolutions run in float16; if that overflows, the distance is NaN. The result is None if there is no kernel:
+    without a GPU, in float64, or for too wide a network. Memory: about a gigabyte.
     """
     return _run("tap_distances", x, y, n, m, weights, biases)
 
@@ -29,7 +29,7 @@ def fused_distances(
 def fused_pairs(
     x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]
 ) -> Tensor | None:
-    """Distances (B,), float32, of pairs, or None, as ``fused_distances`` has them."""
+    """Distances (B,), float32, of pairs, or None, as for ``fused_distances``."""
     return _run("tap_pairs", x, y, n, m, weights, biases)
 
 
@@ -37,12 +37,12 @@ def fused_gradients(
     x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], items: Tensor,
     others: Tensor, slopes: Tensor,
 ) -> list[Tensor]:  # fmt: skip
-    """Gradients of x, y, weights and biases: of sum_k slopes[k] d(x[items[k]], y[others[k]]); x must be fast."""
+    """Gradients of sum_k slopes[k] d(x[items[k]], y[others[k]]) by x, y, weights and biases; ``is_fast`` must hold."""
     return _run("tap_gradients", x, y, n, m, weights, biases, items, others, slopes).tensors
 
 
 def fused_work(x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Any:
-    """A ``Work`` of all pairs, row by row; x must be fast."""
+    """A ``Work`` of all pairs, row by row; ``is_fast`` must hold."""
     items, others = (t.flatten() for t in torch.meshgrid(torch.arange(len(x)), torch.arange(len(y)), indexing="ij"))
     return _run("Work", x, y, n, m, weights, biases, items, others)
 
@@ -54,7 +54,7 @@ def is_fast(x: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor]) -> bool:
 
 
 def _fits(x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor]) -> bool:
-    """Whether there are kernels for this."""
+    """Whether kernels support these inputs."""
     if not x.is_cuda or x.dtype == torch.float64 or not len(x) or not len(y) or not x.shape[2] or not HAS_TRITON:
         return False
     if torch.version.hip or torch.cuda.get_device_capability(x.device) < (8, 0):

@@ -1,7 +1,7 @@
-"""Distances whose backward pass computes again what it needs, for the pairs that a loss uses.
+"""Distances whose backward pass recomputes its data, for the pairs that a loss uses.
 
-A loss with hard mining reads every distance, but many of its slopes are zero. Such pairs have no gradient, whatever is
-behind the distances, so that leaving them out is exact.
+A loss with hard mining reads every distance, but many of its slopes are zero. Such pairs contribute no
+gradient, so leaving them out is exact.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Work:
-    """What computes distances (N, M) of x and y and their gradients, all given x, y and the parameters.
+    """Functions of x, y and the parameters that compute distances (N, M) and their gradients.
 
-    values: the distances, without a graph, and what it keeps for the gradients.
+    values: the distances, without a graph, and the data that it keeps for the gradients.
     dense: the distances with a graph, for a second derivative.
-    gradients: those of x, y and the parameters, also given the slopes (N, M) of the distances, and what was kept.
+    gradients: those of x, y and the parameters, given also the slopes (N, M) of the distances and the kept data.
     """
 
     values: Callable[..., tuple[Tensor, Any]]
@@ -47,7 +47,7 @@ class _Kept(torch.autograd.Function):
         wanted = ctx.needs_input_grad[1:]
         with torch.autocast(kind, dtype, enabled):
             if torch.is_grad_enabled():
-                # Views, so that x and y are told apart where they are the same.
+                # Views, which distinguish x and y if they are the same.
                 views = [t.view_as(t) for t in given]
                 D, some = ctx.work.dense(*views), [t for t, want in zip(views, wanted, strict=True) if want]
                 rest = iter(torch.autograd.grad(D, some, grad, create_graph=True, allow_unused=True))

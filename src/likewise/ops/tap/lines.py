@@ -1,7 +1,7 @@
-"""Some pairs one after another in lines of cells, for the gradients' kernels.
+"""Pairs one after the other in lines of cells, for the gradients' kernels.
 
 A line has rows of ``stride`` cells: the length of the longest y, and a halo of zeros. A pair has a row for each frame
-of x, and then a halo of rows. So the x of a line differ in length as they like, and its y are alike.
+of x, and then a halo of rows. So the x of a line may differ in length, and its y have similar lengths.
 """
 
 from collections.abc import Iterator
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-BLOCK = 1024  # a line's cells are a multiple of it
-WASTE = 1.2  # the most that a line may grow by being as wide as its longest y
-SHORT = 1 << 20  # cells of a line that may grow by more
+BLOCK = 1024  # the number of a line's cells is a multiple of this
+WASTE = 1.2  # the largest factor by which a line may grow by being as wide as its longest y
+SHORT = 1 << 20  # lines of up to this many cells may grow by more
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Line:
     first: int
     last: int
     stride: int
-    cells: int  # all rows, and what makes a multiple of BLOCK
+    cells: int  # those of all rows, padded to a multiple of BLOCK
     table: Tensor  # (rows, 4) int32: pair, counted from ``first``, its two items, and the row's frame; -1 in a halo
     items: Tensor  # (pairs,) int64
     others: Tensor  # (pairs,) int64
@@ -30,14 +30,14 @@ class Line:
 
     @property
     def rows(self) -> int:
-        """Rows that hold ``cells`` cells, the last one perhaps not whole."""
+        """The number of rows for ``cells`` cells; the last row may be incomplete."""
         return len(self.table)
 
 
 def cuts(n: Tensor, m: Tensor, halo: int, cells: int, most: int) -> Iterator[tuple[int, int, int, int]]:
     """(first, last, stride, rows) of lines of pairs of lengths n and ascending m, on the CPU.
 
-    Of at most ``cells`` cells and ``most`` pairs each, but of one pair at least.
+    A line has at most ``cells`` cells and ``most`` pairs, but at least one pair.
     """
     before = torch.cat([n.new_zeros(1), (n + halo).cumsum(0)])  # rows before each pair
     widths = m + halo

@@ -1,4 +1,4 @@
-"""TAP's convolutions as the GPU kernels want them: matrices in float16."""
+"""TAP's convolutions as matrices in float16, for the GPU kernels."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from torch import Tensor
 from torch.nn import functional
 
 LARGEST_HALF = 65504.0
-LEAST = 16  # rows and columns of a matrix that a GPU's matrix units take
-WHOLE = 64  # columns of a middle convolution's matrix, if its width is not more: see ``banded``
+LEAST = 16  # the least rows and columns of a matrix for a GPU's matrix units
+WHOLE = 64  # the columns of a middle convolution's matrix, or its width if that is more: see ``banded``
 
 
 @dataclass(frozen=True)
 class Network:
-    """Matrices whose unused rows and columns are zero."""
+    """The convolutions' matrices; unused rows and columns are zero."""
 
-    sides: list[int]  # of the kernels
+    sides: list[int]  # sides of the kernels
     taps: list[Tensor]  # (K, K, in, out), float16: in is 2, or width; out is width, or 1
     biases: list[Tensor]  # (width,) each, and (1,); float32
     width: int
@@ -25,11 +25,11 @@ class Network:
 
     @classmethod
     def of(cls, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> "Network":
-        """From weights (out, in, K, K) and biases (out,). A weight that float16 cannot hold becomes NaN."""
+        """Make a network from weights (out, in, K, K) and biases (out,). A weight too large for float16 becomes NaN."""
         weights, biases = [w.detach().float() for w in weights], [b.detach().float() for b in biases]
         copies = len(weights) == 1
         if copies:
-            # A convolution that copies D and time: neither is negative, so that they pass the ReLU.
+            # A convolution that copies D and time, which pass the ReLU since neither is negative.
             weights = [torch.eye(2, device=weights[0].device)[:, :, None, None], *weights]
             biases = [torch.zeros(2, device=weights[0].device), *biases]
         sides, width = [w.shape[2] for w in weights], power_of_two(len(weights[0]))
@@ -42,17 +42,17 @@ class Network:
 
     @property
     def group(self) -> int:
-        """Neighbouring cells that a middle convolution takes at once."""
+        """The number of neighbouring cells that a middle convolution processes at once."""
         return max(1, WHOLE // self.width)
 
     @cached_property
     def first(self) -> Tensor:
-        """(K, window, width): the taps of a row of the kernel under each other, in and tap together."""
+        """(K, window, width): the taps of each row of the kernel, with the axes of tap and input combined."""
         return _padded(self.taps[0].flatten(1, 2), power_of_two(2 * self.sides[0]), self.width)
 
     @cached_property
     def middle(self) -> list[Tensor]:
-        """(K, (group + K - 1) width, group width), of each layer between the first and the last."""
+        """(K, (group + K - 1) width, group width), for each layer between the first and the last."""
         return [banded(taps, self.group) for taps in self.taps[1:-1]]
 
     @cached_property
@@ -62,24 +62,24 @@ class Network:
 
     @property
     def halo(self) -> int:
-        """How far the largest kernel reaches to each side."""
+        """The reach of the largest kernel to each side."""
         return max(self.sides) // 2
 
     @property
     def hidden(self) -> int:
-        """How many arrays (cells, width) are needed to go from one convolution to the next."""
+        """The number of arrays (cells, width) between one convolution and the next."""
         return min(len(self.sides) - 2, 2)
 
     @property
     def bytes_per_cell(self) -> int:
-        """D, D and time in float16, what lies between convolutions, and the products with the last one's taps."""
+        """D, D and time in float16, the arrays between convolutions, and the products with the last one's taps."""
         return 4 + 4 + 2 * self.width * self.hidden + 4 * self.sides[-1] ** 2
 
 
 def banded(taps: Tensor, group: int) -> Tensor:
     """Matrices (K, (group + K - 1) width, group width) from taps (K, K, width, width): one for each row of a kernel.
 
-    It takes the numbers of group + K - 1 cells side by side to those of the ``group`` cells in their middle.
+    It maps the numbers of group + K - 1 adjacent cells to those of the ``group`` cells in their middle.
     """
     k, _, width, _ = taps.shape
     found = taps.new_zeros(k, (group + k - 1) * width, group * width)
@@ -95,7 +95,7 @@ def bands(matrices: Tensor, k: int, width: int) -> Tensor:
 
 
 def power_of_two(least: int) -> int:
-    """The smallest power of two that is not less, but at least LEAST."""
+    """The smallest power of two of at least ``least`` and at least LEAST."""
     return max(LEAST, 1 << (least - 1).bit_length())
 
 

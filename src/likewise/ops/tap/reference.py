@@ -1,4 +1,4 @@
-"""Temporal alignment prediction in plain torch, one pair of sequences at a time: the equations as they are.
+"""Temporal alignment prediction in plain torch, one pair of sequences at a time: the equations of the paper.
 
 D(i, j) = ||x_i - y_j||; time(i, j) = |i / Lx - j / Ly|, counted from 1; A = softmax over j of -(D + g(D, time)), where
 g is a stack of convolutions with ReLUs between them; the distance from x to y is the mean over i of sum_j A(i, j)
@@ -13,7 +13,7 @@ from torch.nn import functional
 
 
 def correction(D: Tensor, time: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Tensor:
-    """g(D, time), (Lx, Ly), of convolutions with weights (out, in, K, K) and biases (out,); outside lie zeros."""
+    """g(D, time), (Lx, Ly), of convolutions with weights (out, in, K, K) and biases (out,), padded with zeros."""
     h = torch.stack([D, time])[None]  # (1, 2, Lx, Ly)
     for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
         h = functional.conv2d(h.relu() if k else h, weight, bias, padding=weight.shape[2] // 2)

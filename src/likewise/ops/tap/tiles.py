@@ -1,4 +1,4 @@
-"""Which pairs the GPU kernels work at together: of like length, so that little is padding."""
+"""Tiles of pairs that the GPU kernels process together: their lengths are similar, so there is little padding."""
 
 import math
 from collections.abc import Iterator
@@ -29,13 +29,13 @@ class Tile:
         return self.pairs * (self.x_steps + halo) * (self.y_steps + halo)
 
     def numbers(self) -> list[int]:
-        """What the kernels read. Eight, so that in an array of them every tile's are well aligned."""
+        """Eight numbers for the kernels, which keeps every tile's numbers aligned in an array."""
         return [self.first_x, self.first_y, self.pairs, self.columns, self.diagonal, self.x_steps, self.y_steps, 0]
 
 
 def all_pairs(n: Tensor, m: Tensor, halo: int, cells: int) -> list[Tile]:
     """Tiles of all pairs of sequences of ascending lengths n and m, each of at most ``cells`` cells, or of one pair."""
-    # As many frames of x as of y, unless y has fewer.
+    # The same number of frames of x as of y, unless y has fewer.
     all_y, columns, tiles = len(m) * (int(m[-1]) + halo), (m + halo).tolist(), []
     for i, end_i in _groups((n + halo).tolist(), max(math.isqrt(cells), cells // all_y)):
         x_steps = int(n[end_i - 1])
@@ -45,7 +45,7 @@ def all_pairs(n: Tensor, m: Tensor, halo: int, cells: int) -> list[Tile]:
 
 
 def paired(n: Tensor, m: Tensor, halo: int, cells: int) -> list[Tile]:
-    """Tiles of pairs k, of lengths n[k] and m[k], each of about ``cells`` cells; n ascends."""
+    """Tiles of pairs k, of lengths n[k] and m[k], each of about ``cells`` cells; n is ascending."""
     tiles, longest = [], int(m.max()) + halo
     for first, last in _groups(((n + halo) * longest).tolist(), cells):
         tiles.append(Tile(first, first, last - first, 1, int(n[last - 1]), int(m[first:last].max()), 1))
@@ -53,7 +53,7 @@ def paired(n: Tensor, m: Tensor, halo: int, cells: int) -> list[Tile]:
 
 
 def _groups(sizes: list[int], most: int) -> Iterator[tuple[int, int]]:
-    """Ranges first..last-1 of ascending sizes, each of at most ``most`` if all were as large as its last, or of one."""
+    """Ranges first..last-1 of ascending sizes, at most ``most`` if all were as large as the last, or of one."""
     first = 0
     while first < len(sizes):
         count = min(max(1, most // sizes[first]), len(sizes) - first)

@@ -1,11 +1,11 @@
-"""Optimal transport between the frames of two sequences, regularised: Sinkhorn's problem, OPW and TCOT.
+"""Regularised optimal transport between the frames of two sequences: Sinkhorn's problem, OPW and TCOT.
 
 The plan T (Tx, Ty) is the matrix of the form exp(f_i + L_ij + g_j) whose rows sum to x's masses and whose columns sum
-to y's, uniform unless given; the value is <T, D>, D the ground cost. ``Settings`` says what the log-kernel L is.
+to y's, uniform unless given; the value is <T, D>, where D is the ground cost. ``Settings`` defines the log-kernel L.
 
-The masses are met to a tolerance, by Sinkhorn's iterations and, where these are too slow, by Newton steps: kernels as
+The masses are met to a tolerance, by Sinkhorn's iterations and, if these are too slow, by Newton steps: kernels as
 sharp as OPW's (lambda2 = 0.1) would take tens of thousands of iterations. Everything that could overflow stays in the
-log domain. With ``n_iter``, exactly that many iterations are done, a column update and a row update each, from f = 0,
+log domain. With ``n_iter``, exactly this many iterations are run, a column update and a row update each, from f = 0,
 as in the authors' code; the column sums are then inexact.
 
 Derivatives with respect to frames or costs are those of the converged problem, by implicit differentiation: one
@@ -38,7 +38,7 @@ from likewise.ops.transport.settings import Settings
 __all__ = ["Settings", "Transported", "transport", "transport_cost", "transport_matrix", "transport_plan"]
 
 Optional = Tensor | None
-HARDEST = 2.0**48  # of L
+HARDEST = 2.0**48  # the largest |L| for which plans have derivatives
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def transport_matrix(
 ) -> Tensor:
     """<T, D> of every x[i] with every y[j]: x (N, Tx, C), y (M, Ty, C) -> (N, M). Without y, x against itself.
 
-    Takes the named ground costs and has no derivative; the distances' ``matrix`` has both, in chunks of pairs.
+    It takes the named ground costs and has no derivative; the distances' ``matrix`` takes any cost, with derivatives.
 
     Example:
         >>> x = torch.tensor([[[0.0], [1.0]], [[1.0], [3.0]]])
@@ -199,7 +199,7 @@ def warn_unless_met(errors: Tensor, settings: Settings) -> None:
 def masses(
     x: Tensor, y: Optional, x_lengths: Optional, y_lengths: Optional, x_mass: Optional, y_mass: Optional
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Lengths (B,) and masses (B, Tx) and (B, Ty), float64 and zero in the padding, checked."""
+    """Checked lengths (B,) and masses (B, Tx) and (B, Ty), in float64 and zero in the padding."""
     rows, columns = x.shape[1], x.shape[2] if y is None else y.shape[1]
     found = []
     for name, lengths, mass, steps in (("x", x_lengths, x_mass, rows), ("y", y_lengths, y_mass, columns)):
@@ -287,7 +287,7 @@ def gradient(
     value_grad: Tensor, plan_grad: Tensor, plan: Tensor, cost: Tensor, x_lengths: Optional, y_lengths: Optional,
     x_mass: Optional, y_mass: Optional, *numbers: Any,
 ) -> Tensor:  # fmt: skip
-    """The gradient with respect to the cost (B, Tx, Ty), from those with respect to values (B,) and plans."""
+    """The gradient with respect to the cost (B, Tx, Ty), from the gradients with respect to values (B,) and plans."""
     settings = Settings.from_plain(*numbers)
     n, m, a, b = masses(cost, None, x_lengths, y_lengths, x_mass, y_mass)
     real = reference.real(n, cost.shape[1])[:, :, None] & reference.real(m, cost.shape[2])[:, None]
@@ -295,14 +295,15 @@ def gradient(
     T_grad = torch.where(real, value_grad.double()[:, None, None] * costs + plan_grad.double(), 0)
     T = plan.double()
     if settings.n_iter is None:
-        # Use the masses of the rounded plan: where the kernel is sharp, their error times the cost would exceed the
+        # Use the masses of the rounded plan: if the kernel is sharp, their error times the cost would exceed the
         # derivative.
         L_grad = reference.adjoint(T, T.sum(2), T.sum(1), T_grad)
     else:
         L = reference.log_kernel(costs, n, m, settings)
         L_grad = reference.iterate_adjoint(L, a, b, settings.n_iter, T_grad)
     slope = reference.slopes(n, m, cost.shape[1], cost.shape[2], settings)
-    # Where rounding changes L by a sixteenth or more, the plan cannot be told from that of reg = 0, which is hard.
+    # If rounding changes L by a sixteenth or more, the plan cannot be distinguished from that of reg = 0, which is
+    # hard.
     hard = (costs * slope).abs().amax((1, 2), keepdim=True) > HARDEST if costs.numel() else ~real
     through_plan = torch.where(real & ~hard, L_grad * slope, 0)
     return (value_grad.double()[:, None, None] * T + through_plan).to(cost.dtype)
@@ -327,7 +328,7 @@ def _plan_backward(ctx: Any, value_grad: Tensor, plan_grad: Tensor, _: Any) -> t
         x = x if x.requires_grad else x.detach().requires_grad_()
         y = y if y.requires_grad else y.detach().requires_grad_()
         ground = euclidean_cost if root else squared_cost
-        # In float64, as in the kernels: a cost may overflow float32 where the plan does not.
+        # In float64, as in the kernels: a cost may overflow float32 even if the plan does not.
         cost = ground(zero_padding(x, x_lengths).double(), zero_padding(y, y_lengths).double())
         with torch.set_grad_enabled(again):
             cost_grad = _transport_grad(value_grad, plan_grad, plan, cost.detach(), *rest)

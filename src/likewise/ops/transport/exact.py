@@ -13,15 +13,15 @@ from likewise.ops.dispatch import operator
 
 __all__ = ["exact_plan"]
 
-MOST_COPIES = 4  # copies of the longer sequence's steps; above it, a linear programme is faster than an assignment
+MOST_COPIES = 4  # copies of the longer sequence's steps; above this, a linear programme is faster than an assignment
 
 
 def exact_plan(cost: Tensor, x_lengths: Tensor | None = None, y_lengths: Tensor | None = None) -> Tensor:
     """Optimal plan (B, Tx, Ty) of given costs (B, Tx, Ty), each row 1/Tx and each column 1/Ty; zero in the padding.
 
-    It has no derivative: it is a vertex of a polytope, and does not change with small changes of the cost. Computed in
-    float64 on the CPU, pair by pair: as an assignment where the lengths are equal or share a large factor, otherwise
-    by POT's network simplex where POT is installed, and by SciPy's linear programme (HiGHS) where it is not.
+    It has no derivative: it is a vertex of a polytope, and does not change with small changes of the cost. It is
+    computed in float64 on the CPU, pair by pair: as an assignment if the lengths are equal or share a large factor,
+    otherwise by POT's network simplex if POT is installed, or by SciPy's linear programme (HiGHS).
 
     Example:
         >>> exact_plan(torch.tensor([[[0.0, 1.0], [1.0, 0.0]]]))
@@ -63,7 +63,7 @@ def solve(cost: np.ndarray) -> np.ndarray:
 
 
 def assignment(cost: np.ndarray, copies: int) -> np.ndarray:
-    """The plan, if each step is copies / steps points of equal mass: some optimal plan does not split points."""
+    """The plan as an assignment of points: each step is copies / steps points of equal mass, which are not split."""
     from scipy.optimize import linear_sum_assignment
 
     n, m = cost.shape

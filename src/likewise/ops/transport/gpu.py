@@ -18,11 +18,11 @@ from likewise.ops.launch.launcher import launch
 from likewise.ops.transport import Settings, exact, masses, reference, warn_unless_met
 from likewise.ops.transport import gradient as gradient
 
-MOST_CELLS = 128 * 128  # of a pair, in registers
+MOST_CELLS = 128 * 128  # the most cells of a pair in registers
 CELLS_AT_ONCE = 1 << 26  # cells of pairs that are solved together: a cell takes about ten bytes
-NEWTON_CELLS = 1 << 24  # a hundred bytes
+NEWTON_CELLS = 1 << 24  # the same for Newton steps: a cell takes about a hundred bytes
 LOG2E = tl.constexpr(1.4426950408889634)
-LARGEST = tl.constexpr(1e9)  # of the scales
+LARGEST = tl.constexpr(1e9)  # the largest scale
 OUTSIDE = tl.constexpr(-1e300)
 
 
@@ -161,7 +161,7 @@ def plan(
 
 
 def value(x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None, *numbers: Any) -> Tensor:
-    """Values (B,), in chunks, so that only the plans of one chunk are in memory."""
+    """Values (B,), in chunks: only the plans of one chunk are in memory."""
     at_once = max(1, CELLS_AT_ONCE // (x.shape[1] * y.shape[1]))
     found = []
     for first in range(0, len(x), at_once):
@@ -174,7 +174,7 @@ def value(x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | No
 def matrix(
     x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None, symmetric: bool, *numbers: Any
 ) -> Tensor:
-    """Values (N, M); of a symmetric matrix each pair is computed once."""
+    """Values (N, M); each pair of a symmetric matrix is computed once."""
     values = x.new_zeros(len(x), len(y))
     at_once = max(1, CELLS_AT_ONCE // (x.shape[1] * y.shape[1]))
     for first in range(0, values.numel(), at_once):
@@ -210,7 +210,7 @@ def _require_finite(x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_len
 
 
 def _costs(x: Tensor, y: Tensor | None, n: Tensor, m: Tensor, root: bool) -> Tensor:
-    """(B, Tx, Ty), float64: a sharp kernel would amplify the rounding of the cost."""
+    """Costs (B, Tx, Ty), float64: a sharp kernel would amplify the rounding of the cost."""
     if y is None:
         inside = reference.real(n, x.shape[1])[:, :, None] & reference.real(m, x.shape[2])[:, None]
         return torch.where(inside, x.double(), 0)
@@ -271,7 +271,7 @@ def _sweep(
 def _finish(
     cost: Tensor, n: Tensor, m: Tensor, a: Tensor, b: Tensor, settings: Settings
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same with the reference, in chunks."""
+    """Finish pairs with the Newton steps of the reference, in chunks."""
     at_once = max(1, NEWTON_CELLS // (cost.shape[1] * cost.shape[2]))
     found = []
     for first in range(0, len(cost), at_once):

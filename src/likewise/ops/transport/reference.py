@@ -14,7 +14,7 @@ FIRST_SPREAD = 16.0  # the log-kernel's spread in the first stage
 
 
 def positions(lengths: Tensor, steps: int) -> Tensor:
-    """(B, T), i / length with i from 1."""
+    """Positions (B, T), i / length with i from 1."""
     return torch.arange(1, steps + 1, dtype=torch.float64, device=lengths.device) / lengths[:, None]
 
 
@@ -37,12 +37,12 @@ def log_kernel(cost: Tensor, n: Tensor, m: Tensor, settings: Settings) -> Tensor
 
 
 def real(lengths: Tensor, steps: int) -> Tensor:
-    """(B, T), whether a step lies inside its sequence."""
+    """A mask (B, T) of the steps inside their sequences."""
     return torch.arange(steps, device=lengths.device) < lengths[:, None]
 
 
 def uniform(lengths: Tensor, steps: int) -> Tensor:
-    """(B, T), mass 1 / length for each real step."""
+    """Masses (B, T), 1 / length for each real step."""
     return real(lengths, steps) / lengths[:, None].double()
 
 
@@ -71,7 +71,7 @@ def marginal_error(T: Tensor, b: Tensor) -> Tensor:
 
 
 def iterate(L: Tensor, a: Tensor, b: Tensor, n_iter: int) -> tuple[Tensor, Tensor]:
-    """Potentials after n_iter iterations of Sinkhorn's: columns, then rows, from f = 0."""
+    """Potentials after n_iter Sinkhorn iterations: columns, then rows, from f = 0."""
     f, g = torch.zeros_like(a), torch.zeros_like(b)
     for _ in range(n_iter):
         g = column_potential(L, b, f)
@@ -82,8 +82,8 @@ def iterate(L: Tensor, a: Tensor, b: Tensor, n_iter: int) -> tuple[Tensor, Tenso
 def converge(L: Tensor, a: Tensor, b: Tensor, tolerance: float, max_iter: int) -> tuple[Tensor, Tensor]:
     """Potentials at which the marginal error is at most tolerance, up to rounding.
 
-    Alternates Sinkhorn's iteration and a Newton step on the semi-dual <b, g> - <a, logsumexp_j(L + g)>. A step d is cut
-    to log(1 + r) / r of itself, r the range of d, with which the semi-dual cannot fall (Sun & Tran-Dinh, 2019,
+    Sinkhorn's iteration and a Newton step on the semi-dual <b, g> - <a, logsumexp_j(L + g)> alternate. A step d with
+    range r is scaled by log(1 + r) / r, with which the semi-dual cannot fall (Sun & Tran-Dinh, 2019,
     arXiv:1703.04599). A sharp kernel is solved in stages: the problem with L / 4 has nearly the same potentials,
     divided by 4.
     """
@@ -138,7 +138,7 @@ def adjoint(T: Tensor, a: Tensor, b: Tensor, T_grad: Tensor) -> Tensor:
 
     dT = T (dL + df + dg), and the marginals stay: with H = T T_grad and the symmetric system
     [diag(a) T; T' diag(b)] [p; q] = [H 1; H' 1], the gradient is H - T (p + q'). (p, q) = (1, -1) solves the system
-    with zero on the right: adding b b' to what is left for q once p is eliminated picks one of the solutions.
+    with zero on the right: after p is eliminated, adding b b' to the system for q selects one of the solutions.
     """
     H = T * T_grad
     rows, columns = H.sum(2), H.sum(1)
@@ -149,7 +149,7 @@ def adjoint(T: Tensor, a: Tensor, b: Tensor, T_grad: Tensor) -> Tensor:
 
 
 def iterate_adjoint(L: Tensor, a: Tensor, b: Tensor, n_iter: int, T_grad: Tensor) -> Tensor:
-    """The gradient with respect to L from that with respect to the plan after n_iter iterations, step by step back."""
+    """The gradient with respect to L from that with respect to the plan after n_iter iterations, by backpropagation."""
     fs, gs = [torch.zeros_like(a)], []
     for _ in range(n_iter):
         gs.append(column_potential(L, b, fs[-1]))
@@ -168,7 +168,7 @@ def iterate_adjoint(L: Tensor, a: Tensor, b: Tensor, n_iter: int, T_grad: Tensor
 def _solve(T: Tensor, a: Tensor, b: Tensor, diagonal: Tensor, right: Tensor) -> Tensor:
     """Solve (diag(diagonal) - T' diag(1/a) T + b b') d = right; steps without mass get 0."""
     share = T / torch.where(a > 0, a, 1)[:, :, None]
-    # For a nearly hard plan, the diagonal is little more than rounding.
+    # For a nearly hard plan, the diagonal is dominated by rounding errors.
     diagonal = torch.where(b > 0, diagonal + 1e-13 * b, 1)
     system = torch.diag_embed(diagonal) - T.mT @ share + b[:, :, None] * b[:, None]
     factor, failed = torch.linalg.cholesky_ex(system)

@@ -1,4 +1,4 @@
-"""Settings: which transport problem is solved, and when its solver stops."""
+"""Settings: the transport problem to solve, and the stopping rule of its solver."""
 
 import math
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ class Settings:
     t / sqrt(1/N^2 + 1/M^2) with standard deviation delta. Terms with weight 0, and the prior with delta infinity,
     vanish.
 
-    n_iter: the exact number of iterations, a column update and a row update each; None: until the marginal error, the
-        sum of |column sum - mass| of the columns (those of rows are exact), is at most tolerance.
+    n_iter: the exact number of iterations, a column update and a row update each; None iterates until the marginal
+        error, the sum of |column sum - mass| (row sums are exact), is at most tolerance.
     tolerance: None is 1e-12 in float64, 1e-6 otherwise. max_iter: the maximum number of Newton steps.
     """
 
@@ -48,7 +48,7 @@ class Settings:
         tolerance: float | None = None,
         max_iter: int = 1000,
     ) -> Self:
-        """Check the settings; ``reg_name`` is the caller's name for reg."""
+        """Settings from checked arguments; ``reg_name`` is the caller's name for reg."""
         reg = _check.positive(op, reg_name, reg)
         for name, value in (("inverse_difference", inverse_difference), ("time_weight", time_weight)):
             if not 0 <= _check.number(op, name, value) < math.inf:

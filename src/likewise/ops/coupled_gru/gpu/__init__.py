@@ -17,15 +17,15 @@ from likewise import _check
 from likewise.ops.coupled_gru import kept_numbers, reference
 from likewise.ops.coupled_gru.gpu.kernels import gradient_kernel, pack_kernel, states_kernel
 
-PAIRS = 8  # pairs of a program: 16 rows with both sides, the smallest size of the matrix units
-NARROW = 32  # the most states whose weights stay in registers
-NUMBERS_AT_ONCE = 1 << 30  # of derivatives and states; above it, the gradient processes some pairs at a time
-ONE_HOT = 1 << 26  # numbers of a matrix that sums the gradients of pairs; above it, they are added atomically
+PAIRS = 8  # pairs per program: 16 rows with both sides, the smallest size for the matrix units
+NARROW = 32  # the largest number of states whose weights stay in registers
+NUMBERS_AT_ONCE = 1 << 30  # in derivatives and states; above this, the gradient processes some pairs at a time
+ONE_HOT = 1 << 26  # size of a matrix that sums the gradients of pairs; above this, they are added atomically
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Launch settings of a kernel: states of a wide layer that are multiplied at a time, warps, prefetched loads."""
+    """Launch settings of a kernel: states of a wide layer to multiply at a time, warps, prefetched loads."""
 
     chunk: int
     warps: int
@@ -106,7 +106,7 @@ class _Sides:
 
 @dataclass(frozen=True)
 class _Packed:
-    """The weights of a layer's states as the kernels take them, padded to a power of two."""
+    """The weights of a layer's states in the layout of the kernels, padded to a power of two."""
 
     weight: Tensor  # (2, 4, W, W), halves, from state to gate
     back: Tensor  # (2, 4, W, W), from gate to state
@@ -180,7 +180,7 @@ def gradients(
     weights: Tensor,
     hidden: Sequence[int],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients with respect to gx, gy (empty where there is none) and the weights; ``grad`` is that of the states.
+    """Gradients with respect to gx, gy (empty if it is None) and the weights; ``grad`` is that of the states.
 
     kept: the states from ``trained``; without them, they are recomputed, for some pairs at a time.
     """

@@ -31,7 +31,7 @@ def sum_of_sides(a, PAIRS: tl.constexpr, WIDTH: tl.constexpr):
 
 @triton.jit
 def sides_of_block(rows, columns, x_lengths, y_lengths, pairs, LISTED: tl.constexpr, PAIRS: tl.constexpr):
-    """For every row: its side, its pair, whether that exists, its sequence and the sequence's length."""
+    """For every row: its side, its pair, whether the pair exists, its sequence and the sequence's length."""
     row = tl.arange(0, 2 * PAIRS)
     side = row // PAIRS
     pair = tl.program_id(0).to(tl.int64) * PAIRS + row % PAIRS
@@ -145,7 +145,7 @@ def products_back(d, step, inside, hidden, most, back, scale, WIDTH: tl.constexp
                   ROWS: tl.constexpr):  # fmt: skip
     """Add the contribution of the gates' derivatives, (ROWS, 5 hidden) at ``step``, to the states' derivatives d.
 
-    most: the largest of each row, which decides its scale.
+    most: the largest absolute value of each row, which decides its scale.
     """
     k = tl.arange(0, WIDTH)
     power = power_below(most)

@@ -1,7 +1,7 @@
 """Elastic distances on a GPU: each lane holds one pair, and a few rows stay in registers while the columns go by.
 
 The kernel computes the recurrences of ``moves.py`` from the same frames, gaps and numbers as the C++ kernels. Paths
-walk back over the moves that it records, a byte a cell; derivatives are those of the costs along the paths.
+are traced back from the moves that it records, two bits per cell; derivatives are those of the costs along the paths.
 """
 
 import itertools
@@ -19,11 +19,11 @@ from likewise.ops.launch.arguments import float64_bits, processors
 from likewise.ops.launch.launcher import launch
 from likewise.ops.rules import Rules
 
-LANES = 64  # pairs that one program holds
-ROWS, ROWS_KEPT = 16, 8  # in registers, and where moves are recorded
-PROGRAMS = 16  # on each processor
+LANES = 64  # pairs of one program
+ROWS, ROWS_KEPT = 16, 8  # rows in registers, without and with recorded moves
+PROGRAMS = 16  # programs per multiprocessor
 NARROW = 32  # fewer columns than these are compared pair by pair
-BYTES_AT_ONCE = 1 << 30  # of moves, two bits a cell
+BYTES_AT_ONCE = 1 << 30  # of moves, two bits per cell
 NUMBERS_AT_ONCE = 1 << 26  # in copies of frames
 
 
@@ -109,7 +109,7 @@ def path(*arguments: Any) -> tuple[Tensor, Tensor]:
 
 
 def slopes(*arguments: Any) -> tuple[Tensor, ...]:
-    """Values of pairs, (B,), and the derivative of each by its own frames and gaps."""
+    """Values of pairs, (B,), and the derivative of each with respect to its frames and gaps."""
     given = _Given.paired(arguments)
     values = given.tensors.x.new_empty(len(given.x_items))
     return values, *_gradient(given, torch.ones_like(values), values)
@@ -126,7 +126,7 @@ def gradient(weight: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
 
 
 def _gradient(given: _Given, weight: Tensor, values: Tensor | None = None) -> tuple[Tensor, ...]:
-    """Sum of weight * d value of the listed pairs; writes the values too, if there is room for them."""
+    """Sum of weight * d value of the listed pairs; also writes the values, if memory for them is given."""
     x, y, x_gaps, y_gaps, *_ = given.tensors
     sums = [x.new_zeros(0) if t is None else torch.zeros_like(t) for t in (x, y, x_gaps, y_gaps)]
     chunk = _at_once(given)
@@ -146,7 +146,7 @@ def _gradient(given: _Given, weight: Tensor, values: Tensor | None = None) -> tu
 
 
 def _slopes(given: _Given) -> tuple[Tensor, "_Lanes", list[Tensor]]:
-    """Values of the listed pairs, the lanes, and the derivatives of each by its frames and gaps, laid out in lanes."""
+    """Values of the listed pairs, the lanes, and in their layout the derivatives with respect to frames and gaps."""
     moves, weights = given.moves, given.tensors.weights
     values, lanes, ends, moved = _sweep(given, record=True)
     _finite(given.tensors, values)
@@ -191,7 +191,7 @@ def _listed(given: _Given) -> Tensor:
 
 
 def _trace(given: _Given) -> tuple[Tensor, Tensor]:
-    """Steps (pairs, Tx + Ty, 3) of the paths, the last first, and their numbers."""
+    """Steps (pairs, Tx + Ty, 3) of the paths, from the last to the first, and their numbers."""
     x_steps, y_steps, count = given.tensors.x.shape[1], given.tensors.y.shape[1], len(given.x_items)
     longest = x_steps + y_steps
     if count == 0:
@@ -244,7 +244,7 @@ def _side(side: tuple[Tensor, Tensor | None, Tensor | None], items: Tensor) -> t
 
 
 def _sweep(given: _Given, *, record: bool = False) -> tuple[Tensor, _Lanes, Tensor, Tensor]:
-    """Values of the listed pairs; if recorded also the lanes, the columns where paths end, and the moves."""
+    """Values of the listed pairs, the lanes and, if recorded, the columns where paths end and the moves."""
     x, y, x_gaps, y_gaps, x_reach, y_reach, _, *lengths = given.tensors
     count, device = len(given.x_items), x.device
     n, m = (t[items] for t, items in zip(given.lengths(), (given.x_items, given.y_items), strict=True))
@@ -297,7 +297,7 @@ def _run(
     record: bool = False,
     symmetric: bool | None = None,
 ) -> None:
-    """One launch: of listed pairs, or of all pairs if ``symmetric`` says how."""
+    """One launch: for listed pairs if ``symmetric`` is None, otherwise for all pairs."""
     x, y, moves, rules, weights = given.tensors.x, given.tensors.y, given.moves, given.rules, given.tensors.weights
     programs = min(tasks[0], PROGRAMS * processors(x))
     found, ends, moved = outputs
@@ -349,7 +349,7 @@ def _run(
 
 
 def _finite(tensors: Tensors, values: Tensor) -> Tensor:
-    """Return values if they and all frames are finite; otherwise say why not. A minimum may pass a NaN over."""
+    """Return values if they and all frames are finite; otherwise raise an error. A minimum may ignore a NaN."""
     if not values.numel() or (values.is_cuda and torch.cuda.is_current_stream_capturing()):
         return values
     largest = [torch.linalg.vector_norm(t.detach(), torch.inf) for t in (tensors.x, tensors.y, values)]

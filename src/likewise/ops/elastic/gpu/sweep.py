@@ -1,9 +1,9 @@
 """The tables of many pairs in Triton: each lane holds one pair, and a few rows stay in registers as columns go by.
 
-``cell`` states the recurrences of ``moves.py``. A cell carries its value, which gaps lead on from, and in CARRY and
-BALL another number: D + c and c. The row above a strip is kept as values only: what else it carries follows from its
-costs. Lanes with fewer rows begin later, so that all end in the last row of the last strip; rows above the first hand
-on the border.
+``cell`` has the recurrences of ``moves.py``. A cell carries its value, to which gaps are added, and in CARRY and BALL
+another number: D + c and c. Only the values of the row above a strip are kept: the other number follows from its
+costs. Lanes with fewer rows begin later: all end in the last row of the last strip, and rows above the first pass on
+the border.
 """
 
 import triton
@@ -39,7 +39,7 @@ def frame_cost(x, y, mask, C, x_step, y_step, ONE: tl.constexpr, ROOT: tl.conste
 
 @triton.jit
 def split(gap, cost, diameter, EDGED: tl.constexpr):
-    """What BALL charges beside the penalty. Beside the border, whose diameter is -inf, there is no gap."""
+    """The cost of BALL besides the penalty. Next to the border, whose diameter is -inf, there is no gap."""
     least = tl.minimum(gap, cost)
     if EDGED:
         least = tl.maximum(least, -diameter)
@@ -49,7 +49,7 @@ def split(gap, cost, diameter, EDGED: tl.constexpr):
 @triton.jit
 def cell(diagonal, diagonal_more, up, up_more, left, left_more, cost, own, x_gap, y_gap, entry, penalty, hit, miss,
          within, RECURRENCE: tl.constexpr, TABLE: tl.constexpr, EDGED: tl.constexpr, RECORD: tl.constexpr):  # fmt: skip
-    """Value, what else the cell carries, and the move: 0 diagonal, 1 from above, 2 from the left."""
+    """The value of a cell, the other number that it carries, and the move: 0 diagonal, 1 above, 2 left."""
     if RECURRENCE == WARP:
         by_x = up + penalty
         by_y = left + penalty
@@ -91,7 +91,7 @@ def cell(diagonal, diagonal_more, up, up_more, left, left_more, cost, own, x_gap
 
 @triton.jit
 def table_entry(weights, offset, size, longest, slope, RECURRENCE: tl.constexpr):
-    """The factor of WARP or the summand of CARRY, given offset = i - j and size = max(n, m)."""
+    """The factor of WARP or the added cost of CARRY, given offset = i - j and size = max(n, m)."""
     apart = tl.abs(offset)
     if RECURRENCE == WARP:
         entry = tl.load(weights + tl.minimum(tl.maximum(2 * apart - size + longest, 0), 2 * longest))
@@ -371,7 +371,7 @@ def sweep_kernel(x, y, x_gaps, y_gaps, x_reach, y_reach, weights, x_lengths, y_l
             shortest = n
             x_step = (program * 0 + 1).to(tl.int64)
             if SYMMETRIC:
-                # Nothing is computed where every column comes before the row.
+                # Nothing is computed if every column precedes the row.
                 left_out = item >= ((task % blocks) + 1) * LANES
                 widest = tl.where(left_out, 0, widest)
                 tallest = tl.where(left_out, 0, tallest)

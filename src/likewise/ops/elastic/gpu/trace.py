@@ -1,4 +1,4 @@
-"""Walks back over the moves that sweep.py recorded: paths, and derivatives along them."""
+"""Trace back the moves that sweep.py recorded: paths, and derivatives along them."""
 
 import triton
 import triton.language as tl
@@ -9,8 +9,8 @@ from likewise.ops.elastic.gpu.sweep import BALL, CARRY, EDIT, FOLLOW, GAPS, WARP
 @triton.jit(do_not_specialize=["count", "x_steps", "y_steps", "strips_kept", "longest"])
 def trace_kernel(moves, x_lengths, ends, steps, found, count, strips_kept, x_steps, y_steps, longest, places,
                  LANES: tl.constexpr, ROWS: tl.constexpr, BORDER: tl.constexpr, OPEN_BEGIN: tl.constexpr):  # fmt: skip
-    """Walk back from the last cell. `steps` (3, longest, places) get i, j and the move of every step, the last first;
-    in border cells i or j is -1. `found` (places,) get the numbers of steps.
+    """Trace back from the last cell. `steps` (3, longest, places) get i, j and the move of every step, from the last to
+    the first; in border cells i or j is -1. `found` (places,) get the numbers of steps.
     """
     block = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, LANES)
@@ -56,7 +56,7 @@ def trace_kernel(moves, x_lengths, ends, steps, found, count, strips_kept, x_ste
 
 @triton.jit
 def add(at, amount, mask):
-    """Add to numbers that no other lane has."""
+    """Add to numbers that no other lane changes."""
     tl.store(at, tl.load(at, mask=mask, other=0.0) + amount, mask=mask)
 
 
@@ -82,7 +82,7 @@ def slope_kernel(x, y, x_gaps, y_gaps, weights, x_lengths, y_lengths, moves, end
                  ROWS: tl.constexpr, ONE: tl.constexpr, RECURRENCE: tl.constexpr, ROOT: tl.constexpr,
                  BORDER: tl.constexpr, LAST_COST: tl.constexpr, WEIGHTED: tl.constexpr,
                  OPEN_BEGIN: tl.constexpr):  # fmt: skip
-    """Adds the derivatives of each pair's value to the gradients, which are laid out as what they belong to: frames
+    """Add the derivatives of each pair's value to the gradients, in the layout of the inputs: frames
     (steps, C, places), gaps (steps, places).
     """
     block = tl.program_id(0).to(tl.int64)

@@ -1,10 +1,9 @@
-"""GDTW on a GPU: the grid is searched (grid.py), the best path polished (polish.py), and its
-derivative computed (gradient.py), all there. search.py launches the kernels of the first two.
+"""GDTW on a GPU: search the grid (grid.py), polish the best path (polish.py), and compute derivatives (gradient.py).
 
-The search is in y's precision, the rest in float64. All passes are launched without waiting for any; a solution waits
-once, for a number per pair that tells whether it has settled. Pairs that have not settled, that must be refused, or
-that have Huber's loss go to the host, where the C++ kernel polishes the GPU's solution on the grid. Derivatives do not
-wait for the GPU.
+search.py launches the kernels of the first two. The search uses y's precision, the rest float64. All passes are
+launched without waiting; a solution waits once, for a number per pair that says whether it has settled. Pairs that have
+not settled, that must raise an error, or that have Huber's loss go to the host, where the C++ kernel polishes the GPU's
+solution on the grid. Derivatives do not wait for the GPU.
 """
 
 import math
@@ -46,7 +45,7 @@ def solve(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
 def _polish_on_host(part: Search, best: Tensor, left: list[int], first: int, written: Found) -> None:
     """Polish some pairs' best warps on the grid with the C++ kernel, which reports pairs that cannot be solved.
 
-    first: how many pairs of the batch come before this part.
+    first: the number of pairs of the batch before this part.
     """
     rows = torch.tensor(left, device=part.x.device)
     everything = len(left) == part.x.shape[0]

@@ -4,8 +4,8 @@
 of each knot and the forces on the limits, and two more gather the gradients of x and of y.
 
 Knots joined by an active slope limit move as one, a group; those held by a bound, an end or a kink of y do not move.
-What remains is a chain of groups, each tied to its ground by its curvature and to its neighbours by springs,
-2 reg / Delta. All computations on such a chain are scans: no kernel processes the knots one after the other.
+The result is a chain of groups, each tied to its ground by its curvature and to its neighbours by springs, 2 reg /
+Delta. All computations on such a chain are scans: no kernel processes the knots one after the other.
 """
 
 import triton
@@ -24,7 +24,7 @@ TIED_MAX = tl.constexpr(8)
 
 @triton.jit
 def place_of(warp, holds, times_y, times_x, i, m):
-    """Of knots i of one pair: the segment k of y, their share of the way through it, 1 / its width, their weight."""
+    """For knots i of one pair: the segment k of y, their share of the way through it, 1 / its width, their weight."""
     real = i < m
     k = tl.load(holds + 2 * i, mask=real, other=0)
     origin = tl.load(times_y)
@@ -75,7 +75,7 @@ def bends_kernel(y, x, warp, holds, y_lengths, x_lengths, times_y, times_x, slop
 
 @triton.jit
 def any_before(same1, any1, same2, any2):
-    """Whether any of a run was, the run going on where ``same``."""
+    """Whether any element of a run is set; a run continues where ``same``."""
     return same1 & same2, any2 | (any1 & same2)
 
 
@@ -99,7 +99,7 @@ def in_series(p1, q1, r1, p2, q2, r2):
 
 @triton.jit
 def neighbour(value, room, i, by: tl.constexpr, m):
-    """The value of knot i + by, 0 beyond the ends; room (Tx,) is where lanes exchange them."""
+    """The value of knot i + by, 0 beyond the ends; lanes exchange values through room (Tx,)."""
     tl.debug_barrier()
     tl.store(room + i, value, mask=i < m)
     tl.debug_barrier()
@@ -110,8 +110,8 @@ def neighbour(value, room, i, by: tl.constexpr, m):
 def give_way(force, curvature, before, after, same, same_next, held_before, held, room, i, m):
     """u = N (N'HN)^-1 N' force, the response of each knot; before and after: the springs beside it.
 
-    Stiffness e seen at a group from its left: its own curvature, and that of the group before through their spring,
-    e = c + 1 / (1 / before + 1 / e'). What pushes a group passes on the share before / (e' + before) to the next.
+    The stiffness e of a group seen from the left is its own curvature and that of the group before, through their
+    spring: e = c + 1 / (1 / before + 1 / e'). A force on a group passes the share before / (e' + before) to the next.
     """
     free = (same == 0) & (held_before == 0) & (before > 0.0)
     spring = tl.where(free, before, 1.0)
@@ -138,8 +138,8 @@ def response_kernel(value_grad, warp_grad, warp, holds, slopes, curvatures, y_le
                     LANES: tl.constexpr):  # fmt: skip
     """The response of the knots to warp_grad, (B, Tx), and the gradients of reg and of the limits.
 
-    A bound moves the group that it anchors; a slope limit moves the part of its group beyond it. Both feel the rest of
-    the forces, warp_grad - H u + value_grad f', summed over what they move.
+    A bound moves the group that it anchors; a slope limit moves the part of its group beyond it. Both feel the
+    remaining forces, warp_grad - H u + value_grad f', summed over the knots that they move.
     """
     pair = tl.program_id(0).to(tl.int64)
     n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
@@ -211,7 +211,7 @@ def response_kernel(value_grad, warp_grad, warp, holds, slopes, curvatures, y_le
 
 @triton.jit
 def forces_of(y, x, k, i, c, share, inverse, weight, way, scale, real, C, huber, HUBER: tl.constexpr):
-    """The gradient of a knot's channel: ``both`` from the value y(phi) there, ``across`` from the slope of y."""
+    """The gradient of a knot's channel: ``both`` from the value y(phi), ``across`` from the slope of y."""
     pull, _, bend = bend_of(y, x, k, i, c, share, inverse, real, C, huber, HUBER)
     return 2 * weight * (scale * pull - way * bend), 2 * weight * way * pull * inverse
 

@@ -1,4 +1,4 @@
-"""The search for the best warp on a grid, for GDTW: a pass is four kernels.
+"""GDTW's search for the best warp on a grid: a pass consists of four kernels.
 
 ``nodes_kernel`` computes the losses of all nodes at once, ``bellman_kernel`` takes the knots one after the other,
 ``path_kernel`` follows the best path back, and ``refine_kernel`` keeps the best pass and defines the next grid.
@@ -19,7 +19,7 @@ from likewise.ops.launch.arguments import float64_from
 TILE = tl.constexpr(128)  # nodes of a target row that a program processes at once
 STEP = tl.constexpr(8)  # nodes of a source row that it processes at once
 PLAN = tl.constexpr(8)  # numbers that describe a row: see refine_kernel
-STATE = tl.constexpr(4)  # of a pair: its least objective, level, share of the first grid's width, whether it is done
+STATE = tl.constexpr(4)  # per pair: its least objective, level, share of the first grid's width, whether it is done
 
 
 @triton.jit
@@ -28,7 +28,7 @@ def node_count(n, nodes, number):
     usual = tl.where(n >= 64, n, tl.maximum(tl.minimum(3 * n, 128), 50))
     count = tl.where(nodes > 0, nodes, usual) | 1
     count = tl.where(number > 0, tl.minimum(count, tl.maximum(count // 2, 50) | 1), count)
-    # One node more than fills a tile would need another tile.
+    # With one node more than a tile, another tile would be needed.
     return tl.where((count > TILE) & (count % TILE == 1), count - 2, count)
 
 
@@ -36,7 +36,7 @@ def node_count(n, nodes, number):
 def nodes_kernel(y, x, y_lengths, x_lengths, times_y, times_x, plan, state, rows, y_steps, x_steps, C, stride, nodes,
                  number, halvings, huber_bits, HUBER: tl.constexpr, LENGTHS: tl.constexpr,
                  LANES: tl.constexpr):  # fmt: skip
-    """Weighted losses w L of a tile of nodes, infinite where there is no node; y (B, C, Ty)."""
+    """Weighted losses w L of a tile of nodes, infinite beyond the last node; y (B, C, Ty)."""
     pair = tl.program_id(2).to(tl.int64)
     i = tl.program_id(1)
     n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
@@ -79,7 +79,7 @@ def nodes_kernel(y, x, y_lengths, x_lengths, times_y, times_x, plan, state, rows
 
 @triton.jit
 def window(high, low, pace, k, most, margin: tl.constexpr):
-    """First and last node of the source from which node k of the target may be reached, and a margin beyond."""
+    """First and last node of the source from which node k of the target can be reached, extended by a margin."""
     place = k * pace
     last = tl.floor(tl.minimum(tl.maximum(high + place + margin, -1.0), most - 1.0)).to(tl.int32)
     first = tl.ceil(tl.minimum(tl.maximum(low + place - margin, 0.0), most)).to(tl.int32)
@@ -98,7 +98,7 @@ def load_plan(plan, i):
 def limits_of(row, dtype: tl.constexpr):
     """The least and the greatest offset + k ahead - j scale within the slope limits."""
     offset, _ahead, scale, _pace, high, low = row
-    single = scale == 0.0  # which all may come from
+    single = scale == 0.0  # from which all nodes may come
     lowest = tl.where(single, -float("inf"), offset - high * scale)
     highest = tl.where(single, float("inf"), offset - low * scale)
     return lowest.to(dtype), highest.to(dtype)
@@ -107,7 +107,7 @@ def limits_of(row, dtype: tl.constexpr):
 @triton.jit
 def sweep(begin, end, source, values, following, least, center, scale, lowest, highest, UPPER: tl.constexpr,
           LOWER: tl.constexpr):  # fmt: skip
-    """Least of what was found before and of the candidates V(j) + distance^2 for j from begin to end, (LANES, STEP).
+    """The least (LANES, STEP) of the previous least and the candidates V(j) + distance^2, for j from begin to end.
 
     UPPER, LOWER: whether j may be too far up or down. Nodes of the source are loaded two steps ahead.
     """
@@ -128,7 +128,7 @@ def sweep(begin, end, source, values, following, least, center, scale, lowest, h
 
 @triton.jit
 def steps_of(pair, side, state, m):
-    """The middle knot, and how many steps lead there: 0 for a pair that is done."""
+    """The middle knot, and the number of steps to it: 0 for a pair that is done."""
     middle = (m - 1) // 2
     done = tl.load(state + pair * STATE + 3) > 0.0
     return middle, tl.where(done, 0, tl.where(side == 0, middle, m - 1 - middle))
@@ -137,10 +137,10 @@ def steps_of(pair, side, state, m):
 @triton.jit(do_not_specialize=["number"])
 def bellman_kernel(rows, plan, state, y_lengths, x_lengths, y_steps, x_steps, stride, nodes, number,
                    LENGTHS: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
-    """The least sums up to each node; rows (B, Tx + 1, stride) hold the losses, and get them.
+    """The least sums up to each node; they replace the losses in rows (B, Tx + 1, stride).
 
-    The sums of the way down to the middle, without its own losses, go to the last row. What a knot needs is loaded one
-    knot ahead.
+    The sums on the way down to the middle, without the middle's own losses, go to the last row. The data of a knot are
+    loaded one knot ahead.
     """
     pair = tl.program_id(0).to(tl.int64)
     side = tl.program_id(1)
@@ -178,7 +178,7 @@ def advance(source, target, into, bare, row, count, LANES: tl.constexpr):
         own = tl.load(target + k, mask=k < count, other=float("inf"))
         center = offset + k[:, None] * ahead
         k_last = tl.minimum(k_first + LANES, count) - 1
-        # The margins are for rounding: what all nodes of the tile may come from, and what any of them may.
+        # With margins for rounding: the nodes from which all nodes of the tile may come, and from which any may.
         first_of_last, _ = window(high, low, pace, k_last, most, -0.01)
         _, last_of_first = window(high, low, pace, k_first, most, -0.01)
         first_of_first, _ = window(high, low, pace, k_first, most, 0.01)
@@ -191,7 +191,7 @@ def advance(source, target, into, bare, row, count, LANES: tl.constexpr):
         least = tl.full((LANES, STEP), float("inf"), dtype)
         values = tl.load(source + begin + j)
         following = tl.load(source + begin + STEP + j)
-        # Not all may come from the first nodes, nor from the last; where windows are narrow, both at once.
+        # From the first nodes, and from the last, only some may come; if windows are narrow, both at once.
         values, following, least = sweep(begin, wide, source, values, following, least, center, scale, lowest, highest,
                                          True, True)  # fmt: skip
         values, following, least = sweep(wide, clear, source, values, following, least, center, scale, lowest, highest,
@@ -206,7 +206,7 @@ def advance(source, target, into, bare, row, count, LANES: tl.constexpr):
 @triton.jit(do_not_specialize=["number"])
 def path_kernel(rows, plan, state, found, totals, y_lengths, x_lengths, y_steps, x_steps, stride, nodes, number,
                 LENGTHS: tl.constexpr, WIDTH: tl.constexpr):  # fmt: skip
-    """The nodes of the best path, found (B, Tx), and its objective, totals (B,); WIDTH nodes in a row at most."""
+    """The nodes of the best path, found (B, Tx), and its objective, totals (B,); at most WIDTH nodes in a row."""
     pair = tl.program_id(0).to(tl.int64)
     side = tl.program_id(1)
     n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
@@ -239,7 +239,7 @@ def path_kernel(rows, plan, state, found, totals, y_lengths, x_lengths, y_steps,
 
 @triton.jit
 def best_before(here, row, k, j):
-    """Where V(j) + edge(j, k) is least, for one k; V is given, and the row's plan."""
+    """The j with the least V(j) + edge(j, k), for one k, given V and the row's plan."""
     offset, ahead, scale, _pace, _high, _low = row
     lowest, highest = limits_of(row, here.dtype)
     distance = offset.to(here.dtype) + k * ahead.to(here.dtype) - j * scale.to(here.dtype)
@@ -253,13 +253,13 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, unsound, 
                   reg, lower, upper, slope_min, slope_max, y_steps, x_steps, nodes, refinements, number,
                   FIRST: tl.constexpr, SUBSEQUENCE: tl.constexpr, ROUNDING: tl.constexpr, LENGTHS: tl.constexpr,
                   BAND: tl.constexpr, SLOPES: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
-    """Keep the better of the path found and the best, and lay out the grid of the next pass, its number given.
+    """Keep the better of the path found and the best, and lay out the grid of the next pass, whose number is given.
 
-    The plan of knot i (Tx, 8): its least value and the spacing of its nodes; then of the step between it and the knot
+    The plan of knot i (Tx, 8): its least value and the spacing of its nodes; then, for the step between it and the knot
     before, offset, ahead and scale, such that the edge from node j of the source to node k of the target is
-    (offset + k ahead - j scale)^2; pace, high and low of ``window``. ROUNDING: of the search, relative.
-    Everything but ``best`` is relative to the beginning of y. The first also zeroes ``unsound`` (B,), which others
-    mark.
+    (offset + k ahead - j scale)^2; pace, high and low of ``window``. ROUNDING: the relative rounding error of the
+    search. Everything but ``best`` is relative to the beginning of y. The first also zeroes ``unsound`` (B,), which
+    others mark.
     """
     pair = tl.program_id(0).to(tl.int64)
     n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
@@ -288,7 +288,7 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, unsound, 
         previous = tl.load(best + at, mask=real, other=0.0) - origin
         center = tl.where(better, path, previous)
         whole = tl.load(wide + at, mask=real, other=0.0)
-        # A solution at the edge of its grid may lie beyond: the next grid is centred there, with the same width.
+        # The solution may be beyond the edge of its grid: the next grid is centred there, with the same width.
         near = 1.5 * (old_high - old_low) / (before - 1).to(tl.float64)
         rim = ((path < old_low + near) & (old_low > floor)) | ((path > old_high - near) & (old_high < ceiling))
         rim = rim & real & (old_high - old_low > 1e-11 * span)
@@ -298,7 +298,7 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, unsound, 
         enough = (level >= refinements.to(tl.float64)) & (share * tl.max(whole, 0) <= coarse)
         ends = ((stays == 0) & enough) | ((value < infinite) == 0)
         finer = (stays == 0) & (ends == 0)
-        # The second grid is an eighth as wide as the first, at least 10 steps of y; then each a quarter of the last.
+        # The second grid is an eighth as wide as the first, at least 10 steps of y; each later one is a quarter.
         narrow = tl.minimum(tl.maximum(10.0 / tl.maximum(n - 1, 1).to(tl.float64), 0.125), 0.5)
         share = tl.where(finer, tl.where(level == 0.0, narrow, share * 0.25), share)
         tl.debug_barrier()  # wait until every warp has read the state
@@ -342,7 +342,7 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, unsound, 
             minimum = wait * tl.load(slope_min + between, mask=later, other=0.0)
             maximum = wait * tl.load(slope_max + between, mask=later, other=0.0)
         stiff = tl.sqrt(tl.load(reg + pair) / wait)
-        # Beyond the middle, steps lead from knot i to the one before: a move back, of the opposite sign.
+        # Beyond the middle, steps lead from knot i to the one before, with moves of the opposite sign.
         back = i > (m - 1) // 2
         drift = stretch * wait
         drift, least, most = (tl.where(back, -drift, drift), tl.where(back, -maximum, minimum),

@@ -20,8 +20,8 @@ def lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS: tl.constex
 
 @triton.jit
 def segment_of(times, origin, n, at, halvings):
-    """The segment of y that contains each time; in case of ties the one to the right."""
-    first = (at > 0.0).to(tl.int32) * 0  # NaN too has one
+    """The segment of y that contains each time; ties go to the right."""
+    first = (at > 0.0).to(tl.int32) * 0  # NaN also gets a segment
     last = first + tl.maximum(n - 2, 0)
     for _ in range(halvings):
         middle = (first + last + 1) // 2
@@ -43,7 +43,7 @@ def smallest(a, b):
 
 @triton.jit
 def envelope(low, high, least, most):
-    """The least and the greatest value that a warp within the bounds can take at each knot; if low <= high.
+    """The least and the greatest value that a warp within the bounds can take at each knot, if low <= high.
 
     low_i+1 = max(low_i+1, low_i + least_i) and the like, forwards and backwards, as running maxima.
     """
@@ -59,8 +59,8 @@ def envelope(low, high, least, most):
 @triton.jit
 def limits_at(pair, i, n, m, times_y, times_x, lower, upper, slope_min, slope_max, y_steps, x_steps,
               SUBSEQUENCE: tl.constexpr, BAND: tl.constexpr, SLOPES: tl.constexpr):  # fmt: skip
-    """Of knots i: where y begins and its span; their time, the step to the next, its least and greatest move; floor and
-    ceiling, which count from where y begins; the slope that costs nothing.
+    """For knots i: the beginning and span of y; their time, the step to the next, its least and greatest move; floor
+    and ceiling, counted from the beginning of y; the slope without a penalty.
     """
     at = pair * x_steps + i
     real = i < m

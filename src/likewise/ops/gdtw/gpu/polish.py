@@ -2,10 +2,10 @@
 
 Within a segment of y the objective is quadratic. Given the segment of each knot, the knots that are held (at an end of
 their segment) and the slope limits that are active, its minimum is one solution of the chain of ``gradient``. Then
-all knots that have left their segment are held at its end, slope limits that are broken become active, and of each
-group of knots that these join, the part that its forces pull away most is let go; until nothing changes (a primal-dual
-active set). Settled pairs satisfy all conditions of first-order optimality; the others are left to the C++ kernel, as
-are pairs that it must refuse.
+all knots that have left their segment are held at its end, violated slope limits become active, and in each group of
+knots that these join, the part that its forces pull away most is released. This is repeated until nothing changes (a
+primal-dual active set). Settled pairs satisfy all conditions of first-order optimality; the others are left to the C++
+kernel, as are pairs for which it must raise an error.
 """
 
 import triton
@@ -28,7 +28,7 @@ def objective(table, first, times_y, n, k, phi, step, strength, stretch, room, i
 
 @triton.jit
 def total_force(slope, phi, step, twice, stretch, room, i, m):
-    """The derivative of the objective with respect to each knot, and that of the regulariser to the move after it."""
+    """The derivatives of the objective with respect to each knot, and of the regulariser to the move after it."""
     move = neighbour(phi, room, i, 1, m) - phi
     pull = tl.where(i + 1 < m, twice * (move / step - stretch), 0.0)
     return slope - pull + neighbour(pull, room, i, -1, m), pull, move
@@ -36,8 +36,8 @@ def total_force(slope, phi, step, twice, stretch, room, i, m):
 
 @triton.jit
 def group(held, tie, room, i, m):
-    """Which limit ties each knot to the one before, which knots move with the one before and the one after, and
-    whether a knot of theirs is held: up to the one before, up to it, from it on.
+    """The limit that ties each knot to the one before, whether it moves with the one before and the one after, and
+    whether its group has a held knot: up to the one before, up to it, from it on.
 
     A limit between two held groups is redundant.
     """
@@ -61,7 +61,7 @@ def sums_of(value, same, same_next, room, i, m):
 
 @triton.jit
 def line_up(phi, held, stop, tie, least, most, same, same_next, held_from_on, room, i, m):
-    """Each group around the knot that is held, or its first: neighbours are as far apart as their limit says."""
+    """Place each group around its held knot, or its first: neighbours are as far apart as their limit says."""
     move = tl.where(tie == 1, least, tl.where(tie == 2, most, 0.0))
     before = tl.where(same > 0, neighbour(move, room, i, -1, m), 0.0)
     _run, apart = tl.associative_scan((same, before), 0, sum_of_run)
@@ -75,8 +75,8 @@ def line_up(phi, held, stop, tie, least, most, same, same_next, held_from_on, ro
 def guess(phi, k, fixed, floor, ceiling, least, most, span, table, first, times_y, n, room, i, m):
     """The initial active set: limits, bounds and kinks close to the grid's solution.
 
-    A wrong guess costs rounds, but a missing one lets knots leave the basin. Knots that a limit ties are
-    held as one: by the first that is at a bound, else at a kink if their losses have one together.
+    A wrong guess costs rounds, but a missing one lets knots leave the basin. Knots tied by a limit are
+    held as one: by the first at a bound, otherwise at a kink if their joint loss has one.
     """
     origin = tl.load(times_y)
     move = neighbour(phi, room, i, 1, m) - phi
@@ -129,7 +129,7 @@ def forces_of_run(same1, force1, left1, right1, may1, same2, force2, left2, righ
 
 @triton.jit
 def strongest(same1, up1, down1, code1, same2, up2, down2, code2):
-    """The greatest of a run, twice, and the code of the second."""
+    """The greatest values of a run for both quantities, and the code of the second."""
     on = same2 > 0
     earlier = on & (down1 > down2)
     return (same1 & same2, tl.where(on, tl.maximum(up1, up2), up2), tl.where(earlier, down1, down2),
@@ -138,12 +138,11 @@ def strongest(same1, up1, down1, code1, same2, up2, down2, code2):
 
 @triton.jit
 def let_go(force, left, right, may, tie, tie_before, same, same_next, held_up_to, held_from_on, tiny, m, i):
-    """Of each group, the part that is pulled away most, if any: which knots go, and whether to the left.
+    """Find the part of each group that is pulled away most, if any: which knots move, and whether to the left.
 
-    A part ends, or begins, where a limit ties the group, and can only go away from it. Together with what
-    holds the group it may go where ``may`` says (1: left, 2: right). Knots that sit on times of y feel the slopes on
-    that side, ``left`` and ``right`` more than ``force``. Also whether the group has a kink, and twice whether it
-    is pulled up.
+    A part ends, or begins, at a limit that ties the group, and can only move away from it. A part with the held knot
+    may move only as ``may`` says (1: left, 2: right). Knots on times of y feel the slopes on that side, ``left`` and
+    ``right`` more than ``force``. Also returned: whether the group has a kink, plus 2 if it is pulled up.
     """
     anchored = (held_up_to | held_from_on) > 0
     _run, up, left_up, right_up, may_up = tl.associative_scan((same, force, left, right, may), 0, forces_of_run)
@@ -160,7 +159,7 @@ def let_go(force, left, right, may, tie, tie_before, same, same_next, held_up_to
     may_go = tl.where(held_up_to > 0, (is_left & may_left) | ((is_left == 0) & may_right), same_next > 0)
     pull_up_to = tl.where((i < m) & may_go, tl.where(is_left, up + left_up, -up - right_up), -infinite)
     left_code = is_left.to(tl.int32)
-    # From a knot on: to the right, or to the left. A group that nothing holds is only split, once.
+    # From a knot on: to the right, or to the left. A group without a held knot is only split, once.
     is_right = (tie_before == 1) | (same == 0)
     may_go = tl.where(held_from_on > 0, (is_right & may_right) | ((is_right == 0) & may_left), anchored & (same > 0))
     pull_from_on = tl.where((i < m) & may_go, tl.where(is_right, -on - right_on, on + left_on), -infinite)
@@ -182,8 +181,8 @@ def let_go(force, left, right, may, tie, tie_before, same, same_next, held_up_to
 
 @triton.jit
 def sides_of(table, first, times_y, n, i, k, phi, slope, m):
-    """The segments to the left and to the right of each knot, apart where it sits on one of y's times, and how much
-    the slope of its loss differs there; whether the table has them.
+    """The segments to the left and right of each knot, which differ for a knot on one of y's times; how much the slope
+    of its loss differs there; and whether the table has them.
     """
     origin = tl.load(times_y)
     k_left = tl.where(phi > tl.load(times_y + k) - origin, k, tl.maximum(k - 1, 0))
@@ -196,7 +195,7 @@ def sides_of(table, first, times_y, n, i, k, phi, slope, m):
 @triton.jit
 def settle(phi, k, held, stop, tie, first, fixed, floor, ceiling, least, most, step, twice, stretch, table, times_y, n,
            room, i, m):  # fmt: skip
-    """One round: the minimum for what is held and tied, what is to be held and tied next, and how much has changed."""
+    """One round: the minimum for the held and tied knots, those to hold and tie next, and how much has changed."""
     real = i < m
     tie_before, same, same_next, held_before, held_up_to, held_from_on = group(held, tie, room, i, m)
     phi = line_up(phi, held, stop, tie, least, most, same, same_next, held_from_on, room, i, m)
@@ -210,7 +209,7 @@ def settle(phi, k, held, stop, tie, first, fixed, floor, ceiling, least, most, s
     force, pull, move = total_force(slope, phi, step, twice, stretch, room, i, m)
     tiny = 1e-12 * (tl.max(tl.abs(slope), 0) + tl.max(tl.abs(pull), 0))
 
-    # Parts that are pulled away are released, to the side of y's times where they are pulled.
+    # Parts that are pulled away are released, towards the side to which they are pulled.
     k_left, k_right, left, right, known_sides = sides_of(table, first, times_y, n, i, k, phi, slope, m)
     anchored = (held_up_to | held_from_on) > 0
     beside = real & anchored
@@ -224,14 +223,14 @@ def settle(phi, k, held, stop, tie, first, fixed, floor, ceiling, least, most, s
     goes_next = neighbour(goes.to(tl.float64), room, i, 1, m) > 0.0
     together = same_next > 0
     loose = together & (goes != goes_next)
-    # A released part may have held the rest: the next knot holds it, if it sits on one of y's times.
+    # A released part may have held the rest: the next knot then holds it, if it is on one of y's times.
     held_next = neighbour(held_from_on.to(tl.float64), room, i, 1, m) > 0.0
     deserted = ((same > 0) & goes_before & (held_before > 0)) | (together & goes_next & held_next)
     takes_over = real & deserted & (goes == 0) & (k_left != k_right)
     leaves = goes & anchored
     nature += 4 * (beside & (right - left > tiny)).to(tl.int32)  # at a kink itself
 
-    # Knots beyond their segment or their bounds: the first of its group is held, or goes on if the group is held.
+    # Knots beyond their segment or bounds: the first of a group is held, or moves on if the group is held.
     lowest = tl.maximum(tl.load(times_y + k) - tl.load(times_y), floor)
     highest = tl.minimum(tl.load(times_y + k + 1) - tl.load(times_y), ceiling)
     below = real & (held == 0) & (phi < lowest)
@@ -243,7 +242,7 @@ def settle(phi, k, held, stop, tie, first, fixed, floor, ceiling, least, most, s
     stops = (outside > 0) & tl.where(anchored, bound, earlier == 0)
     crosses = (outside > 0) & anchored & (bound == 0)
 
-    # Slope limits that are broken.
+    # Violated slope limits.
     apart = (i + 1 < m) & (together == 0)
     short = apart & (move < least)
     long = apart & (move > most)
@@ -310,7 +309,7 @@ def polish_kernel(best, table, firsts, state, unsound, y_lengths, x_lengths, tim
         )  # fmt: skip
         rounds += 1
     value = objective(table, first, times_y, n, k, phi, step, strength, stretch, room, i, m)
-    # It must be in the basin that the grid found: no higher than there, and near. The grid's slack is for rounding.
+    # It must be in the basin that the grid found: not higher, and near. The grid's slack is for rounding.
     far = tl.max(tl.where(real, tl.abs(phi - begun), 0.0), 0) * (n - 1) > 0.25 * span
     rounding = 1e-14 * strength * stretch * span
     same_basin = (value <= (1.0 + 1e-6) * value_before + rounding) & (far == 0)
@@ -318,7 +317,7 @@ def polish_kernel(best, table, firsts, state, unsound, y_lengths, x_lengths, tim
     tl.store(outcomes + pair, tl.where(searched, outcome, 2))
     tl.store(values + pair, value)
     tl.store(warps + at, tl.where(real, phi + origin, float("nan")), mask=i < x_steps)
-    # One of y's times holds a group only if its losses have a kink there, and then each knot that has one.
+    # One of y's times holds a group only if its loss has a kink there; then it holds each knot with a kink.
     held = tl.where((phi == floor) | (phi == ceiling) | ((nature & 1) > 0), held, 0)
     held = tl.where(real & ((nature & 4) > 0), 1, held)
     flags = tl.where(held > 0, 1, 0)

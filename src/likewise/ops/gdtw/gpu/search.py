@@ -1,4 +1,4 @@
-"""Search: pairs of GDTW on a GPU, and the launches of the kernels that search the grid and polish the best path."""
+"""Search: GDTW's pairs on a GPU, and the launches of the kernels that search the grid and polish the best path."""
 
 import functools
 import math
@@ -33,7 +33,7 @@ class Scratch:
     totals: Tensor  # (B,), its objective
     state: Tensor  # (B, 4): see STATE
     best: Tensor  # (B, Tx), the best warps
-    bounds: tuple[Tensor, Tensor, Tensor]  # (B, Tx) each: low and high of the grid, and how wide the first was
+    bounds: tuple[Tensor, Tensor, Tensor]  # (B, Tx) each: low and high of the grid, and the width of the first
     plan: Tensor  # (B, Tx, 8): see refine_kernel
     table: Tensor  # (B, Tx, 5, 3): see table_kernel
     room: Tensor  # (B, Tx), for lanes that exchange numbers
@@ -121,7 +121,7 @@ class Search:
         return [self.part(slice(first, first + at_once)) for first in range(0, self.x.shape[0], at_once)]
 
     def most_nodes(self, first: bool) -> int:
-        """Nodes of the longest row, on the first pass or on those after it; ``node_count`` says more."""
+        """Nodes of the longest row, in the first pass or in later ones; see ``node_count``."""
         steps = self.y.shape[1]
         most = self.nodes | 1 if self.nodes else default_nodes(steps)
         if self.flags["LENGTHS"] and not self.nodes:
@@ -135,7 +135,7 @@ class Search:
         return ceil_div(self.most_nodes(True), TILE_NODES) * TILE_NODES
 
     def begin(self, scratch: Scratch) -> None:
-        """Launch the usual number of passes; pairs whose grid moves on more than once need more."""
+        """Launch the usual number of passes; pairs whose grid moves more than once need more."""
         self.lay_out(scratch, 0)
         self.look(scratch)
         for number in range(self.refinements + 2):
@@ -183,7 +183,7 @@ class Search:
         return record(key, lambda: (work(room) or room, given))
 
     def run_more(self, scratch: Scratch, passes: int) -> None:
-        """Two more passes, for pairs whose grid moves on."""
+        """Launch two more passes, for pairs whose grid still moves."""
         for number in (passes, passes + 1):
             self.run_pass(scratch, number)
 
@@ -255,7 +255,7 @@ class Search:
         return rounded(*numbers, *frames, ceil_div(each, 2), ceil_div(count, 2))
 
     def scratch(self, room: Tensor | None = None) -> Scratch:
-        """Scratch memory for the kernels: one split allocation. Most parts have no shape, since views take time."""
+        """Scratch memory for the kernels: one allocation, split. Most parts are flat, since views take time."""
         (count, knots), sizes = self.x.shape[:2], self.room()
         each = count * knots
         if room is None:

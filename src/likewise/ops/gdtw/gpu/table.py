@@ -1,11 +1,11 @@
-"""Inputs of the polish of GDTW's warps: which pairs are valid, and the losses of the segments around each knot."""
+"""Inputs for polishing GDTW's warps: the valid pairs, and the losses of the segments around each knot."""
 
 import triton
 import triton.language as tl
 
 from likewise.ops.gdtw.gpu.limits import lengths_of, segment_of
 
-WIDE = tl.constexpr(5)  # segments that a knot may come to, the one where it begins in the middle
+WIDE = tl.constexpr(5)  # segments that a knot can reach, with its initial one in the middle
 SPLIT = tl.constexpr(3)  # numbers of a segment in the table
 
 
@@ -13,7 +13,7 @@ SPLIT = tl.constexpr(3)  # numbers of a segment in the table
 def look_kernel(y, x, y_lengths, x_lengths, times_y, times_x, lower, upper, slope_min, slope_max, unsound, turned,
                 y_steps, x_steps, C, LENGTHS: tl.constexpr, BAND: tl.constexpr, SLOPES: tl.constexpr,
                 CHANNELS: tl.constexpr):  # fmt: skip
-    """Marks invalid pairs, one step of both signals per program; transposes y, (B, C, Ty)."""
+    """Mark invalid pairs, one step of both signals per program; transpose y to (B, C, Ty)."""
     pair = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1)
     n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
@@ -42,7 +42,7 @@ def look_kernel(y, x, y_lengths, x_lengths, times_y, times_x, lower, upper, slop
 
 @triton.jit
 def turn(frame, turned, stride, C, CHANNELS: tl.constexpr):
-    """Copy a frame to where its channels are apart, and whether it is finite."""
+    """Copy a frame into the transposed array; return whether it is finite."""
     total = tl.zeros((CHANNELS,), tl.int32)
     for start in range(0, C, CHANNELS):
         c = start + tl.arange(0, CHANNELS)
@@ -65,7 +65,7 @@ def frame_is_finite(frame, C, CHANNELS: tl.constexpr):
 @triton.jit
 def table_kernel(y, x, best, y_lengths, x_lengths, times_y, times_x, table, firsts, y_steps, x_steps, C, halvings,
                  LENGTHS: tl.constexpr, CHANNELS: tl.constexpr):  # fmt: skip
-    """Of WIDE segments around each knot: w L, w L' where the segment begins, and w L''; firsts (B, Tx), the first."""
+    """For WIDE segments around each knot: w L and w L' at their starts, and w L''; firsts (B, Tx), the first one."""
     pair = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1)
     n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)

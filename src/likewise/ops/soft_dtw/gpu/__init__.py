@@ -1,5 +1,5 @@
-"""Soft-DTW on a GPU: the kernels in ops/engine give values and the shares of each cell's predecessors; here these are
-walked back for the expected alignment E, from which the gradients of the sequences are summed.
+"""Soft-DTW on a GPU: the kernels in ops/engine compute values and the shares of each cell's predecessors. Here the
+expected alignment E is computed backwards from the shares, and then the gradients of the sequences from E.
 """
 
 import math
@@ -35,7 +35,7 @@ __all__ = [
     "weighted",
 ]
 
-CELLS_AT_ONCE = 1 << 28  # cells whose shares and expectations are kept at once, twelve bytes each
+CELLS_AT_ONCE = 1 << 28  # cells whose shares and expectations are in memory at once, twelve bytes each
 
 
 def value(x: Tensor, y: Tensor | None, x_lengths: Any, y_lengths: Any, gamma: float, root: bool, *rules: Any) -> Tensor:
@@ -50,9 +50,9 @@ def matrix(x: Tensor, y: Tensor, x_lengths: Any, y_lengths: Any, symmetric: bool
 
 
 class Differentiable(torch.autograd.Function):
-    """Values of pairs of plain tensors, and their derivative by the same pass.
+    """Values of pairs of plain tensors, and their derivative from the same pass.
 
-    What the operator soft_dtw_with_grad does, through fewer layers: these take longer than a short kernel.
+    It does the work of the operator soft_dtw_with_grad with fewer layers, which take longer than a short kernel.
     """
 
     @staticmethod
@@ -74,18 +74,18 @@ class Differentiable(torch.autograd.Function):
         return grad[:, None, None] * x_grad, grad[:, None, None] * y_grad, None, None, None, None
 
 
-# PyTorch's own, without its search for transforms: callers have made sure that there are none.
+# PyTorch's own apply, without its search for transforms: callers have made sure that there are none.
 apply = super(torch.autograd.Function, Differentiable).apply
 
 
 def differentiable(x: Tensor, y: Tensor, x_lengths: Any, y_lengths: Any, *settings: Any) -> Tensor:
-    """Values of pairs, (B,), of which x or y wants the gradient."""
+    """Values of pairs, (B,), where x or y requires a gradient."""
     with torch.cuda.device(x.device):
         return apply(x, y, x_lengths, y_lengths, settings, None)
 
 
 def again(x: Tensor, y: Tensor, *settings: Any) -> Tensor | None:
-    """The same for whole sequences, or None unless an earlier call had the same shapes and settings."""
+    """The same for sequences without padding; None unless an earlier call had the same shapes and settings."""
     device = x.get_device()
     tape = find(_key(x, y, settings))
     if tape is None or y.dtype != x.dtype or device != y.get_device() or device != torch.cuda.current_device():
@@ -96,7 +96,7 @@ def again(x: Tensor, y: Tensor, *settings: Any) -> Tensor | None:
 def value_with_grad(
     x: Tensor, y: Tensor, x_lengths: Any, y_lengths: Any, gamma: float, root: bool, *rules: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Values of pairs and their gradients, each pair by itself."""
+    """Values of pairs, and the gradients of each pair's own value."""
     if x.shape[0] == 0:
         return x.new_empty(0), x.new_empty(x.shape), y.new_empty(y.shape)
     x_lengths, y_lengths = unless_full(x_lengths, x.shape[1]), unless_full(y_lengths, y.shape[1])
@@ -110,12 +110,12 @@ def value_with_grad(
 
 
 def _key(x: Tensor, y: Tensor, settings: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What the launches of value_with_grad depend on."""
+    """The shapes and settings on which the launches of value_with_grad depend."""
     return (x.shape, y.shape, x.dtype, x.get_device(), x.data_ptr() == y.data_ptr(), *settings)
 
 
 def _repeated(tape: Tape, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Values and gradients by recorded launches; None where these cannot run, or an error must be reported."""
+    """Values and gradients from recorded launches; None if these cannot run, or an error must be reported."""
     x_at, y_at = x.data_ptr(), y.data_ptr()
     if (x_at | y_at) & 15 or not x.is_contiguous() or not y.is_contiguous():
         return None
@@ -200,7 +200,7 @@ def hessian(cost: Tensor, tangent: Tensor, x_lengths: Any, y_lengths: Any, gamma
             + _shifted(left_change * expected, 0, -1)
             - _shifted((up_change + left_change) * expected, -1, -1)
         )
-        if pairs.rules.open_end:  # how the value enters the last row changes too
+        if pairs.rules.open_end:  # the shares of the last row in the value change too
             here, ends = torch.arange(last - first, device=cost.device), pairs.lengths()[0][first:last] - 1
             last_row, seeds = r[here, ends], _seeds(kept.last_row, cost.dtype)  # (pairs, Ty)
             source[here, ends] -= seeds * (last_row - (seeds * last_row).sum(1, keepdim=True)) / gamma
@@ -223,7 +223,7 @@ def _chunks(pairs: Pairs, group: int) -> list[tuple[int, int]]:
 
 
 def _costs_ahead(pairs: Pairs) -> bool:
-    """Whether costs of sequences are stored: worth it with many channels, and the gradient of a root reads them."""
+    """Whether to store the costs of sequences: faster with many channels, and the gradient of a root needs them."""
     return pairs.y is not None and (pairs.root or pairs.x.shape[2] > FEW_CHANNELS)
 
 
@@ -240,9 +240,9 @@ def _shape(pairs: Pairs, count: int) -> Shape:
 def _expected(
     inputs: Inputs, first: int, last: int, values: Tensor, *, zero: bool = False
 ) -> tuple[Found, Tensor, Tensor | None]:
-    """What the kernel found of pairs first..last-1, their expected alignments, by column, and their costs if computed.
+    """The kernel's results for pairs first..last-1, their expected alignments, by column, and their costs if computed.
 
-    With ``zero``, what belongs to the padding is zero. Costs are overwritten, but for a root's.
+    With ``zero``, the padding is zero. Costs are overwritten, except those of a root.
     """
     pairs, cost = inputs.pairs, None
     if pairs.y is None:
@@ -259,12 +259,12 @@ def _expected(
 
 
 def _seeds(last_row: Tensor, dtype: torch.dtype) -> Tensor:
-    """Open at the end: how d value enters the last row of each pair, (pairs, Ty)."""
+    """Open at the end: the derivative of the value with respect to the last row of each pair, (pairs, Ty)."""
     return torch.softmax(-last_row * math.log(2), 1).to(dtype)
 
 
 def _shifted(x: Tensor, down: int, right: int) -> Tensor:
-    """x (pairs, Tx, Ty) moved down and right by one step, up and left if negative, with zeros coming in."""
+    """x (pairs, Tx, Ty) shifted down and right by one step, up and left if negative, and filled with zeros."""
     moved = torch.zeros_like(x)
     to_i, from_i = _overlap(down)
     to_j, from_j = _overlap(right)
@@ -281,7 +281,7 @@ def _overlap(step: int) -> tuple[slice, slice]:
 def _walk_back(
     inputs: Inputs, kept: Record, first: int, last: int, source: Tensor | None = None, *, zero: bool = False
 ) -> Tensor:
-    """Expected alignments, skewed; or, with a source, what the same walk gathers of it."""
+    """Expected alignments, skewed; or, with a source, the sums of the source on the same walk."""
     expected, open_end = _like(inputs, kept, zero), inputs.pairs.rules.open_end
     seeds = _seeds(kept.last_row, kept.shares.dtype) if open_end else kept.shares
     added = kept.shares if source is None else _like(inputs, kept, zero).copy_(source)
@@ -304,7 +304,7 @@ def _walk_forward(inputs: Inputs, kept: Record, tangent: Tensor, first: int, las
 
 
 def _like(inputs: Inputs, kept: Record, zero: bool) -> Tensor:
-    """Room for a number of each cell; the kernels do not write those of the padding."""
+    """Memory for a number of each cell; the kernels do not write those of the padding."""
     return skewed(kept.shares, kept.shares.shape[1], *inputs.pairs.steps, zero=zero and not inputs.full)
 
 

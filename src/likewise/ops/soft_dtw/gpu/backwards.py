@@ -10,7 +10,7 @@ from likewise.ops.engine.inputs import Inputs
 from likewise.ops.engine.warps import LANES, Found, Shape
 from likewise.ops.launch.launcher import launch
 
-STEPS = 8  # columns taken at a time
+STEPS = 8  # columns processed at a time
 REPORT = 4  # times that many columns between reports
 
 SIZES = ["first_pair", "columns", "strips", "x_steps", "y_steps"]
@@ -33,10 +33,10 @@ def backwards_kernel(up_shares, left_shares, seeds, expected, edges, progress, x
                      columns, strips, x_steps, y_steps, column, ALL_PAIRS: tl.constexpr, FULL: tl.constexpr,
                      OPEN_END: tl.constexpr, WAITS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
                      STEPS: tl.constexpr, REPORT: tl.constexpr):  # fmt: skip
-    """E(i, j), which cell (i, j) hands on in its shares: up to (i-1, j), left to (i, j-1), the rest to (i-1, j-1).
+    """E(i, j), which cell (i, j) passes on in its shares: up to (i-1, j), left to (i, j-1), the rest to (i-1, j-1).
 
-    1 enters at the last cell or, open at the end, `seeds` (pairs, y_steps) enter the last row. `expected` goes by
-    column. A strip hands what its first row gives to the strip above through `edges` (programs, 2, y_steps).
+    1 enters at the last cell or, open at the end, `seeds` (pairs, y_steps) enter the last row. `expected` is stored by
+    column. A strip passes the values from its first row to the strip above through `edges` (programs, 2, y_steps).
     """
     number = take_number(progress, WAITS)
     local = (number // strips).to(tl.int64)
@@ -62,9 +62,9 @@ def backwards_kernel(up_shares, left_shares, seeds, expected, edges, progress, x
     no_rows = ()
     for _ in tl.static_range(ROWS):
         no_rows = no_rows + (nothing,)
-    to_left = no_rows  # what the column to the right hands to this one, in its row
+    to_left = no_rows  # passed from the column to the right to this one, in its row
     to_diagonal = no_rows  # and in the row above
-    first_up = nothing  # what the first row handed up
+    first_up = nothing  # passed up by the first row
     below_diagonal = nothing
     known = tl.full([], 0, tl.int32)
     ahead = ()

@@ -19,10 +19,10 @@ WARPS = 4
 @triton.jit
 def gradient_rows(x, y, expected, cost, grad, n, m, own, plane, column, x_steps, y_steps, C, ROOT: tl.constexpr,
                   FOR_Y: tl.constexpr, BLOCK: tl.constexpr, CHANNELS: tl.constexpr):  # fmt: skip
-    """grad(i, c) = sum_j weight(i, j) (x(i, c) - y(j, c)), weight = 2 E, or E / cost for the Euclidean cost; FOR_Y the
+    """grad(i, c) = sum_j weight(i, j) (x(i, c) - y(j, c)), weight = 2 E, or E / cost for the Euclidean cost; FOR_Y: the
     same with the sequences exchanged.
 
-    As matrix products, with both sequences taken relative to one of their frames, so that a common offset costs no
+    Computed by matrix products, with both sequences relative to one of their frames; a common offset then costs no
     digits.
     """
     lane = tl.arange(0, BLOCK)
@@ -105,7 +105,7 @@ def write_gradients(
     x_grad: Tensor,
     y_grad: Tensor,
 ) -> None:
-    """Write each pair's own gradients, of pair ``first`` to place ``first_grad``; E and costs lie by column."""
+    """Write each pair's own gradients, those of pair ``first`` at place ``first_grad``; E and costs are by column."""
     pairs, (x_steps, y_steps), channels = inputs.pairs, inputs.pairs.steps, inputs.x.shape[2]
     block, wide = BLOCK, min(64, max(16, power_of_2(channels)))
     x_blocks = ceil_div(x_steps, block)

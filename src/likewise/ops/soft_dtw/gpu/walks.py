@@ -1,4 +1,4 @@
-"""Walks over the shares that the diagonals kernel recorded, backwards and forwards, by its scheme."""
+"""Backward and forward passes over the shares that the diagonals kernel recorded, by the same scheme."""
 
 import triton
 import triton.language as tl
@@ -9,8 +9,8 @@ from likewise.ops.engine.diagonals import SIZES, pair_lengths, report, take_numb
 @triton.jit
 def back_inputs(shares, left_shares, seeds, source, at, i, j, n, m, x_steps, SOURCE: tl.constexpr,
                 OPEN_END: tl.constexpr):  # fmt: skip
-    """What the step to cells (i, j) reads: the shares that the cells right of it and below it gave it (lanes i and
-    i + 1, one antidiagonal on), and what enters there.
+    """The inputs of the step to cells (i, j): the shares that the cells to the right and below give it (lanes i and
+    i + 1, on the next antidiagonal), and the values that enter there.
     """
     valid = (j >= 0) & (j < m) & (i < n)
     left_of_right = tl.load(left_shares + at + x_steps, mask=valid & (j + 1 < m), other=0.0)
@@ -31,8 +31,8 @@ def back_kernel(shares, seeds, source, expected, edges, progress, x_lengths, y_l
                 OPEN_END: tl.constexpr, BLOCKS: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr):  # fmt: skip
     """E(i, j) = left(i, j+1) E(i, j+1) + up(i+1, j) E(i+1, j) + diagonal(i+1, j+1) E(i+1, j+1) + source(i, j).
 
-    diagonals_kernel's scheme backwards: from the last antidiagonal to the first, each block of rows taking the row
-    below its last from the block below. Without SOURCE, 1 enters at the last cell or, open at the end, `seeds`
+    This is diagonals_kernel's scheme backwards: from the last antidiagonal to the first, where each block of rows reads
+    the row below its last from the block below. Without SOURCE, 1 enters at the last cell or, open at the end, `seeds`
     (pairs, y_steps) enter the last row.
     """
     number = take_number(progress, BLOCKS)
@@ -56,7 +56,7 @@ def back_kernel(shares, seeds, source, expected, edges, progress, x_lengths, y_l
     below_next = right  # E of the row below, one column further, and the share that its diagonal gave
     share_next = right
     known = tl.full([], 0, tl.int32)
-    # The turn before the first only loads, as in diagonals_kernel.
+    # The iteration before the first only loads, as in diagonals_kernel.
     at = plane + (top + steps - 1 + STEPS).to(tl.int64) * x_steps + i
     ahead = ()
     edge_ahead = ()

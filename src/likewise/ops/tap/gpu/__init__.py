@@ -1,14 +1,15 @@
-"""TAP's distances on a GPU, without gradients: convolutions in float16 with float32 sums, all else in float32.
+"""TAP's distances on a GPU, without gradients: convolutions in float16 with float32 sums, the rest in float32.
 
-Pairs lie one after another in one long line of cells, (x_steps + halo) rows of (y_steps + halo) cells for each, where
-halo is half the largest kernel. The halo is zero, and so is what lies before the first pair, so that a kernel's tap is
-the same step along the line for every cell: nothing is masked while a convolution sums. Four kernels:
+Pairs are stored one after the other in one long line of cells, with (x_steps + halo) rows of (y_steps + halo) cells
+each, where halo is half the largest kernel. The halo is zero, and so are the cells before the first pair, so a kernel's
+tap is the same step along the line for every cell: nothing is masked while a convolution sums. There are four kernels:
 
-``distances``: D, and D and time in float16. D is -1 outside of a pair, which tells the other kernels what to leave out.
-``first`` and ``middle``: a convolution with its bias, ReLU and mask, a product of matrices for each row of its kernel
+``distances``: D, and D and time in float16. D is -1 outside of a pair, which tells the other kernels which cells to
+skip. ``first`` and ``middle``: a convolution with its bias, ReLU and mask, a product of matrices for each row of its
+kernel
     or for each tap. The last of them does not store its result h (cells, width), but its products with each tap of the
     last convolution, (taps, cells).
-``attend``: adds up these products to g, and gives the sum of softmax(-(D + g)) D over a block of rows.
+``attend``: adds these products to g, and computes the sum of softmax(-(D + g)) D over a block of rows.
 
 Where float16 overflows, NaN is stored: unlike an infinity, it survives every ReLU and reaches the distance.
 """
@@ -30,11 +31,11 @@ from likewise.ops.tap.network import Network, power_of_two
 from likewise.ops.tap.tiles import Tile
 
 # To be tuned on the machine at hand; powers of two.
-SCRATCH_BYTES = 1 << 30  # for the intermediate results of the pairs at work
+SCRATCH_BYTES = 1 << 30  # for the intermediate results of the pairs in progress
 DISTANCE_BLOCK, DISTANCE_WARPS = 256, 4  # cells of a program
 ATTEND_CELLS, ATTEND_WARPS = 1024, 4
-ATTEND_COLUMNS = 128  # at most; longer rows are read in several steps
-FEW_CHANNELS = 64  # frames of more are compared by a product of matrices
+ATTEND_COLUMNS = 128  # the most columns at once; longer rows are read in several steps
+FEW_CHANNELS = 64  # frames with more channels are compared by a matrix product
 
 LARGEST_HALF = tl.constexpr(LARGEST)
 LOWEST = tl.constexpr(-1e30)
@@ -99,7 +100,7 @@ def attend_kernel(distances, products, bias, tile, sums, plane, HALO: tl.constex
     products += before_pair
     plane = plane.to(tl.int64)
     constant = tl.load(bias)
-    # A softmax over columns that come in blocks: what was summed shrinks when a larger score turns up.
+    # A softmax over columns in blocks: previous sums are rescaled when a larger score is found.
     largest = tl.full((ROWS,), LOWEST, tl.float32)
     shares = tl.zeros((ROWS,), tl.float32)
     weighted = tl.zeros((ROWS,), tl.float32)
@@ -131,7 +132,8 @@ def tap_distances(
 ) -> Tensor:
     """Distances (N, M), float32, from x (N, Tx, C) of lengths n to y (M, Ty, C) of lengths m; NaN on overflow.
 
-    weights (out, in, K, K) and biases (out,) of the convolutions. Memory: SCRATCH_BYTES, or what one pair takes.
+    weights (out, in, K, K) and biases (out,) of the convolutions. Memory: SCRATCH_BYTES, or the memory of one pair if
+    that is more.
     """
     network = Network.of(weights, biases)
     n, order_x = n.cpu().sort()
@@ -163,7 +165,7 @@ def tap_pairs(
 class Work:
     """Sequences in the order of the tiles, and scratch that the tiles use in turn."""
 
-    x: Tensor  # (N, C, Tx); of many channels (N, Tx, C), zero in the padding
+    x: Tensor  # (N, C, Tx); with many channels (N, Tx, C), zero in the padding
     y: Tensor
     n: Tensor
     m: Tensor
@@ -215,7 +217,7 @@ class Work:
         tile = self.tiles[k]
         self._compare(tile, self.numbers[k])
         self._convolve(tile)
-        # As many columns for every tile, so that one kernel serves them all.
+        # The same number of columns for every tile, so one kernel serves them all.
         columns = min(ATTEND_COLUMNS, power_of_two(self.y.shape[1 if self.far else 2]))
         rows = ATTEND_CELLS // columns
         sums = torch.empty(tile.pairs, -(-tile.x_steps // rows), device=self.x.device)
@@ -233,7 +235,7 @@ class Work:
         return sums.sum(1)
 
     def _compare(self, tile: Tile, numbers: Tensor) -> None:
-        """D and time."""
+        """Compute D and time."""
         given = _far(self.x, self.y, tile) if self.far else None
         launch(
             distances_kernel,
@@ -247,7 +249,7 @@ class Work:
         )
 
     def _convolve(self, tile: Tile) -> None:
-        """All convolutions but the last, and the products of their results with its taps."""
+        """Compute all convolutions except the last, and the products of their results with its taps."""
         network, stride = self.network, tile.y_steps + self.network.halo
         cells = tile.cells(network.halo)
         hidden = [*self.hidden, self.inputs]  # without a middle convolution there is none, and it is not written
@@ -262,7 +264,7 @@ class Work:
 
 
 def _far(x: Tensor, y: Tensor, tile: Tile) -> Tensor:
-    """Distances (rows, x_steps, columns, y_steps), from float64: the squares nearly cancel where frames are close."""
+    """Distances (rows, x_steps, columns, y_steps), computed in float64: the squares nearly cancel for close frames."""
     x = x[tile.first_x : tile.first_x + tile.rows, : tile.x_steps].double()
     if tile.diagonal:
         y = y[tile.first_y : tile.first_y + tile.rows, : tile.y_steps].double()

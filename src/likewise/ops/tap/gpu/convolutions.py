@@ -11,9 +11,9 @@ from likewise.ops.tap.network import Network
 # To be tuned on the machine at hand; powers of two.
 FIRST_BLOCK, FIRST_WARPS = 128, 4  # cells of a program
 MIDDLE_ROWS, MIDDLE_WARPS = 128, 4  # groups of a program
-MIDDLE_STAGES, SINGLE_STAGES = 3, 4  # chunks whose cells are loaded ahead; of groups of one
-MIDDLE_CACHE = ".ca"  # neighbouring taps read almost the same cells: keep them near; ".cg" does not
-WIDE_STAGES = 2  # the same, of more than 64 channels
+MIDDLE_STAGES, SINGLE_STAGES = 3, 4  # chunks whose cells are loaded ahead; the second for groups of one
+MIDDLE_CACHE = ".ca"  # neighbouring taps read almost the same cells: cache them in L1; ".cg" does not
+WIDE_STAGES = 2  # chunks loaded ahead with more than 64 channels
 
 LARGEST_HALF = tl.constexpr(LARGEST)
 
@@ -39,7 +39,7 @@ def finish(total, distances, bias, last, hidden, products, start, plane, GROUP: 
 @triton.jit
 def store(h, last, hidden, products, start, plane, GROUP: tl.constexpr, KEEP: tl.constexpr, TAPS: tl.constexpr,
           TAPS_PADDED: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    """h itself, and its products with taps."""
+    """Store h itself, and its products with taps."""
     if KEEP:
         number = tl.arange(0, BLOCK // GROUP)[:, None] * (GROUP * WIDTH) + tl.arange(0, GROUP * WIDTH)[None, :]
         tl.store(hidden + start * WIDTH + number, h)
@@ -55,7 +55,7 @@ def store(h, last, hidden, products, start, plane, GROUP: tl.constexpr, KEEP: tl
 def first_kernel(inputs, distances, weights, bias, last, hidden, products, stride, plane, K: tl.constexpr,
                  WINDOW: tl.constexpr, WIDTH: tl.constexpr, KEEP: tl.constexpr, TAPS: tl.constexpr,
                  TAPS_PADDED: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    """The K cells of a kernel's row, two numbers each, lie side by side: its row is one product. WINDOW >= 2 K."""
+    """The K cells of a kernel's row, two numbers each, are adjacent: a row is one product. WINDOW >= 2 K."""
     start = tl.program_id(0).to(tl.int64) * BLOCK
     cell = tl.arange(0, BLOCK)
     channel = tl.arange(0, WIDTH)
@@ -75,9 +75,9 @@ def middle_kernel(given, mask, weights, bias, last, hidden, products, stride, pl
                   WIDTH: tl.constexpr, GATED: tl.constexpr, KEEP: tl.constexpr, TAPS: tl.constexpr,
                   TAPS_PADDED: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
     """GROUP neighbouring cells at once: a row of the kernel is the product of the GROUP + K - 1 cells around them and a
-    banded matrix, CHUNK of its rows at a time. More of it is zero in larger groups, but larger products are faster.
+    banded matrix, CHUNK of its rows at a time. More of it is zero for larger groups, but larger products are faster.
 
-    mask holds the distances; GATED, it holds what came out of a ReLU, whose derivative then follows the convolution.
+    mask: the distances; GATED: the output of a ReLU, whose derivative then follows the convolution.
     """
     WHOLE: tl.constexpr = GROUP * WIDTH
     CHUNKS: tl.constexpr = (GROUP + K - 1) * WIDTH // CHUNK
@@ -121,7 +121,7 @@ def middle(
     given: Tensor, distances: Tensor, network: Network, layer: int, hidden: Tensor, products: Tensor, plane: int,
     stride: int, cells: int, *, keep: bool,
 ) -> None:  # fmt: skip
-    """The same for a convolution of (cells, width)."""
+    """Like ``first``, for a convolution of (cells, width)."""
     arguments = given, distances, network.middle[layer - 1], network.biases[layer], network.last, hidden, products
     taps = _taps(network, layer)
     convolve(network, layer, arguments, taps, plane, stride, cells, gated=False, keep=keep or not taps)
@@ -131,7 +131,7 @@ def convolve(
     network: Network, layer: int, arguments: tuple[Tensor, ...], taps: int, plane: int, stride: int, cells: int, *,
     gated: bool, keep: bool,
 ) -> None:  # fmt: skip
-    """``middle_kernel`` for a layer of this network."""
+    """Launch ``middle_kernel`` for a layer of this network."""
     group = network.group
     stages = WIDE_STAGES if network.width > 64 else MIDDLE_STAGES if group > 1 else SINGLE_STAGES
     block = MIDDLE_ROWS * group

@@ -15,27 +15,27 @@ from likewise.ops.tap.lines import BLOCK as LINE_BLOCK
 from likewise.ops.tap.lines import Line, cuts
 from likewise.ops.tap.network import Network, banded, bands, power_of_two
 
-# To be tuned on the machine at hand; powers of two but for the first two.
+# To be tuned on the machine at hand; powers of two, except the first two.
 SCRATCH_BYTES = 4 << 30  # for the intermediate results of a line
-PROGRAMS = 528  # that share the blocks of a line, each with its own sum
+PROGRAMS = 528  # programs that share the blocks of a line, each with its own sum
 CELL_BLOCK, CELL_WARPS = 256, 4
 TABLE_BLOCK = 128
 ATTEND_CELLS, ATTEND_WARPS = 1024, 4
 ATTEND_COLUMNS = 256
 LAST_BLOCK, LAST_WARPS = 128, 4
 WEIGHT_ROWS, WEIGHT_WARPS, WEIGHT_STAGES = 64, 8, 3  # groups of a program
-SPARE_MEMORY = 16 << 10  # bytes of shared memory that are left to the compiler
+SPARE_MEMORY = 16 << 10  # bytes of shared memory reserved for the compiler
 WEIGHT_CACHE = ".ca"  # the cells of neighbouring groups overlap
 WEIGHT_WHOLE, WEIGHT_CHUNK, WEIGHT_PROGRAMS = 128, 256, 132
 FRAME_BLOCK, FRAME_CHANNELS, FRAME_WARPS = 32, 64, 4
-FEW_CHANNELS = 64  # frames of more are compared by a product of matrices
+FEW_CHANNELS = 64  # frames with more channels are compared by a matrix product
 MOST_FRAMES = 1 << 26  # numbers in the frames of a line's pairs
-PEAK = 256.0  # what the largest slope of g is scaled to, or up to half of it
+PEAK = 256.0  # the largest slope of g is scaled to between half of this and this
 
 
 @dataclass(frozen=True)
 class Gradients:
-    """Of a sum of distances, float32."""
+    """Gradients of a sum of distances, float32."""
 
     x: Tensor
     y: Tensor
@@ -60,13 +60,13 @@ def tap_gradients(
 
 
 class Work:
-    """Some pairs in lines, scratch for the largest of these, and sums of gradients."""
+    """Some pairs in lines, scratch for the largest line, and sums of gradients."""
 
     def __init__(
         self, x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor],
         items: Tensor, others: Tensor,
     ) -> None:  # fmt: skip
-        """Of x (N, Tx, C) of lengths n, and y (M, Ty, C) of lengths m, on the CPU; items (P,) and others (P,)."""
+        """Pairs of x (N, Tx, C), of lengths n, and y (M, Ty, C), of lengths m, on the CPU; items and others (P,)."""
         pairs = torch.stack([items, others]).cpu()
         order = m[pairs[1]].argsort(stable=True)
         pairs = pairs[:, order]
@@ -82,7 +82,7 @@ class Work:
         self.cuts = list(cuts(*given))
         before = (rows + network.halo).cumsum(0) - (rows + network.halo)
         self.order, self.items, self.others, self.before = torch.stack([order, *pairs, before]).to(x.device)
-        self.forward: Line | None = None  # what the scratch holds
+        self.forward: Line | None = None  # the line whose forward pass is in the scratch memory
 
     def values(self) -> Tensor:
         """Distances (P,), float32; NaN where float16 overflows. One line is kept for the gradients."""
@@ -113,20 +113,20 @@ class Work:
         return len(self.cuts) == 1
 
     def free(self) -> None:
-        """Give the scratch back. What it held is computed again if it is needed."""
+        """Free the scratch memory; its contents are recomputed if they are needed."""
         self.forward = None
         for name in ("distances", "inputs", "hidden", "spare", "to_g", "to_D", "products"):
             self.__dict__.pop(name, None)
 
     def _lines(self) -> Iterator[Line]:
-        """One at a time, with scratch for any of them."""
+        """Yield one line at a time, with scratch memory for any of them."""
         largest, widest = max(rows * stride for _, _, stride, rows in self.cuts), max(cut[2] for cut in self.cuts)
         self._allocate(largest, widest)
         for cut in self.cuts:
             yield self._lay(*cut)
 
     def _lay(self, first: int, last: int, stride: int, rows: int) -> Line:
-        """A line and its table."""
+        """Make a line and its table."""
         cells = -(-rows * stride // LINE_BLOCK) * LINE_BLOCK
         table = torch.full((-(-cells // stride), 4), -1, dtype=torch.int32, device=self.x.device)
         items, others, before = (t[first:last].clone() for t in (self.items, self.others, self.before))
@@ -137,7 +137,7 @@ class Work:
         return Line(first, last, stride, cells, table, items, others, before * stride)
 
     def _prepare(self) -> None:
-        """Zero gradients, and the convolutions' taps the other way: back to what an output was computed from."""
+        """Zero the gradients, and reverse the convolutions' taps: from an output to its inputs."""
         network = self.network
         self.to_x, self.to_y = torch.zeros_like(self.x), torch.zeros_like(self.y)
         self.to_taps = [torch.zeros(taps.shape, device=self.x.device) for taps in network.taps]
@@ -150,16 +150,16 @@ class Work:
 
     @property
     def taps(self) -> int:
-        """The most numbers of a cell that are products with the taps of the first or the last convolution."""
+        """The largest number of products per cell with the taps of the first or the last convolution."""
         return max(self.network.sides[0], self.network.sides[-1]) ** 2
 
     @property
     def bytes_per_cell(self) -> int:
-        """D, D and time, slopes of g and of D, what every ReLU gives and the slopes of one, and products with taps."""
+        """D, D and time, slopes of g and of D, the output of every ReLU, slopes of one, and products with taps."""
         return 4 + 4 + 8 + 2 * self.network.width * len(self.network.sides) + 4 * self.taps
 
     def _allocate(self, cells: int, stride: int) -> None:
-        """Scratch for lines of so many cells, with a margin of zeros on both sides."""
+        """Allocate scratch memory for lines of this many cells, with a margin of zeros on both sides."""
         halo, width, device = self.network.halo, self.network.width, self.x.device
         margin = -(-(halo * (stride + 1) + 2 * _reach(width)) // 16) * 16
         cells = -(-cells // 1024) * 1024 + stride
@@ -173,7 +173,7 @@ class Work:
         self.products = torch.zeros(self.taps, plane, device=device)[:, margin:]
 
     def _forward(self, line: Line, *, keep: bool) -> None:
-        """D and time, all convolutions but the last, and products with its taps."""
+        """Compute D and time, all convolutions except the last, and products with its taps."""
         self.forward = line
         self._compare(line)
         network, given = self.network, (self.plane, line.stride, line.cells)
@@ -196,19 +196,19 @@ class Work:
         return sums.sum(1)
 
     def _block(self) -> tuple[int, int]:
-        """Columns and rows that a program takes at once, the same for every line."""
+        """Columns and rows that a program processes at once, the same for every line."""
         columns = min(ATTEND_COLUMNS, power_of_two(self.y.shape[2] + self.network.halo))
         return columns, ATTEND_CELLS // columns
 
     def _add(self, line: Line, slopes: Tensor) -> None:
-        """Add the gradients of a line of pairs, and spoil its forward pass."""
+        """Add the gradients of a line of pairs; this overwrites its forward pass."""
         self.forward = None
         scale = self._attend(line, slopes)
         self._through_convolutions(line, scale)
         self._to_frames(line, scale)
 
     def _compare(self, line: Line) -> None:
-        """D and time."""
+        """Compute D and time."""
         far = self.x.shape[1] > FEW_CHANNELS
         given = _far(self.x[line.items], self.y[line.others]) if far else self.x
         launch(
@@ -219,7 +219,7 @@ class Work:
         )  # fmt: skip
 
     def _attend(self, line: Line, slopes: Tensor) -> Tensor:
-        """Slopes of g and of D; returns the power of two by which those of g are to be scaled."""
+        """Compute the slopes of g and of D; return the power of two by which to scale those of g."""
         columns, rows = self._block()
         launch(
             kernels.attend_slopes, (-(-line.rows // rows),),
@@ -230,7 +230,7 @@ class Work:
         return torch.exp2(torch.log2(PEAK / peak.clamp(1e-30)).floor())
 
     def _through_convolutions(self, line: Line, scale: Tensor) -> None:
-        """From the slopes of g to products with the first convolution's taps, and those of the weights on the way."""
+        """Go from the slopes of g to products with the first convolution's taps, and add the weights' slopes."""
         network, width = self.network, self.network.width
         blocks = line.cells // LAST_BLOCK
         parts = torch.empty(min(blocks, PROGRAMS), width, self.last.shape[0], device=self.x.device)
@@ -260,7 +260,7 @@ class Work:
             )  # fmt: skip
 
     def _to_weights(self, line: Line, layer: int, below: Tensor, slopes: Tensor, scale: Tensor) -> None:
-        """Slopes of the taps and biases of a middle convolution."""
+        """Add the slopes of the taps and biases of a middle convolution."""
         width, k = self.network.width, self.network.sides[layer]
         group = max(1, WEIGHT_WHOLE // width)
         block, whole = WEIGHT_ROWS * group, group * width
@@ -276,7 +276,7 @@ class Work:
             PARTS=count, BLOCK=block,
         )  # fmt: skip
         total = parts.sum(0) / scale
-        # A band holds every tap once for each cell of the group.
+        # A band has every tap once for each cell of the group.
         self.to_taps[layer] += bands(total, k, width).sum(0).unflatten(1, (k, width))
         self.to_biases[layer] += slopes[: line.cells].sum(0, dtype=torch.float32) / scale
 
@@ -296,7 +296,7 @@ class Work:
         self.to_biases[0] += total[0, -1]
 
     def _to_frames(self, line: Line, scale: Tensor) -> None:
-        """Slopes of the frames."""
+        """Add the slopes of the frames."""
         launch(
             kernels.frame_weights, (line.cells // CELL_BLOCK,),
             (self.products, scale, self.distances, self.to_D), (line.stride, self.plane), CELL_WARPS,
@@ -311,7 +311,7 @@ class Work:
         self, starts: Tensor, own: tuple[Tensor, Tensor, Tensor], other: tuple[Tensor, Tensor, Tensor], down: int,
         right: int,
     ) -> Tensor:  # fmt: skip
-        """(pairs, C, T) of the frames of each pair's own item; given: frames, items and lengths."""
+        """Slopes (pairs, C, T) of the frames of each pair's own item; given: frames, items and lengths."""
         channels, steps = own[0].shape[1:]
         some = min(FRAME_CHANNELS, power_of_two(channels))
         found = torch.empty(len(starts), channels, steps, device=starts.device)
@@ -324,7 +324,7 @@ class Work:
         return found
 
     def _found(self) -> Gradients:
-        """The gradients, without what was padded, and with what was cut off."""
+        """The gradients, without the channels that were padded, and with zeros for frames that were cut off."""
         to_taps, to_biases, (weights, biases) = self.to_taps, self.to_biases, self.parameters
         if self.network.copies:
             to_taps, to_biases = to_taps[1:], to_biases[1:]
@@ -348,12 +348,12 @@ def _shared_memory(tensor: Tensor) -> int:
 
 
 def _reach(width: int) -> int:
-    """Cells beyond its kernel that a window of a block may read."""
+    """Cells beyond a kernel that a window of a block may read."""
     return 16 + max(WEIGHT_CHUNK, WEIGHT_WHOLE) // width
 
 
 def _far(x: Tensor, y: Tensor) -> Tensor:
-    """Distances (pairs, Tx, Ty) of (pairs, C, Tx) and (pairs, C, Ty), from float64: the squares nearly cancel."""
+    """Distances (pairs, Tx, Ty) of (pairs, C, Tx) and (pairs, C, Ty), in float64: the squares nearly cancel."""
     x, y = torch.nan_to_num(x.double()), torch.nan_to_num(y.double())
     squares = x.square().sum(1)[:, :, None] + y.square().sum(1)[:, None]
     apart = torch.baddbmm(squares, x.mT, y, alpha=-2)

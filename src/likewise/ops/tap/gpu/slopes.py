@@ -1,14 +1,14 @@
-"""Gradients of TAP's distances on a GPU: products in float16 with float32 sums, all else in float32.
+"""Gradients of TAP's distances on a GPU: products in float16 with float32 sums, the rest in float32.
 
-The forward pass is computed again, on lines of cells as in ``__init__.py``, but that every pair has as many rows as it
-needs: a table says what each row of a line is (see ``lines.py``). Then, for a loss L with the slopes c = dL/dd / n:
+The forward pass is recomputed, on lines of cells as in ``__init__.py``, except that every pair has only as many rows as
+it needs: a table describes each row of a line (see ``lines.py``). Then, for a loss L with the slopes c = dL/dd / n:
 
-``attend_slopes``: dL/dg = -c A (D - sum_j A D), and what reaches D past the network, c A - c A (D - sum_j A D).
-``last_slopes`` and ``middle_kernel`` with the taps the other way: slopes of what follows each ReLU, times the ReLU's.
+``attend_slopes``: dL/dg = -c A (D - sum_j A D), and the slope of D without the network, c A - c A (D - sum_j A D).
+``last_slopes`` and ``middle_kernel`` with reversed taps: slopes of each ReLU's output, times the slope of the ReLU.
 ``weight_slopes``, ``first_weight_slopes``: slopes of the weights, as products of matrices, summed over blocks of cells.
-``frame_weights``: all that reaches D, divided by D; ``frame_slopes``: the frames' slopes from it.
+``frame_weights``: the total slope of D, divided by D; ``frame_slopes``: the frames' slopes from it.
 
-Slopes are scaled by a power of two so that they fit float16. Where they do not, the result is not finite.
+Slopes are scaled by a power of two to fit into float16. If they do not fit, the result is not finite.
 """
 
 import triton
@@ -22,7 +22,7 @@ LOWEST = tl.constexpr(-1e30)
 
 @triton.jit
 def table_kernel(items, others, before, lengths, table, BLOCK: tl.constexpr):
-    """The rows of each pair: pair, its two items, and the frame of x; -1 in its halo."""
+    """Write the rows of each pair: pair, its two items, and the frame of x; -1 in its halo."""
     pair = tl.program_id(0)
     item = tl.load(items + pair)
     other = tl.load(others + pair)
@@ -40,7 +40,7 @@ def table_kernel(items, others, before, lengths, table, BLOCK: tl.constexpr):
 @triton.jit(do_not_specialize=["stride", "channels", "x_frames", "y_frames"])
 def line_kernel(x, y, x_lengths, y_lengths, given, table, distances, inputs, stride, channels, x_frames, y_frames,
                 GIVEN: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    """``distances_kernel`` of a line: x (items, channels, x_frames), or distances (pairs, x_frames, y_frames)."""
+    """``distances_kernel`` for a line: x (items, channels, x_frames), or distances (pairs, x_frames, y_frames)."""
     cell = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     row = cell // stride
     j = cell - row * stride
@@ -71,7 +71,7 @@ def line_kernel(x, y, x_lengths, y_lengths, given, table, distances, inputs, str
 
 @triton.jit
 def scores(distances, products, constant, row, column, stride, plane, K: tl.constexpr):
-    """D, which cells are real, and scores -(D + g), lowest elsewhere, of rows and columns of a line."""
+    """D, a mask of the real cells, and scores -(D + g), lowest elsewhere, for rows and columns of a line."""
     cell = row.to(tl.int64)[:, None] * stride + column[None, :]
     D = tl.load(distances + cell, mask=(column < stride)[None, :], other=-1.0)
     inside = D >= 0
@@ -98,7 +98,7 @@ def attend_values(distances, products, bias, starts, items, lengths, sums, strid
     weighted = tl.zeros((ROWS,), tl.float32)
     for first in range(0, stride, COLUMNS):
         column = first + tl.arange(0, COLUMNS)
-        real = tl.minimum(row, n - 1)  # a row that is not there is the last one again
+        real = tl.minimum(row, n - 1)  # rows beyond the last repeat it
         D, inside, score = scores(distances, products, constant, real, column, stride, plane, K)
         before = largest
         largest = tl.maximum(largest, tl.max(score, 1))
@@ -123,7 +123,7 @@ def attend_slopes(distances, products, bias, slopes, table, to_g, to_D, stride, 
     largest = tl.full((ROWS,), LOWEST, tl.float32)
     shares = tl.zeros((ROWS,), tl.float32)
     weighted = tl.zeros((ROWS,), tl.float32)
-    row = tl.where(exists, row, rows - 1)  # the last row again, with the same result
+    row = tl.where(exists, row, rows - 1)  # rows beyond the last repeat it, with the same result
     for first in range(0, stride, COLUMNS):
         column = first + tl.arange(0, COLUMNS)
         D, inside, score = scores(distances, products, constant, row, column, stride, plane, K)
@@ -149,7 +149,7 @@ def attend_slopes(distances, products, bias, slopes, table, to_g, to_D, stride, 
 @triton.jit(do_not_specialize=["stride", "blocks"])
 def last_slopes(to_g, scale, hidden, last, out, parts, stride, blocks, K: tl.constexpr, TAPS_PADDED: tl.constexpr,
                 WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    """Slopes of what the last convolution reads, times its ReLU's, and parts (WIDTH, taps) of those of its weights.
+    """Slopes of the last convolution's input, times its ReLU's, and parts (WIDTH, taps) of those of its weights.
 
     last: (taps, WIDTH).
     """
@@ -199,7 +199,7 @@ def weight_slopes(hidden, slopes, parts, stride, blocks, K: tl.constexpr, GROUP:
 @triton.jit(do_not_specialize=["stride", "blocks"])
 def first_weight_slopes(inputs, slopes, parts, stride, blocks, K: tl.constexpr, WINDOW: tl.constexpr,
                         WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
-    """Parts (K, WINDOW, WIDTH) of the slopes of the first convolution's matrices; the last row is its biases'."""
+    """Parts (K, WINDOW, WIDTH) of the slopes of the first convolution's matrices; the last row is for the biases."""
     part = tl.program_id(0)
     cell = tl.arange(0, BLOCK)
     channel = tl.arange(0, WIDTH)
@@ -224,7 +224,7 @@ def first_weight_slopes(inputs, slopes, parts, stride, blocks, K: tl.constexpr, 
 
 @triton.jit(do_not_specialize=["stride", "plane"])
 def frame_weights(products, scale, distances, to_D, stride, plane, K: tl.constexpr, BLOCK: tl.constexpr):
-    """Replace to_D by all that reaches D, divided by D; zero where D is."""
+    """Replace to_D by the total slope of D, divided by D; zero where D is zero."""
     cell = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     D = tl.load(distances + cell)
     inside = D > 0
@@ -240,10 +240,10 @@ def frame_weights(products, scale, distances, to_D, stride, plane, K: tl.constex
 @triton.jit(do_not_specialize=["down", "right", "channels", "steps", "other_steps"])
 def frame_slopes(weights, own, other, starts, items, others, lengths, other_lengths, out, down, right, channels, steps,
                  other_steps, OWN: tl.constexpr, OTHER: tl.constexpr, CHANNELS: tl.constexpr):  # fmt: skip
-    """sum_j w_ij (x_i - y_j), (pairs, channels, steps), of w from ``starts`` on, i ``down`` and j ``right`` apart.
+    """sum_j w_ij (x_i - y_j), (pairs, channels, steps), for w from ``starts`` on; i has stride ``down``, j ``right``.
 
-    own: (items, channels, steps), and other in the same layout. The difference of the two sums is as exact as that of
-    the frames, which are float32.
+    own: (items, channels, steps), and other in the same layout. The difference of the two sums is as exact as the
+    difference of the frames, which are float32.
     """
     pair = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * OWN + tl.arange(0, OWN)
