@@ -121,14 +121,11 @@ def read_lines(path: Path | None) -> list[dict]:
     return lines
 
 
-def find_line(wanted: dict, out: Path | None, *, usual: dict | None = None) -> dict | None:
-    """The line of an earlier run that agrees with all that is wanted, to five digits.
-
-    usual: what a setting was before lines named it.
-    """
-    wanted, before = rounded(wanted), {} if usual is None else rounded(usual)
+def find_line(wanted: dict, out: Path | None) -> dict | None:
+    """The line of an earlier run that agrees with all that is wanted, to five digits."""
+    wanted = rounded(wanted)
     for line in read_lines(out):
-        if all(rounded(line.get(name, before.get(name))) == value for name, value in wanted.items()):
+        if all(rounded(line.get(name)) == value for name, value in wanted.items()):
             return line
     return None
 

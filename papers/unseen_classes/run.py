@@ -135,7 +135,7 @@ def experiment(
 ) -> dict:
     """The line of an earlier run, or of a new one. fold: which of the pairs of ``folds`` this is; None for the test."""
     about = {**asdict(settings), "seed": seed, "validate": fold is not None, "fold": fold, "train": len(train)}
-    line = find_line(about, run.out, usual=asdict(Settings()))  # earlier lines do not name all settings
+    line = find_line(about, run.out)
     if line is None:
         line = rounded(about | learn(run, settings, seed, train, scored, fold))
         emit(line, run.out)

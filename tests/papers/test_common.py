@@ -88,14 +88,6 @@ def test_cells_and_tables():
     assert bold([["a", "80.1 %"], ["b", "80.1 %"], ["c", ""]]) == [["a", "**80.1 %**"], ["b", "**80.1 %**"], ["c", ""]]
 
 
-def test_a_line_is_found_though_it_does_not_name_a_setting_that_came_later(tmp_path):
-    out = tmp_path / "lines.jsonl"
-    emit({"seed": 1}, out)
-    assert find_line({"seed": 1, "margin": 0.1}, out) is None
-    assert find_line({"seed": 1, "margin": 0.1}, out, usual={"margin": 0.1}) == {"seed": 1}
-    assert find_line({"seed": 1, "margin": 0.2}, out, usual={"margin": 0.1}) is None
-
-
 def test_what_is_missing_or_unknown_is_named(tmp_path):
     with pytest.raises(SystemExit, match=r"none\.npz does not exist; give --data-dir or set LIKEWISE_DATA"):
         load(tmp_path / "none.npz")
