@@ -106,7 +106,7 @@ def test_what_is_missing_is_filled_if_asked(fill, expected):
 
 REFUSED = {
     "no such column": ({}, {"time": "when"}, r"there is no column 'when'; the columns are 'who', 't'"),
-    "twice a column": ({}, {"channels": ["x", "t"]}, "a column is named twice"),
+    "twice a column": ({}, {"channels": ["x", "t"]}, "a column is given twice"),
     "time twice": ({"t": [0, 0, 1, 1, 1]}, {}, "row {4}, column 't': the time occurs twice"),
     "time goes back": ({"t": [0, 0, 2, 1, 1]}, {}, "row {4}, column 't': the time is before that of the previous row"),
     "missing step": ({"t": [0, 0, 1, 1, 4]}, {}, "row {4}, column 't': 2 steps are missing before this row; fill it"),

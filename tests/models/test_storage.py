@@ -61,8 +61,8 @@ def test_tensors_there_and_back(tmp_path):
 @pytest.mark.parametrize(
     ("expected", "limit", "message"),
     [
-        ({"weight": TENSORS["weight"]}, 1000, "holds 1 tensors that the model does not have, 'count'"),
-        (TENSORS | {"bias": torch.zeros(1)}, 1000, "lacks 1 of the model's tensors, 'bias'"),
+        ({"weight": TENSORS["weight"]}, 1000, "has 1 tensors that the model does not have, such as 'count'"),
+        (TENSORS | {"bias": torch.zeros(1)}, 1000, "lacks 1 of the model's tensors, such as 'bias'"),
         (TENSORS | {"weight": torch.zeros(3, 2)}, 1000, r"weight has shape \(2, 3\), but the model's has \(3, 2\)"),
         (TENSORS | {"count": torch.zeros(1)}, 1000, "count is I64, but the model's is torch.float32"),
         (TENSORS, 10, "32 bytes of tensors, more than limit=10"),
