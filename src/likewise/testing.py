@@ -45,7 +45,7 @@ def assert_close(found: Tensor, expected: Tensor, tolerance: float, what: str, s
     assert found.shape == expected.shape, f"{what}: shape {tuple(found.shape)} instead of {tuple(expected.shape)}"
     if expected.numel() == 0:
         return
-    assert not found.isnan().any(), f"{what}: NaN found"
+    assert not found.isnan().any(), f"{what}: holds NaN"
     largest = max(expected.abs().max().item(), scale, torch.finfo(torch.float64).tiny)
     error = (found - expected).abs().max().item() / largest
     assert error <= tolerance, f"{what}: relative error {error:.2e}, allowed {tolerance:.0e}"
