@@ -115,11 +115,15 @@ def test_matches_of_huge_and_tiny_frames():
                 torch.testing.assert_close(found, expected.to(dtype))
                 found = distance(size).some_pairs(x.to(dtype) * size, y.to(dtype) * size, torch.tensor([[0, 0]]))
                 torch.testing.assert_close(found, expected.to(dtype))
-    # A frame of 1 beside a reach whose square is zero; frames and a reach that no unit holds together.
-    far = torch.tensor([[[1.0], [3e-23]]]), torch.tensor([[[1.0], [4e-23]]])
-    assert lw.EDR(1e-24)(*far).item() == 0.5
-    with pytest.raises(ValueError, match=r"EDR: frames of up to 5e.300 .* the squares overflow; scale the sequences"):
-        lw.EDR(1e-10)(1e300 * x.double(), x.double())
+    # A frame of 1 beside a reach whose square is zero; frames whose squares are infinite beside a small reach.
+    near = torch.tensor([[[1.0], [3e-23]]]), torch.tensor([[[1.0], [4e-23]]])
+    assert lw.EDR(1e-24)(*near).item() == 0.5
+    far = torch.tensor([[[1e300], [2e-10]]], dtype=torch.float64), torch.tensor([[[1e300], [0.0]]], dtype=torch.float64)
+    assert [lw.EDR(reach)(*far).item() for reach in (1e-10, 3e-10)] == [0.5, 0.0]
+    # Of several pairs, each has its own magnitude, and so its own reach.
+    scales = torch.tensor([1e-150, 1.0, 1e150], dtype=torch.float64)[:, None, None]
+    pairs = [side.double() * scales for side in (x, y)]
+    torch.testing.assert_close(lw.EDR()(*pairs), lw.EDR()(x.double(), y.double()).expand(3))
 
 
 def test_compiled_code_counts_huge_frames():

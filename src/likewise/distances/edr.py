@@ -69,7 +69,7 @@ class EDR(Elastic):
 
     def sides(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> tuple[Side, Side]:
         """Both sides of padded sequences, checked, in units in which no square overflows."""
-        return in_units_of_reach(self.name, *super().sides(x, y, x_lengths, y_lengths))
+        return in_units_of_reach(*super().sides(x, y, x_lengths, y_lengths))
 
     def scale(self, x_lengths: Tensor, y_lengths: Tensor) -> tuple[float, Tensor]:
         """A share of the longer length, or of all of x, which is always matched."""

@@ -9,36 +9,32 @@ from likewise.ops.elastic import Side
 from likewise.ops.ground import power_of_two
 
 
-def in_units_of_reach(name: str, x: Side, y: Side) -> tuple[Side, Side]:
+def in_units_of_reach(x: Side, y: Side) -> tuple[Side, Side]:
     """Both sides unchanged where squares of frames and of reaches stay in range, else in float64 and in such units.
 
     Squares that overflow would be infinitely far apart, however large the reach; squares that underflow would match.
 
     Example:
         >>> x = Side(torch.full((1, 2, 1), 1e30), gaps=torch.ones(1, 2), reach=torch.tensor([1e29]))
-        >>> in_units_of_reach("example", x, x)[0].frames.flatten()
-        tensor([12.6765, 12.6765], dtype=torch.float64)
+        >>> in_units_of_reach(x, x)[0].frames.flatten()
+        tensor([12.6218, 12.6218], dtype=torch.float64)
     """
     assert x.reach is not None
     assert y.reach is not None
     if not len(x) or not len(y):
         return x, y
-    # One number for both: units must be the same for every pair.
     reach = torch.cat([x.reach, y.reach]).detach()
-    unit = power_of_two(reach.amax())
+    most, least = reach.amax().double(), torch.where(reach > 0, reach, torch.inf).amin().double()
+    largest = (
+        torch.stack([torch.linalg.vector_norm(side.frames.detach(), torch.inf) for side in (x, y)]).amax().double()
+    )
     if not _check.numbers_hidden():
         limit = 2.0**60 if x.frames.dtype == torch.float32 else 2.0**500
-        largest = max(float(torch.linalg.vector_norm(side.frames.detach(), torch.inf)) for side in (x, y))
-        least, most = float(torch.where(reach > 0, reach, torch.inf).amin()), float(unit)
-        if largest <= limit and least >= 1 / limit:
+        if float(largest) <= limit and float(least) >= 1 / limit:
             return x, y
-        if least / most < 2.0**-500 or largest / most > 2.0**1000:
-            _check.refuse(
-                name,
-                f"frames of up to {largest:g} and reaches from {least:g} on do not fit float64 together: the squares "
-                "overflow; scale the sequences, or choose epsilon",
-            )
-    unit = unit.double()
+    # One unit for all pairs, in the middle of the reaches. In it, frames must be finite; their squares need not be.
+    middle = torch.where(most > 0, least.sqrt() * most.sqrt(), 1.0)
+    unit = power_of_two(torch.maximum(middle, largest * 2.0**-1000))
 
     def converted(side: Side) -> Side:
         assert side.gaps is not None
