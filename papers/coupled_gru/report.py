@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from likewise.evaluation.significance import paired_test
 from papers.common import bold, decimals, from_command_line, read_lines, table
@@ -43,7 +44,7 @@ def tables() -> Iterator[str]:
     others = read_lines(HERE.parent / "rvsml" / "har.jsonl"), read_lines(HERE / "har_untrained.jsonl")
     yield scores_table(folds, seeds + [line for line in lines if line["model"] == "cgru-4"], *others)
     yield differences_table(seeds)
-    yield noise_table(lines)
+    yield noise_table(seeds + [line for line in lines if line["model"] == "cgru-4"])
     yield choice_table(folds)
     yield candidates_table(lines)
 
@@ -90,26 +91,47 @@ def differences_table(lines: list[dict]) -> str:
     for line in lines:
         found.setdefault(setting_of(line), {})[line["number"]] = line
     rows = []
-    for coupled in (setting for setting in found if setting[0] != "sgru"):
-        for siamese in (setting for setting in found if setting[0] == "sgru"):
-            seeds = sorted(found[coupled].keys() & found[siamese].keys())
-            cells = []
-            for score in SCORES:
-                test = paired_test(*([found[each][seed][score] for seed in seeds] for each in (coupled, siamese)))
-                cells.append(f"{test.difference:+.3f}, p = {test.permutation:.4f}".replace("0.", "."))
-            rows.append([f"{name_of(coupled)} less {name_of(siamese)}, {len(seeds)} seeds", *cells])
+    for coupled, siamese, seeds in matched(found):
+        cells = []
+        for score in SCORES:
+            test = paired_test(*([found[each][seed][score] for seed in seeds] for each in (coupled, siamese)))
+            cells.append(f"{test.difference:+.3f}, p = {test.permutation:.4f}".replace("0.", "."))
+        rows.append([f"{name_of(coupled)} less {name_of(siamese)}, {len(seeds)} seeds", *cells])
     return table(["test", "accuracy", "macro-F1", "MAP"], rows)
 
 
+def matched(found: dict[Setting, dict[int, Any]]) -> Iterator[tuple[Setting, Setting, list[int]]]:
+    """Every coupled network with every siamese one, and the seeds that both have."""
+    for coupled in (setting for setting in found if setting[0] == "cgru"):
+        for siamese in (setting for setting in found if setting[0] == "sgru"):
+            seeds = sorted(found[coupled].keys() & found[siamese].keys())
+            if seeds:
+                yield coupled, siamese, seeds
+
+
 def noise_table(lines: list[dict]) -> str:
-    """Figure 4 in numbers: the mean distance of negative pairs less that of positive ones, under noise."""
-    rows = []
-    for model, name in NAMES.items():
-        same = [line["noise"] for line in lines if line["model"] == model and "noise" in line]
-        levels = same[0]["levels"]
-        margins = [[b - a for a, b in zip(one["positive"], one["negative"], strict=True)] for one in same]
-        rows.append([name, *(f"{statistics.mean(each):.2f}" for each in zip(*margins, strict=True))])
-    return table(["margin at noise of", *(f"{level:g}" for level in levels)], bold(rows))
+    """Figure 4 in numbers: the mean distance of negative pairs less that of positive ones, under noise.
+
+    Then, in how many seeds each coupled network has a larger margin than each siamese one.
+    """
+    found: dict[Setting, dict[int, list[float]]] = {}
+    for line in lines:
+        if "noise" in line:
+            sides = line["noise"]["positive"], line["noise"]["negative"]
+            found.setdefault(setting_of(line), {})[line["number"]] = [b - a for a, b in zip(*sides, strict=True)]
+    levels = next(line["noise"]["levels"] for line in lines if "noise" in line)
+    rows = [
+        [f"{name_of(setting)}, {len(margins)} seeds",
+         *(f"{statistics.mean(each):.2f}" for each in zip(*margins.values(), strict=True))]
+        for setting, margins in found.items()
+    ]  # fmt: skip
+    counts = []
+    for coupled, siamese, seeds in matched(found):
+        ahead = [sum(found[coupled][seed][k] > found[siamese][seed][k] for seed in seeds) for k in range(len(levels))]
+        counts.append(
+            [f"{name_of(coupled)} ahead of {name_of(siamese)}, seeds", *(f"{n} of {len(seeds)}" for n in ahead)]
+        )
+    return table(["margin at noise of", *(f"{level:g}" for level in levels)], bold(rows) + counts)
 
 
 def choice_table(lines: list[dict]) -> str:
@@ -148,7 +170,8 @@ def candidates_table(lines: list[dict], model: str = "cgru", chooser: str = "sgr
             ("seconds", "seconds", "{:.2f}".format),
         )
     ]
-    return table(["share of pairs passed", *(f"{100 * share:g} %" for share in shares)], rows)
+    count = len(cells[1.0])
+    return table([f"share of pairs passed, {count} earlier seeds", *(f"{100 * share:g} %" for share in shares)], rows)
 
 
 def epochs_of(line: dict, lines: list[dict]) -> list[float]:
@@ -161,8 +184,11 @@ def epochs_of(line: dict, lines: list[dict]) -> list[float]:
     return [step / (own // line["batch_size"]) for step in line["validation_steps"]]
 
 
-def draw(lines: list[dict], folder: Path) -> None:
-    """Draw Figure 3 and the synchronisation error of every coupled run, and Figure 4 with means over the runs."""
+def draw(lines: list[dict], folder: Path, *, seeds: list[dict] | None = None) -> None:
+    """Draw Figure 3 and the synchronisation error of every coupled run, and Figure 4 with means over the runs.
+
+    seeds: the lines of Figure 4, where they are not the same.
+    """
     from matplotlib.figure import Figure
 
     from likewise import viz
@@ -183,12 +209,12 @@ def draw(lines: list[dict], folder: Path) -> None:
             names = [f"{kind} pairs" for kind in errors]
             viz.plot_synchronization(list(errors.values()), labels=names, ax=figure.subplots())
             figure.savefig(folder / f"{name} synchronisation.png", dpi=150)
-    noisy = [line for line in lines if "noise" in line]
+    noisy = [line for line in (seeds or lines) if "noise" in line]
     if noisy:
         curves = {}
-        for model in dict.fromkeys(line["model"] for line in noisy):
-            same = [line["noise"] for line in noisy if line["model"] == model]
-            curves[model] = tuple(
+        for setting in dict.fromkeys(map(setting_of, noisy)):
+            same = [line["noise"] for line in noisy if setting_of(line) == setting]
+            curves[name_of(setting)] = tuple(
                 [statistics.mean(values) for values in zip(*(found[side] for found in same), strict=True)]
                 for side in ("positive", "negative")
             )
@@ -201,7 +227,7 @@ def main(options: Options) -> None:
     """Print every table, and draw the figures if asked to."""
     print(*tables(), sep="\n\n")
     if options.figures is not None:
-        draw(read_lines(HERE / "har.jsonl"), options.figures)
+        draw(read_lines(HERE / "har.jsonl"), options.figures, seeds=read_lines(HERE / "har_seeds.jsonl"))
 
 
 if __name__ == "__main__":

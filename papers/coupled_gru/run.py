@@ -72,6 +72,7 @@ class Parts(Run):
 
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)  # of the test runs; the folds have the first one
     part: str = "both"  # folds, test or both
+    only: tuple[int, ...] = ()  # of the folds; all of them otherwise
     candidates: bool = False  # after a test run, also let a siamese GRU choose candidates
 
 
@@ -90,7 +91,7 @@ def main(run: Parts, settings: Settings) -> None:
 def planned(run: Parts) -> Iterator[tuple[str, int, int]]:
     """Kind, number and seed of each experiment."""
     if run.part in ("folds", "both"):
-        yield from (("fold", number, run.seeds[0]) for number in range(FOLDS))
+        yield from (("fold", number, run.seeds[0]) for number in run.only or range(FOLDS))
     if run.part in ("test", "both"):
         yield from (("test", seed, seed) for seed in run.seeds)
 

@@ -8,6 +8,7 @@ from papers.common import bold, read_lines, spread, table
 
 HERE = Path(__file__).parent
 FEATURES = {"cqt": "CQT", "chroma": "chroma", "mel": "mel"}
+PATIENCE = 6  # of the audio lines: epochs without a better one, after which no more follow
 AUDIO = {
     "base_dtw": "DTW, features as they are", "base_gdtw": "GDTW, features as they are", "softdtw": "soft-DTW",
     "along_gt": "Along-GT", "dilate": "DILATE", "decdtw": "DecDTW",
@@ -26,6 +27,7 @@ UNTUNED = {
 def tables() -> Iterator[str]:
     """The tables of README.md."""
     yield audio_table(read_lines(HERE / "audio.jsonl"))
+    yield epochs_table(read_lines(HERE / "audio.jsonl"))
     yield crossed_table(read_lines(HERE / "audio.jsonl"), read_lines(HERE / "audio_crossed.jsonl"))
     yield places_table("", PLACES, read_lines(HERE / "places.jsonl"))
     yield places_table("encoder as it is, CPU", UNTUNED, read_lines(HERE / "places_cpu.jsonl"))
@@ -45,6 +47,18 @@ def audio_table(lines: list[dict]) -> str:
         rows.append(row)
     headings = [f"{name} {score}" for name in FEATURES.values() for score in ("TimeErr", "TimeDev")]
     return table(["", *headings], bold(rows, least=True))
+
+
+def epochs_table(lines: list[dict]) -> str:
+    """The best epoch of each audio run, and which runs the limit ended: their patience had not run out."""
+    rows = []
+    for method, name in AUDIO.items():
+        same = [line for line in lines if line["method"] == method and "best_epoch" in line]
+        if same:
+            ended = [line for line in same if line["best_epoch"] + PATIENCE > line["epochs"]]
+            own = (", ".join(str(line["best_epoch"]) for line in same if line["feature"] == each) for each in FEATURES)
+            rows.append([name, *own, f"{len(ended)} of {len(same)}"])
+    return table(["best epoch of each seed, of 20", *FEATURES.values(), "ended by the limit"], rows)
 
 
 def crossed_table(lines: list[dict], crossed: list[dict]) -> str:

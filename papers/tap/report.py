@@ -22,6 +22,7 @@ METHODS = {
 EPISODES = [("utd_mhad", 5, 1), ("utd_mhad", 5, 5), ("utd_mhad", 10, 1), ("msr_action3d", 5, 1), ("msr_action3d", 5, 5),
             ("msr_action3d", 10, 1)]  # fmt: skip
 SPLITS = 10
+SplitKey = tuple[str, str, bool]  # data, method, and whether it was trained
 WAYS_SHOTS = ((5, 1), (10, 1), (5, 5), (10, 5))
 SKELETONS = {"utd_mhad": "UTD-MHAD", "msr_action3d": "MSR Action3D"}
 SPLIT_METHODS = {**DISTANCES, "mean": "mean frames", "satap": "SA-TAP"}
@@ -84,7 +85,8 @@ def row_name(line: dict) -> str:
     if line["loss"] == "untrained":
         return f"untrained {distance}"
     how = "" if line.get("cosine") else " as the paper trains it, without its augmentation"
-    return f"{LOSSES[line['loss']]} + {distance}{how}, {line['epochs']} epochs"
+    superseded = ", superseded below" if (line["data"], line["distance"]) == ("msr_action3d", "softdtw") else ""
+    return f"{LOSSES[line['loss']]} + {distance}{how}, {line['epochs']} epochs{superseded}"
 
 
 def actions_choice_table(lines: list[dict]) -> str:
@@ -99,13 +101,16 @@ def actions_choice_table(lines: list[dict]) -> str:
 
 
 def actions_table(lines: list[dict]) -> str:
-    """The test of what ``actions_choice_table`` chooses."""
+    """The test of what ``actions_choice_table`` chooses: Table 6's neighbours, and Table 4's alignment error."""
     rows = []
     for key, same in by_training(line for line in lines if not line["validate"]).items():
         for epochs in sorted({line["epochs"] for line in same}):
             own = [line for line in same if line["epochs"] == epochs]
-            rows.append([training_name(key), epochs, len(own), *accuracy_and_map(own)])
-    return table(["MSR Action3D, test", "epochs", "seeds", "1-NN", "MAP"], rows)
+            knn = (spread([100 * line["knn"][k] for line in own], "{:.1f}") for k in ("5", "30"))
+            errors = spread([1000 * line["alignment_mse"] for line in own if "alignment_mse" in line], "{:.1f}")
+            rows.append([training_name(key), epochs, len(own), *accuracy_and_map(own), *knn, errors])
+    headings = ["epochs", "seeds", "1-NN", "MAP", "5-NN, %", "30-NN, %", "alignment MSE, thousandths"]
+    return table(["MSR Action3D, test", *headings], rows)
 
 
 def by_training(lines: Iterable[dict]) -> dict[tuple, list[dict]]:
@@ -148,40 +153,71 @@ def few_shot_table(lines: list[dict]) -> str:
 
 
 def splits_table(lines: list[dict]) -> str:
-    """Accuracy over splits of the classes, the 95 % interval of its mean, and what the mean over shots would give."""
-    rows = []
-    for data, method, trained in dict.fromkeys(split_key(line) for line in lines):
-        count = len(by_split(lines, (data, method, trained), *WAYS_SHOTS[0]))
-        some = "" if count == SPLITS else f", {count} splits"
-        row = [f"{SKELETONS[data]}, {SPLIT_METHODS[method]}, {'trained' if trained else 'untrained'}{some}"]
-        for ways, shots in WAYS_SHOTS:
-            same = list(by_split(lines, (data, method, trained), ways, shots).values())
-            found = [100 * line["accuracy"] for line in same]
-            plain = statistics.mean(100 * line["every"]["mean"] for line in same) if shots > 1 else None
-            row.append(interval(found, "{:.1f}") + ("" if plain is None else f" ({plain:.1f})"))
-        rows.append(row)
-    return table(["ten splits", *(f"{ways}-way {shots}-shot" for ways, shots in WAYS_SHOTS)], rows)
+    """Accuracy over splits of the classes, the 95 % interval of its mean, and what the mean over shots would give.
+
+    Where a method has some of the splits only, untrained DTW and trained soft-DTW follow on the same ones.
+    """
+    keys = list(dict.fromkeys(split_key(line) for line in lines))
+    rows, partial = [], []
+    for key in keys:
+        some = splits_of(lines, key)
+        if len(some) == SPLITS:
+            rows.append(split_row(lines, key))
+            continue
+        beside = [other for other in references_of(key[0]) if other in keys]
+        partial += [split_row(lines, one, some) for one in (key, *beside)]
+    return table(["ten splits", *(f"{ways}-way {shots}-shot" for ways, shots in WAYS_SHOTS)], rows + partial)
+
+
+def split_row(lines: list[dict], key: SplitKey, some: list[int] | None = None) -> list[str]:
+    """A row of ``splits_table``, of some splits or of all."""
+    splits = splits_of(lines, key) if some is None else some
+    row = [split_name(key) + ("" if some is None else f", splits {splits[0]} to {splits[-1]}")]
+    for ways, shots in WAYS_SHOTS:
+        by = by_split(lines, key, ways, shots)
+        same = [by[split] for split in splits]
+        plain = statistics.mean(100 * line["every"]["mean"] for line in same) if shots > 1 else None
+        found = interval([100 * line["accuracy"] for line in same], "{:.1f}")
+        row.append(found + ("" if plain is None else f" ({plain:.1f})"))
+    return row
 
 
 def gains_table(lines: list[dict]) -> str:
-    """What each trained method gains over untrained DTW, split by split, and on how many splits it is ahead."""
+    """What each trained method gains over another, split by split, and on how many splits it is ahead."""
     rows = []
-    for key in dict.fromkeys(split_key(line) for line in lines if line.get("trained")):
-        row = [f"{SKELETONS[key[0]]}, {SPLIT_METHODS[key[1]]}, trained"]
-        for ways, shots in WAYS_SHOTS:
-            mine, theirs = (by_split(lines, one, ways, shots) for one in (key, (key[0], "dtw", False)))
-            gains = [100 * (mine[split]["accuracy"] - theirs[split]["accuracy"]) for split in mine]
-            row.append(f"{interval(gains, '{:+.1f}')}, {sum(gain > 0 for gain in gains)} of {len(gains)}")
-        rows.append(row)
-    return table(["points more than untrained DTW", *(f"{ways}-way {shots}-shot" for ways, shots in WAYS_SHOTS)], rows)
+    keys = list(dict.fromkeys(split_key(line) for line in lines))
+    for key in (key for key in keys if key[2]):
+        for other in (other for other in references_of(key[0]) if other in keys and other != key):
+            row = [f"{split_name(key)}, less {SPLIT_METHODS[other[1]]}, {'trained' if other[2] else 'untrained'}"]
+            for ways, shots in WAYS_SHOTS:
+                mine, theirs = (by_split(lines, one, ways, shots) for one in (key, other))
+                gains = [100 * (mine[k]["accuracy"] - theirs[k]["accuracy"]) for k in mine if k in theirs]
+                row.append(f"{interval(gains, '{:+.1f}')}, {sum(gain > 0 for gain in gains)} of {len(gains)}")
+            rows.append(row)
+    return table(["points more, split by split", *(f"{ways}-way {shots}-shot" for ways, shots in WAYS_SHOTS)], rows)
 
 
-def split_key(line: dict) -> tuple[str, str, bool]:
+def references_of(data: str) -> tuple[SplitKey, SplitKey]:
+    """What trained methods are compared with: untrained DTW and trained soft-DTW."""
+    return (data, "dtw", False), (data, "softdtw", True)
+
+
+def splits_of(lines: list[dict], key: SplitKey) -> list[int]:
+    """The splits that a method was run on."""
+    return sorted(by_split(lines, key, *WAYS_SHOTS[0]))
+
+
+def split_name(key: SplitKey) -> str:
+    """What a row calls a method."""
+    return f"{SKELETONS[key[0]]}, {SPLIT_METHODS[key[1]]}, {'trained' if key[2] else 'untrained'}"
+
+
+def split_key(line: dict) -> SplitKey:
     """Data, method, and whether it was trained."""
     return line["data"], line["method"], line.get("trained", False)
 
 
-def by_split(lines: list[dict], key: tuple[str, str, bool], ways: int, shots: int) -> dict[int, dict]:
+def by_split(lines: list[dict], key: SplitKey, ways: int, shots: int) -> dict[int, dict]:
     """The line of each split."""
     return {ln["split"]: ln for ln in lines if split_key(ln) == key and (ln["ways"], ln["shots"]) == (ways, shots)}
 

@@ -236,11 +236,12 @@ def scores_of(vectors: Tensor, data: lw.Dataset, *, starts: int = 10) -> dict[st
     }
 
 
-def untrained(settings: Settings, data: lw.Dataset) -> dict[str, Any]:
+def untrained(settings: Settings, train: lw.Dataset, test: lw.Dataset) -> dict[str, Any]:
     """Scores of the backbone's features as they come, at unit length."""
     torch.manual_seed(0)
-    metric = lw.Metric(make_encoder(settings, data).backbone, lw.Euclidean()).to(data.items.device)
-    return scores_of(nn.functional.normalize(metric.embed(data.items), dim=1), data)  # type: ignore[arg-type]
+    metric = lw.Metric(make_encoder(settings, test).backbone, lw.Euclidean()).to(test.items.device)
+    seen, unseen = (nn.functional.normalize(metric.embed(part.items), dim=1) for part in (train, test))  # type: ignore[arg-type]
+    return scores_of(unseen, test) | {"transfer": transfer_terms(seen, train.codes, unseen, test.codes)}
 
 
 def transfer_terms(seen: Tensor, seen_labels: Tensor, unseen: Tensor, unseen_labels: Tensor) -> dict[str, float]:

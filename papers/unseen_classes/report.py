@@ -18,12 +18,13 @@ DATA = {
     "flowers102": "Flowers-102", "utd_mhad": "UTD-MHAD", "utd_mixed": "UTD-MHAD, every other action",
     "sad": "Spoken Arabic Digits",
 }  # fmt: skip
-LOSSES = {"triplet": "triplet", "proxy_nca": "Proxy-NCA", "am_softmax": "AM-softmax"}
+LOSSES = {"triplet": "triplet", "proxy_nca": "Proxy-NCA", "am_softmax": "AM-softmax", "angular": "angular"}
 ADDITIONS = {
     "none": "the loss alone", "gdfl": "attended features (GDFL)", "soft_adv": "soft adversary",
     "adapt_adv": "adaptive adversary", "jrd": "JRD", "gdfl+soft_adv": "GDFL, soft adversary",
     "gdfl+adapt_adv": "GDFL, adaptive adversary", "gdfl+soft_adv+jrd": "GDFL, soft adversary, JRD",
     "energy": "energy confusion", "mrd": "MRD", "jmmd": "JMMD",
+    "jrd_c": "JRD-C", "jrd_pooling": "JRD-Pooling", "intra": "spread within classes (equation 5)",
     "pooled": "the layers' means (control of GDFL)", "pooled+soft_adv": "the layers' means, soft adversary",
 }  # fmt: skip
 
@@ -40,11 +41,14 @@ def tables() -> Iterator[str]:
     """The tables of README.md."""
     for data in DATA:
         yield recall_table(data)
-        if data == "flowers102":
+        if data in ("flowers102", "utd_mhad"):
             yield gains_table(data)
+        if data == "flowers102":
             yield rates_table()
-            if (HERE / "variants.jsonl").exists():
-                yield variants_table()
+        if any("transfer" in line for line in lines_of(data)):
+            yield transfer_table(data)
+        if any(line["data"] == data for line in read_lines(HERE / "variants.jsonl")):
+            yield variants_table(data)
 
 
 @cache
@@ -58,31 +62,65 @@ def test_lines(data: str, loss: str, add: str) -> list[dict]:
     return [ln for ln in lines_of(data) if not ln["validate"] and (ln["loss"], ln.get("add")) == (loss, add)]
 
 
+def losses_of(data: str) -> dict[str, str]:
+    """The losses that have lines of the unseen classes, with their names."""
+    return {loss: name for loss, name in LOSSES.items() if test_lines(data, loss, "none")}
+
+
 def recall_table(data: str) -> str:
     """Recall@1 in percent of every addition to every loss, and of untrained features."""
-    rows = [
-        [name, *(spread([100 * recall_of(line) for line in test_lines(data, loss, add)], "{:.1f}") for loss in LOSSES)]
-        for add, name in ADDITIONS.items()
-        if any(test_lines(data, loss, add) for loss in LOSSES)
-    ]
-    plain = next(line for line in lines_of(data) if line["loss"] == "untrained")
-    rows = [["untrained features", *[f"{100 * recall_of(plain):.1f}"] * len(LOSSES)], *bold(rows)]
-    return table([f"{DATA[data]}, Recall@1 in %", *LOSSES.values()], rows)
+    losses = losses_of(data)
+    rows, counts = [], set()
+    for add, name in ADDITIONS.items():
+        found = [test_lines(data, loss, add) for loss in losses]
+        if any(found):
+            rows.append([name, *(spread([100 * recall_of(line) for line in same], "{:.1f}") for same in found)])
+            counts |= {len(same) for same in found if same}
+    plain = {line.get("add"): line for line in lines_of(data) if line["loss"] == "untrained"}
+    beside = [("untrained+pooled", "the layers' means, untrained"), (None, "untrained features")]
+    for add, name in beside:
+        if add in plain:
+            rows.insert(0, [name, *[f"{100 * recall_of(plain[add]):.1f}"] * len(losses)])
+    seeds = "" if len(counts) > 1 else f", {min(counts)} seeds"
+    return table([f"{DATA[data]}, Recall@1 in %{seeds}", *losses.values()], bold(rows))
 
 
 def gains_table(data: str) -> str:
     """By how many points Recall@1 is above that of the loss alone, seed by seed."""
+    losses = losses_of(data)
     rows = []
     for add, name in ADDITIONS.items():
-        if add != "none" and any(test_lines(data, loss, add) for loss in LOSSES):
-            rows.append([name, *(spread(gains(data, loss, add), "{:+.1f}") for loss in LOSSES)])
-    return table([f"{DATA[data]}, more Recall@1", *LOSSES.values()], rows)
+        if add != "none" and any(test_lines(data, loss, add) for loss in losses):
+            rows.append([name, *(spread(gains(data, loss, add), "{:+.1f}") for loss in losses)])
+    return table([f"{DATA[data]}, more Recall@1", *losses.values()], rows)
 
 
 def gains(data: str, loss: str, add: str) -> list[float]:
     """Points of Recall@1 above the same seed of the loss alone."""
     alone = {line["seed"]: recall_of(line) for line in test_lines(data, loss, "none")}
     return [100 * (recall_of(ln) - alone[ln["seed"]]) for ln in test_lines(data, loss, add) if ln["seed"] in alone]
+
+
+def transfer_table(data: str) -> str:
+    """``parts.transfer_terms`` of every row that has them: lambda^NN in percent, and d^_H, means over the seeds."""
+    losses = losses_of(data)
+    plain = [line for line in lines_of(data) if line["loss"] == "untrained" and line.get("add") is None]
+    rows = [("untrained features", [plain] * len(losses))]
+    rows += [(name, [test_lines(data, loss, add) for loss in losses]) for add, name in ADDITIONS.items()]
+    cells = []
+    for name, groups in rows:
+        found = [[line["transfer"] for line in same if "transfer" in line] for same in groups]
+        if any(found):
+            cells.append([name, *map(both_terms, found)])
+    return table([f"{DATA[data]}, lambda^NN in % and d^_H", *losses.values()], cells)
+
+
+def both_terms(found: list[dict]) -> str:
+    """A cell of ``transfer_table``."""
+    if not found:
+        return ""
+    combined, divergence = (statistics.mean(one[term] for one in found) for term in ("lambda_nn", "divergence_nn"))
+    return f"{100 * combined:.1f}, {divergence:.2f}"
 
 
 def rates_table() -> str:
@@ -92,51 +130,54 @@ def rates_table() -> str:
     rows = []
     for rate in rates:
         row = [f"{rate:g}"]
-        for loss in LOSSES:
+        for loss in losses_of("flowers102"):
             wanted = {"loss": loss, "add": "none", "validate": True, "lr_backbone": rate}
             same = [line for line in lines if all(line.get(name) == value for name, value in wanted.items())]
             row.append(f"{100 * best_epoch(same).recall:.1f}")
         rows.append(row)
-    return table(["learning rate of the backbone, held-out classes", *LOSSES.values()], bold(rows))
+    return table(["learning rate of the backbone, held-out classes", *losses_of("flowers102").values()], bold(rows))
 
 
-def variants_table() -> str:
-    """Other settings on Flowers-102, each with its own choice of epochs and weight on held-out classes."""
+def variants_table(data: str) -> str:
+    """Other settings, each with its own choice of epochs and weight on held-out classes, beside the tables' row."""
     tests: dict[tuple, list[dict]] = {}
-    tried: dict[tuple, int] = {}  # the most epochs on held-out classes
+    tried: dict[tuple, list[dict]] = {}
     for line in read_lines(HERE / "variants.jsonl"):
-        key = line["loss"], line["add"], changes_of(line)
-        if line["validate"]:
-            tried[key] = max(line["epochs"], tried.get(key, 0))
-        else:
-            tests.setdefault(key, []).append(line)
+        if line["data"] == data:
+            key = line["loss"], line["add"], changes_of(line)
+            (tried if line["validate"] else tests).setdefault(key, []).append(line)
     rows = []
-    for (loss, add, changes), same in tests.items():
-        most = max(tried.get((loss, add, changes_of({**same[0], "strength": s})), 0) for s in (None, 0.1, 0.5, 1.0))
-        changed = ", ".join(filter(None, [changes, f"at most {most} epochs" if most > 12 else ""]))
+    for key, same in sorted(tests.items(), key=lambda item: (item[0][1], item[0][2], list(LOSSES).index(item[0][0]))):
+        loss, add, changes = key
+        held_out = best_epoch([line for line in tried[key] if line["factor"] == same[0]["factor"]]).recall
+        most = max(line["epochs"] for line in tried[key])
+        weights = [value for line in same for value in line.get("lambdas", ())]
+        reached = f"{min(weights):.2g} to {max(weights):.2g}" if weights else ""
         cells = [
-            spread([100 * recall_of(line) for line in lines], "{:.1f}")
-            for lines in (same, test_lines("flowers102", loss, add))
+            spread([100 * recall_of(line) for line in lines], "{:.1f}") for lines in (same, test_lines(data, loss, add))
         ]
-        rows.append([f"{LOSSES.get(loss, loss)}, {ADDITIONS[add]}", changed, same[0]["epochs"], len(same), *cells])
-    return table(["Flowers-102, Recall@1 in %", "changed", "epochs", "seeds", "so", "as above"], rows)
+        rows.append([f"{LOSSES[loss]}, {ADDITIONS[add]}", changes, f"{same[0]['epochs']} of {most}", reached,
+                     f"{100 * held_out:.1f}", len(same), *cells])  # fmt: skip
+    headings = ["changed", "epochs", "lambda", "held-out classes", "seeds", "so", "as above"]
+    return table([f"{DATA[data]}, Recall@1 in %", *headings], rows)
 
 
 def changes_of(line: dict) -> str:
     """What a variant's settings are, where they differ from the tables'; weights were chosen."""
+    usual = {"margin": 0.1, "eps": 1e-8, "drop_every": None, "ceiling": 0.1, "threshold": None, "strength": None,
+             "kernel": "gaussian"}  # fmt: skip
     words = [
-        f"{name} {value:g}"
-        for name, usual in (("margin", 0.1), ("eps", 1e-8), ("drop_every", None), ("ceiling", 0.1), ("threshold", None),
-                            ("strength", None))
-        if (value := line.get(name)) not in (usual, None)
-    ]  # fmt: skip
+        f"{name} {value:g}" if isinstance(value, float | int) else f"{name} {value}"
+        for name in usual
+        if (value := line.get(name)) not in (usual[name], None)
+    ]
     return ", ".join(words).replace("_", " ")
 
 
 def full_table(data: str) -> str:
     """All scores of every row on the unseen classes, in percent."""
     rows = []
-    for loss, short in LOSSES.items():
+    for loss, short in losses_of(data).items():
         for add, name in ADDITIONS.items():
             same = test_lines(data, loss, add)
             if not same:

@@ -61,6 +61,7 @@ from papers.unseen_classes.parts import (
     make_sampler,
     make_terms,
     scores,
+    transfer_terms,
     untrained,
 )
 from papers.unseen_classes.report import best_epoch
@@ -83,7 +84,7 @@ def main(run: Run, settings: Settings) -> None:
     if "untrained" in settings.add.split("+"):
         about = {"recipe": "unseen_classes", "data": settings.data, "loss": "untrained", "encoder": settings.encoder}
         about |= {} if settings.add == "untrained" else {"add": settings.add}
-        emit(rounded(about | {"validate": False, "test": len(test)} | untrained(settings, test)), run.out)
+        emit(rounded(about | {"validate": False, "test": len(test)} | untrained(settings, train, test)), run.out)
         return
     chosen = []
     for tried in weighted(settings):
@@ -180,6 +181,10 @@ def learn(
         precision=settings.precision,
     )
     found = scores(metric, scored)
+    if fold is None:
+        found["transfer"] = transfer_terms(
+            metric.embed(train.items), train.codes, metric.embed(scored.items), scored.codes
+        )
     if found.get("recall_any") == found["recall"]:
         del found["recall_any"]
     short = [

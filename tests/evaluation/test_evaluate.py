@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import likewise as lw
 from likewise import DTW, Batch, Cosine, Distance, Euclidean, SoftDTW
 from likewise.data.dataset import Dataset
 from likewise.evaluation import classification, clustering, retrieval
@@ -98,7 +99,8 @@ def test_no_item_finds_itself(distance):
     assert alone.accuracy < 1
     for again in (data, (data.items, data.labels), (data.items.values, data.labels), Dataset(data.items, data.labels)):
         same(evaluate(distance, data, again), alone)
-    assert evaluate(distance, data, Dataset(data.items.values.clone(), data.labels)).accuracy == 1  # cannot be known
+    with pytest.warns(UserWarning, match="20 of 20 queries are references too"):
+        assert evaluate(distance, data, Dataset(data.items.values.clone(), data.labels)).accuracy == 1
 
 
 class Counting(nn.Module):
@@ -194,6 +196,7 @@ def test_progress_goes_to_stderr(capsys):
     assert "evaluate: 4 x 7" in captured.err
 
 
+@pytest.mark.filterwarnings("ignore:.*queries are references too")  # as it is meant here
 def test_never_all_pairs_at_once():
     # benchmarks/evaluate.py measures memory; this test checks the sizes of requests, and which results stay alive.
     asked, held = [], []
@@ -269,6 +272,7 @@ def test_a_ready_matrix_of_arrays_is_refused():
         evaluate_matrix(np.zeros((2, 2)), [0, 1])  # type: ignore[arg-type]
 
 
+@pytest.mark.filterwarnings("ignore:.*queries are references too")  # as it is meant here
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("kind", ["batch", "tensor", "list", "vectors", "no band"])
 def test_the_nearest_alone_score_the_same(own, kind, monkeypatch):
@@ -319,3 +323,22 @@ def watch_searches(monkeypatch):
 
         monkeypatch.setattr(kind, "search", search)
     return seen
+
+
+def test_queries_among_the_references_are_pointed_out():
+    """Each would find itself at distance 0: 1.0, whatever the distance."""
+    x, y = torch.randn(30, 4, 1), torch.arange(30) % 3
+    data = lw.Dataset(x, y)
+    with pytest.warns(UserWarning, match=r"20 of 20 queries are references too: queries\[0\] is references\[5\]"):
+        assert evaluate(lw.DTW(), data[5:25], data).accuracy == 1
+    with pytest.warns(UserWarning, match=r"20 of 20 queries are references too"):
+        evaluate(lw.DTW(), (x[5:25].clone(), y[5:25]), (x, y))
+    with pytest.warns(UserWarning, match=r"10 of 20 queries are references too: queries\[10\] is references\[0\]"):
+        evaluate(lw.DTW(), data[:20], data[10:])
+    with pytest.warns(UserWarning, match=r"scale.evaluate: 20 of 20 queries are references too"):
+        lw.scale.evaluate(lw.DTW(), data[5:25], data)
+    evaluate(lw.DTW(), data)
+    evaluate(lw.DTW(), data, data)
+    evaluate(lw.DTW(), data[:10], data[10:])
+    repeated = torch.cat([x[:1], torch.randn(9, 4, 1)]), y[:10]
+    evaluate(lw.DTW(), repeated, data[:5])  # real data repeat: no warning

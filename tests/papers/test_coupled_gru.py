@@ -59,6 +59,19 @@ def test_folds_and_seeds_are_planned():
     assert list(run.planned(Parts(part="both", seeds=(3, 4)))) == [
         *(("fold", k, 3) for k in range(7)), ("test", 3, 3), ("test", 4, 4)
     ]  # fmt: skip
+    assert list(run.planned(Parts(part="folds", seeds=(3,), only=(2, 5)))) == [("fold", 2, 3), ("fold", 5, 3)]
+
+
+def test_margins_under_noise_are_compared_seed_by_seed():
+    def line(model: str, number: int, margins: list[float]) -> dict:
+        noise = {"levels": [0.0, 1.0], "positive": [1.0, 1.0], "negative": [1 + margin for margin in margins]}
+        return {"model": model, "number": number, "global_weight": 0.1, "hidden": [20], "noise": noise}
+
+    lines = [line("cgru", 0, [3.0, 0.5]), line("cgru", 1, [2.0, 0.1]), line("sgru", 1, [1.0, 0.3])]
+    *_, coupled, siamese, ahead = report.noise_table(lines).splitlines()
+    assert coupled == "| coupled GRU, 2 seeds | **2.50** | **0.30** |"
+    assert siamese == "| siamese GRU, 1 seeds | 1.00 | **0.30** |"
+    assert ahead == "| coupled GRU ahead of siamese GRU, seeds | 1 of 1 | 0 of 1 |"
 
 
 def test_the_size_of_shl_runs_small(monkeypatch):

@@ -8,7 +8,7 @@ import torch
 
 import likewise as lw
 from papers.common import Run, read_lines
-from papers.tap import data_few_shot, run_few_shot
+from papers.tap import data_few_shot, report, run_few_shot
 from papers.tap import run_few_shot_splits as splits
 from papers.tap.data_few_shot import SIDES, SkeletonChange, read, with_mirror_images
 from papers.tap.run_few_shot import Settings
@@ -122,3 +122,24 @@ def test_the_real_data_are_as_described(data, shared_data, monkeypatch):
     assert joints[:, :, data_few_shot.HIPS[data]].abs().max() == 0
     torch.testing.assert_close(joints.norm(dim=3).mean(), torch.tensor(1.0), atol=0.02, rtol=0)
     assert split.train.groups.dtype == np.dtype(split.test.groups.dtype)
+
+
+def test_methods_are_compared_on_the_splits_that_both_have():
+    def line(method: str, trained: bool, split: int, accuracy: float) -> dict:
+        about = {"data": "msr_action3d", "method": method, "trained": trained, "split": split, "accuracy": accuracy}
+        return about | {"every": {"mean": accuracy - 0.1}}
+
+    lines = [
+        {**line(method, trained, split, accuracy + split / 100), "ways": ways, "shots": shots}
+        for method, trained, count, accuracy in (("dtw", False, 10, 0.5), ("softdtw", True, 10, 0.6), ("tap", True, 3, 0.7))
+        for split in range(count)
+        for ways, shots in report.WAYS_SHOTS
+    ]  # fmt: skip
+    rows = report.splits_table(lines).splitlines()[2:]
+    assert [row.split(" | ")[0].removeprefix("| MSR Action3D, ") for row in rows] == [
+        "DTW, untrained", "soft-DTW, trained", "TAP, trained, splits 0 to 2", "DTW, untrained, splits 0 to 2",
+        "soft-DTW, trained, splits 0 to 2",
+    ]  # fmt: skip
+    assert rows[3].split(" | ")[1].startswith("51.0 ±")  # 50, 51 and 52
+    gains = report.gains_table(lines).splitlines()[-1]
+    assert gains.startswith("| MSR Action3D, TAP, trained, less soft-DTW, trained | +10.0 ± 0.0, 3 of 3 |")

@@ -49,6 +49,8 @@ def test_sequences_from_the_file_to_the_lines(tmp_path):
     assert lines[1]["epochs"] == report.best_epoch(folds).epoch
     assert set(lines[1]["recall"]) == {"1", "2", "4", "8"}
     assert 0 <= lines[1]["nmi"] <= 1
+    assert 0 <= lines[1]["transfer"]["lambda_nn"] <= 1
+    assert "transfer" not in folds[0]
     assert [point["epoch"] for point in folds[0]["curve"]] == [1, 2]
     assert "curve" not in lines[0]
 
@@ -236,6 +238,20 @@ def test_gains_are_against_the_same_seed_of_the_loss_alone(monkeypatch):
     lines += [line("gdfl", 1, 0.8), line("gdfl", 0, 0.5), line("gdfl", 2, 0.9)]
     monkeypatch.setattr(report, "lines_of", lambda _: lines)
     assert report.gains("any", "triplet", "gdfl") == pytest.approx([10, 0])
+
+
+def test_variants_stand_beside_the_tables_row(monkeypatch):
+    def line(validate, recall, **more):
+        curve = [{"epoch": 2, "recall": {"1": recall}, "map_at_r": 0.1}]
+        return {"data": "utd_mhad", "loss": "triplet", "add": "adapt_adv", "validate": validate, "factor": 1, "epochs": 2,
+                "ceiling": float("inf"), "strength": 0.5, "recall": {"1": recall}, "curve": curve} | more  # fmt: skip
+
+    lines = [line(True, 0.9), line(True, 0.8), line(False, 0.5, lambdas=[-0.4, 0.2]), line(False, 0.7, lambdas=[0.3])]
+    monkeypatch.setattr(report, "read_lines", lambda _: lines)
+    monkeypatch.setattr(report, "lines_of", lambda _: [line(False, 0.4, ceiling=0.1)])
+    assert report.variants_table("utd_mhad").splitlines()[-1] == (
+        "| triplet, adaptive adversary | ceiling inf, strength 0.5 | 2 of 2 | -0.4 to 0.3 | 85.0 | 2 | 60.0 ± 14.1 | 40.0 |"
+    )
 
 
 def test_figures_are_drawn_and_the_full_table_printed(tmp_path, capsys):

@@ -204,3 +204,79 @@ def test_a_share_needs_a_sampler_of_the_rest():
 def test_bad_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         Validation(0.2, **settings)
+
+
+SEQUENCES = Dataset(*problem())
+IMAGES = lw.ImageSet(torch.arange(24 * 48).reshape(24, 3, 4, 4).remainder(251).to(torch.uint8), [0, 1, 2] * 8)
+
+
+def copied(items):
+    return items.clone() if isinstance(items, torch.Tensor) else lw.Batch(items.values.clone(), items.lengths)
+
+
+@pytest.mark.parametrize("data", [SEQUENCES, IMAGES], ids=["sequences", "images"])
+@pytest.mark.parametrize(
+    ("val", "message"),
+    [
+        (lambda data: data, "fit: val is the training items; pass items that are not trained on"),
+        (lambda data: data[:], "fit: val is the training items"),
+        (lambda data: data[5:17], r"among the training items: val\[0\] is train\[5\], val\[1\] is train\[6\]"),
+        (
+            lambda data: (copied(data[5:17].items), data.labels[5:17]),
+            r"among the training items: val\[0\] is train\[5\]",
+        ),
+        (lambda data: (data[5:17].items, ["new"] * 12), "fit: every item of val is among the training items"),
+    ],
+    ids=["itself", "all", "part", "copied part", "other labels"],
+)
+def test_validation_with_training_items_is_refused(data, val, message):
+    m = metric() if data is SEQUENCES else lw.Metric(lw.models.SmallCNN(3, 4, widths=(4,)), lw.Cosine())
+    with pytest.raises(ValueError, match=message):
+        fit(m, data, spread, val=val(data), epochs=1, **QUIET)
+
+
+def test_some_training_items_with_their_ids_are_refused():
+    with pytest.raises(
+        ValueError, match=r"10 items of val are training items, with the same ids: val\[10\] is train\[0\]"
+    ):
+        fit(metric(), SEQUENCES[10:], spread, val=SEQUENCES[:20], epochs=1, **QUIET)
+
+
+def test_equal_items_with_other_ids_are_counted():
+    q, p = problem(6, seed=1)
+    items = lw.Batch.cat([q, SEQUENCES.items[3:5]]), [*p.tolist(), 0, 1]
+    with pytest.warns(
+        UserWarning, match=r"2 of 8 items of val are equal to training items: val\[6\] is train\[3\], val\[7\]"
+    ):
+        history = fit(metric(), SEQUENCES, spread, val=items, epochs=1, **QUIET)
+    assert len(history.scores) == 1
+
+
+def test_a_share_of_repeated_items_is_counted():
+    twice = Dataset(lw.Batch.cat([SEQUENCES.items, SEQUENCES.items[:4]]), [*SEQUENCES.labels, *SEQUENCES.labels[:4]])
+    with pytest.warns(UserWarning, match=r"of 7 items that are held out for val are equal to training items: item\["):
+        fit(metric(), twice, spread, val=0.25, epochs=1, **QUIET)
+
+
+def test_training_pairs_are_refused():
+    x, y = torch.randn(6, 4, 2), torch.randn(6, 4, 2)
+    pairs = lw.training.AlignedPairs(x, y, torch.rand(6, 4).sort().values)
+    with pytest.raises(ValueError, match="every item of val is among the training items"):
+        fit(metric(), pairs, lw.losses.WarpError(power=1), val=pairs[1:3], epochs=1, **QUIET)
+
+
+def test_episodes_of_training_items_are_refused():
+    val = lw.training.EpisodeValidation(SEQUENCES[6:], lw.data.Episodes(SEQUENCES[6:].codes, 2, 1, 1), count=10)
+    with pytest.raises(ValueError, match="every item of val is among the training items"):
+        fit(metric(), SEQUENCES, spread, val=val, epochs=1, **QUIET)
+
+
+def test_training_files_are_refused(tmp_path):
+    for name, count in (("one", 12), ("other", 4)):  # two folders with copies of the same files
+        for i in range(count):
+            folder = tmp_path / name / "ab"[i % 2]
+            folder.mkdir(parents=True, exist_ok=True)
+            np.save(folder / f"{i}.npy", np.full((4, 2), i, np.float32))
+    train_set, val = (lw.data.open_sequence_folder(tmp_path / name) for name in ("one", "other"))
+    with pytest.raises(ValueError, match="every item of val is among the training items"):
+        fit(metric(), train_set, spread, val=val, epochs=1, **QUIET)

@@ -1,5 +1,6 @@
 """evaluate: all scores of a distance, without storing all pairs."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -12,6 +13,7 @@ from likewise._labels import is_map_style, labelled, rows_of, same_items
 from likewise._modes import evaluating
 from likewise._progress import track
 from likewise.data.batch import Batch, as_sequences
+from likewise.data.overlap import overlap
 from likewise.distances.dtw import DTW
 from likewise.evaluation import ranking
 from likewise.evaluation.candidates import Candidates, HasMatrix, embedded, ranked_strip
@@ -52,7 +54,8 @@ def evaluate(
     metric: a Distance, or a Metric, whose encoder then runs once for each item.
     queries, references: a Dataset each, or a pair (items, labels); labels are numbers or names, and classes are matched
     by name. Without references, or if both are the same items, queries are compared with each other, and each is left
-    out of its own references.
+    out of its own references. Queries that are found among other references, with the same ids or all of them, raise a
+    warning, since each is then its own nearest neighbour.
     ks: the k of k-NN accuracy and of Recall@k. nmi: cluster the queries too, where they are vectors.
     nearest_only: leave out map and map_at_r, which need every distance and are then NaN. The other scores only need the
     nearest references, and are the same. An index finds these where it is exact and faster: under DTW with a band, and
@@ -81,6 +84,8 @@ def evaluate(
     others, col_labels = (items, None) if references is None else _pair(op, "references", references)
     own = same_items(items, others)  # an item is not its own reference
     others = items if own else others
+    if not own:
+        warn_of_own_references(op, queries, items, references, others)
     for name, part in (("queries", items), ("references", others)):
         if len(part) == 0:
             _check.refuse(op, f"{name} are empty")
@@ -137,6 +142,22 @@ def evaluate_matrix(
     """
     labels, strips = read_matrix("evaluate_matrix", D, row_labels, col_labels)
     return _score(labels, strips, read_ks("evaluate_matrix", ks, labels), None)
+
+
+def warn_of_own_references(op: str, queries: Labelled, items: Items, references: Labelled, others: Items) -> None:
+    """Warn if queries are among the references: all of them, or some with the same ids."""
+    if isinstance(items, (Batch, Tensor)) != isinstance(others, (Batch, Tensor)):
+        return
+    ids = getattr(queries, "ids", None), getattr(references, "ids", None)
+    found = overlap(items, others, ids=ids)
+    own = len(found) if len(found) == len(items) else len(found.known)
+    if own:
+        warnings.warn(
+            f"{op}: {own} of {len(items)} queries are references too: {found.named('queries', 'references')}. Each is "
+            f"its own nearest neighbour, which raises the scores. Leave them out of the references, or compare the "
+            f"items with each other: {op}(metric, queries).",
+            stacklevel=3,
+        )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,14 @@ from typing import Any
 
 from likewise import _check
 from likewise._labels import labelled, same_items
-from likewise.evaluation.evaluate import Strip, most_neighbors, read_ks, reduce_strip, scores_of
+from likewise.evaluation.evaluate import (
+    Strip,
+    most_neighbors,
+    read_ks,
+    reduce_strip,
+    scores_of,
+    warn_of_own_references,
+)
 from likewise.evaluation.labels import Labels, ready_strip, row_slices
 from likewise.evaluation.scores import Scores
 from likewise.scale.engine import Plan
@@ -55,6 +62,8 @@ def evaluate(
     items, row_labels = labelled(OP, "queries", queries)
     others, col_labels = (items, None) if references is None else labelled(OP, "references", references)
     own = same_items(items, others)
+    if not own:
+        warn_of_own_references(OP, queries, items, references, others)
     operands = read_operands(OP, metric, items, None if own else others)
     if own and len(operands.x) < 2:
         _check.refuse(OP, "without references, there must be at least two queries")

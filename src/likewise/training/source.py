@@ -30,6 +30,7 @@ class Source:
     groups: (N,), the subject of each item, if the data have it.
     chosen: positions of the items in this source; None for all.
     workers: processes that read items that are not in memory.
+    ids: a name for each item, if the data have them; those of all items, also if only some are chosen.
     """
 
     items: Any
@@ -39,6 +40,7 @@ class Source:
     groups: Any = None
     chosen: Tensor | None = None
     workers: int = 0
+    ids: Any = None
 
     @classmethod
     def of(cls, name: str, value: Any, *, need_labels: bool = False, workers: int = 0) -> "Source":
@@ -48,8 +50,9 @@ class Source:
         items, labels = labelled("fit", name, value, need_labels=need_labels)
         if not is_map_style(items):
             items = as_items("fit", name, items)
+        extra = {"groups": getattr(value, "groups", None), "ids": getattr(value, "ids", None), "workers": workers}
         if labels is None:
-            return cls(items, None, torch.arange(len(items)), groups=getattr(value, "groups", None), workers=workers)
+            return cls(items, None, torch.arange(len(items)), **extra)
         known = read_labels("fit", f"the labels of {name}", labels, len(items))
         if known.dtype.kind == "f" and (known != np.round(known)).any():
             _check.refuse("fit", f"the labels of {name} are targets of a regression, not classes")
@@ -57,7 +60,7 @@ class Source:
         if not isinstance(codes, Tensor) or not classes:
             found, (numbered,) = number_labels(known)
             codes, classes = torch.from_numpy(numbered), tuple(map(str, found.tolist()))
-        return cls(items, known, codes, tuple(classes), getattr(value, "groups", None), workers=workers)
+        return cls(items, known, codes, tuple(classes), **extra)
 
     def __len__(self) -> int:
         return len(self.codes)

@@ -1,17 +1,17 @@
 """Validation: how and when a metric is evaluated during training."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from likewise import _check
 from likewise._labels import number_labels
 from likewise._modes import evaluating
-from likewise.data.batch import Batch
+from likewise.data.overlap import Overlap, overlap
 from likewise.data.split import HeldOutClasses, split_items
 from likewise.evaluation.evaluate import evaluate
 from likewise.evaluation.retrieval import mean_average_precision, nearest_neighbor_accuracy
@@ -30,7 +30,8 @@ Measure = Callable[[Metric, Ranks], Numbers]
 class Validation:
     """Settings of the validation in ``fit(val=...)``: the data, the interval, and the score.
 
-    data: one of
+    data: items that are not trained on. Items of the training data are refused, also if they are copies; a few equal
+        items with other ids are only counted in a warning. One of
         a share of the training items, such as 0.2, drawn by class, or by group with ``groups``, and left out of
         training,
         a Dataset or a pair (items, labels) of the training classes: queries, whose 1-NN accuracy and mean average
@@ -145,6 +146,8 @@ def examiner(
     elif settings.groups is not None:
         _check.refuse("fit", "groups are for a share of the training items, Validation(0.2, groups=...)")
     elif callable(data) and not hasattr(data, "labels"):
+        if isinstance(known := getattr(data, "source", None), Source):  # an EpisodeValidation
+            _refuse_training_items(known, train)
         return train, Examiner(settings, _by_function(data))
     else:
         return train, _given(settings, data, train, step, loss)
@@ -154,6 +157,7 @@ def examiner(
             "val takes a share of the training items, but the sampler draws from all of them; split the data first, "
             "and build the sampler from the labels of the rest",
         )
+    _warn_of_repeats(train, rest, held)
     left, out = train.part(rest), train.part(held)
     if isinstance(train.items, AlignedPairs):
         return left, _of_pairs(settings, out, step, loss)
@@ -165,12 +169,13 @@ def examiner(
 def _given(settings: Validation, data: Any, train: Source, step: StepFunction | None, loss: Loss | None) -> Examiner:
     """A validation with data other than the training items."""
     if isinstance(data, AlignedPairs):
-        return _of_pairs(settings, Source.of("val", data), step, loss)
+        pairs = Source.of("val", data)
+        _refuse_training_items(pairs, train)
+        return _of_pairs(settings, pairs, step, loss)
     queries = Source.of("val", data, need_labels=True, workers=train.workers)
     if not len(queries):
         _check.refuse("fit", "val is empty")
-    if _same(queries.items, train.items):
-        _check.refuse("fit", "val is the training items; pass other items, or a share of them, val=0.2")
+    _refuse_training_items(queries, train)
     assert queries.labels is not None
     if train.labels is None:
         return _held_out(settings, queries)
@@ -266,12 +271,43 @@ class _Whole:
         self.matrix = metric.distance.matrix
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Whether these are the same items, or equal ones."""
-    if one is other:
-        return True
-    if type(one) is not type(other) or not isinstance(one, (Batch, Tensor)) or len(one) != len(other):
-        return False
-    if one.dtype != other.dtype or one.device != other.device:
-        return False
-    return one == other if isinstance(one, Batch) else torch.equal(one, other)
+def _refuse_training_items(val: Source, train: Source) -> None:
+    """Refuse validation with items that are trained on, and warn of a few others that are equal to such items."""
+    found = _overlap(val, train)
+    if not found and val.items is not train.items:
+        return
+    hint = "pass items that are not trained on, or a share of them, val=0.2"
+    if val.items is train.items or len(found) == len(val) == len(train):
+        _check.refuse("fit", f"val is the training items; {hint}")
+    text = found.named("val", "train")
+    if len(found) == len(val):
+        _check.refuse("fit", f"every item of val is among the training items: {text}; {hint}")
+    if found.known:
+        _check.refuse("fit", f"{len(found.known)} items of val are training items, with the same ids: {text}; {hint}")
+    warnings.warn(
+        f"fit: {len(found)} of {len(val)} items of val are equal to training items: {text}. They raise the scores; "
+        "leave them out of one of the two unless the data really repeat.",
+        stacklevel=4,
+    )
+
+
+def _warn_of_repeats(train: Source, rest: np.ndarray, held: np.ndarray) -> None:
+    """Warn if some of the held-out items are equal to items that remain for training."""
+    items = (train.items.x, train.items.y) if isinstance(train.items, AlignedPairs) else train.items
+    found = overlap(items, items, held, rest)
+    if found:
+        text = found.named("item", "item", held, rest)
+        warnings.warn(
+            f"fit: {len(found)} of {len(held)} items that are held out for val are equal to training items: {text}. "
+            "They raise the scores; leave out one of each unless the data really repeat.",
+            stacklevel=4,
+        )
+
+
+def _overlap(val: Source, train: Source) -> Overlap:
+    """The validation items that are equal to training items."""
+    aligned = [isinstance(source.items, AlignedPairs) for source in (val, train)]
+    if any(aligned) and not all(aligned):
+        return Overlap({})
+    items = [(source.items.x, source.items.y) if all(aligned) else source.items for source in (val, train)]
+    return overlap(items[0], items[1], ids=(val.ids, train.ids), read=True)
