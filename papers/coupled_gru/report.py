@@ -160,7 +160,7 @@ def choice_table(lines: list[dict]) -> str:
         common = set.intersection(*(set(folds) for folds in found.values()))
         for setting, folds in sorted(found.items(), key=lambda item: (item[0][2:], item[0][1])):
             means = [statistics.mean(folds[number][score] for number in common) for score in ("accuracy", "map")]
-            device = "CPU" if folds[0]["device"] == "cpu" else "H200"
+            device = ", ".join(sorted({"CPU" if line["device"] == "cpu" else "H200" for line in folds.values()}))
             rows.append([name_of(setting), f"{setting[1]:g}", len(common), device,
                          *(decimals([value]) for value in (*means, statistics.mean(means)))])  # fmt: skip
     return table(["by folds", "global_weight", "folds", "device", "accuracy", "MAP", "mean of both"], rows)
