@@ -1,7 +1,9 @@
 """Image readers: sizes, modes, broken files, and the split by classes."""
 
 import contextlib
+import io
 import os
+import subprocess
 import sys
 
 import numpy as np
@@ -108,6 +110,62 @@ def test_too_many_pixels_and_too_many_bytes_are_refused(tmp_path, monkeypatch):
         decode(path)
     with pytest.raises(ValueError, match="1 images of 9 x 9 take 243 bytes, more than limit=100; lower size"):
         read_images(Listing((path,), (0,), ("a",)), size=9, limit=100)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "mode", "refused"),
+    [
+        ("PNG", (6480, 6400), "1", False),
+        ("PNG", (6560, 6500), "1", True),
+        ("JPEG", (7500, 8000), "L", False),  # decoded to an eighth
+        ("JPEG", (8000, 8000), "L", True),
+        ("WEBP", (4560, 4560), "RGB", False),
+        ("WEBP", (4600, 4600), "RGB", True),
+    ],
+)
+def test_pictures_that_may_take_too_much_memory_are_refused(kind, size, mode, refused):
+    image = Image.new(mode, (1, 1))
+    image.format, image._size = kind, tuple(side // 8 for side in size) if kind == "JPEG" else size
+    if not refused:
+        images._check_memory(image, size)
+        return
+    with pytest.raises(ValueError, match=rf"{size[0]} x {size[1]} pixels may take .* MB to decode, more than 480"):
+        images._check_memory(image, size)
+
+
+def test_decoding_is_refused_before_anything_is_decoded(tmp_path, monkeypatch):
+    path = save(tmp_path / "large.png", size=(20, 20))
+    monkeypatch.setattr(images, "MOST_DECODED", 20 * 20 * images.DECODED_PIXEL)
+    assert decode(path, size=8).shape == (3, 8, 8)
+    monkeypatch.setattr(images, "MOST_DECODED", 20 * 20 * images.DECODED_PIXEL - 1)
+    with pytest.raises(ValueError, match=r"large.png: not an image that can be read: 20 x 20 pixels may take"):
+        decode(path, size=8)
+
+
+def test_a_transparent_picture_takes_little_memory(tmp_path):
+    Image.new("LA", (5000, 5000), (9, 9)).save(tmp_path / "large.png")
+    script = """
+import resource, sys
+from likewise.data.images import decode
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+decode(open(sys.argv[1], "rb").read(), size=8)  # of one pixel
+before = peak()
+print(decode(open(sys.argv[2], "rb").read(), size=8).unique().tolist(), (peak() - before) / 5000**2)
+"""
+    Image.new("LA", (1, 1)).save(tmp_path / "small.png")
+    command = [sys.executable, "-c", script, tmp_path / "small.png", tmp_path / "large.png"]
+    pixels, bytes_of_each = subprocess.check_output(command, text=True).rsplit(maxsplit=1)
+    assert pixels == "[246]"  # nearly transparent, on white
+    assert float(bytes_of_each) < images.DECODED_PIXEL
+
+
+def test_strips_are_drawn_like_the_whole(monkeypatch):
+    pixels = np.random.default_rng(0).integers(0, 256, (37, 11, 4), dtype=np.uint8)
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "PNG")
+    whole = decode(content.getvalue(), size=9)
+    monkeypatch.setattr(images, "STRIP", 40)
+    assert torch.equal(decode(content.getvalue(), size=9), whole)
 
 
 def test_random_bytes_raise_nothing_but_value_errors(tmp_path):

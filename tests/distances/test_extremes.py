@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import likewise as lw
+from likewise.testing import TOLERANCE, assert_close
 from tests.distances import extremes
 
 HALF = torch.full((1, 3, 1), 200.0).half()
@@ -72,6 +73,65 @@ def test_euclidean_beyond_where_squares_overflow():
         torch.testing.assert_close(lw.MeanFrames()(x[:, None], y[:, None]), expected, rtol=1e-4, atol=0)
     with pytest.raises(ValueError, match=r"Euclidean: the value of pair .* overflow torch.float32; .* or use float64"):
         lw.Euclidean(squared=True)(torch.zeros(1, 1), torch.full((1, 1), 1e30))
+
+
+EXTREME = {
+    torch.float32: (1e-28, 1e-20, 1e19, 1e20, 1e30, 1e38),
+    torch.float64: (1e-280, 1e-160, 1e155, 1e200, 1e300),
+    torch.bfloat16: (1e-28, 1e19, 1e38),
+}
+
+
+@pytest.mark.parametrize(
+    "distance",
+    [
+        lw.SBD(),
+        lw.SBD(independent=False),
+        lw.SBD(standardize=False),
+        lw.SBD(standardize=False, independent=False),
+        lw.EDR(),
+        lw.EDR(free_start=True),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dtype", EXTREME, ids=str)
+def test_what_has_no_unit_does_not_depend_on_magnitude(distance, dtype):
+    expected = [f(*extremes.sequences(1.0, torch.float64)) for f in (distance, distance.matrix)]
+    assert expected[0].min() > 0.1
+    for magnitude in EXTREME[dtype]:
+        x, y = extremes.sequences(magnitude, dtype)
+        for found, wanted in zip((distance(x, y), distance.matrix(x, y)), expected, strict=True):
+            assert_close(found, wanted, TOLERANCE[dtype].value, f"{magnitude:g}")
+
+
+def test_matches_of_huge_and_tiny_frames():
+    x, y = torch.tensor([[[1.0], [3.0], [5.0]]]), torch.tensor([[[1.5], [9.0], [5.0]]])
+    cases = ((torch.float32, (1e-40, 1e-30, 1e19, 1e37)), (torch.float64, (1e-310, 1e-200, 1e160, 1e307)))
+    for distance in (lw.LCSS, lw.EDR):
+        expected = distance(1.0)(x, y)
+        for dtype, sizes in cases:
+            for size in sizes:
+                found = distance(size)(x.to(dtype) * size, y.to(dtype) * size)
+                torch.testing.assert_close(found, expected.to(dtype))
+                found = distance(size).some_pairs(x.to(dtype) * size, y.to(dtype) * size, torch.tensor([[0, 0]]))
+                torch.testing.assert_close(found, expected.to(dtype))
+    # A frame of 1 beside a reach whose square is zero; frames whose squares are infinite beside a small reach.
+    near = torch.tensor([[[1.0], [3e-23]]]), torch.tensor([[[1.0], [4e-23]]])
+    assert lw.EDR(1e-24)(*near).item() == 0.5
+    far = torch.tensor([[[1e300], [2e-10]]], dtype=torch.float64), torch.tensor([[[1e300], [0.0]]], dtype=torch.float64)
+    assert [lw.EDR(reach)(*far).item() for reach in (1e-10, 3e-10)] == [0.5, 0.0]
+    # Of several pairs, each has its own magnitude, and so its own reach.
+    scales = torch.tensor([1e-150, 1.0, 1e150], dtype=torch.float64)[:, None, None]
+    pairs = [side.double() * scales for side in (x, y)]
+    torch.testing.assert_close(lw.EDR()(*pairs), lw.EDR()(x.double(), y.double()).expand(3))
+
+
+def test_compiled_code_counts_huge_frames():
+    torch.compiler.reset()
+    for distance in (lw.EDR(), lw.SBD()):
+        compiled = torch.compile(distance, backend="aot_eager", fullgraph=True)
+        x, y = extremes.sequences(1e30, torch.float32)
+        torch.testing.assert_close(compiled(x, y), distance(x, y))
 
 
 @pytest.mark.parametrize("distance", [lw.Sinkhorn(), lw.OPW(), lw.TCOT()])

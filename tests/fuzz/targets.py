@@ -163,13 +163,9 @@ def flowers(folder: Path) -> list[bytes]:
     one_picture(folder / "jpg")
     (folder / "jpg" / "1.jpg").rename(folder / "jpg" / "image_00001.jpg")
     found = []
-    for labels, options in (
-        ([[1]], {}),
-        ([[1]], {"format": "4"}),
-        (np.ones((1, 1), np.uint8), {"do_compression": True}),
-    ):
+    for labels, compressed in (([[1]], False), (np.ones((1, 1), np.uint8), True)):
         content = io.BytesIO()
-        savemat(content, {"labels": labels}, **options)
+        savemat(content, {"labels": labels}, do_compression=compressed)
         found.append(content.getvalue())
     return found
 

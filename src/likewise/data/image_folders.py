@@ -12,9 +12,8 @@ import numpy as np
 
 from likewise import _check
 from likewise.data.images import ImageSet, Listing, Options, read_images
-from likewise.data.text import Line, brief, file_size, parse_integer, quote, read_lines, word_offset
-
-MOST_BYTES = 64 << 20  # bytes of a MATLAB file
+from likewise.data.matlab import MatFile
+from likewise.data.text import Line, parse_integer, quote, read_lines, word_offset
 
 Folder = str | os.PathLike[str]
 
@@ -95,14 +94,11 @@ def read_cars(folder: Folder, part: str | None = None, **options: Unpack[Options
         ImageSet(1 image of 3 x 8 x 8, 1 class)
     """
     path = Path(folder) / "cars_annos.mat"
-    found = _matlab(path, "annotations", "class_names")
-    rows, names = found["annotations"], [str(name) for name in found["class_names"]]
-    if rows.dtype.names is None or not {"relative_im_path", "class"} <= set(rows.dtype.names):
-        _check.refuse(str(path), "annotations lack relative_im_path or class")
-    labels = _codes(path, rows["class"], len(names))
-    files = tuple(
-        _below(Path(folder), str(name), f"{path}: row {i}") for i, name in enumerate(rows["relative_im_path"])
-    )
+    found = MatFile(path)
+    names = found.texts("class_names")
+    codes, paths = found.records("annotations", "class", "relative_im_path")
+    labels = _codes(path, np.array(codes), len(names))
+    files = tuple(_below(Path(folder), name, f"{path}: row {i}") for i, name in enumerate(paths))
     return read_images(Listing(files, labels, tuple(names)).part("read_cars", part), **options)
 
 
@@ -124,7 +120,7 @@ def read_flowers(folder: Folder, part: str | None = None, **options: Unpack[Opti
     """
     path = Path(folder) / "imagelabels.mat"
     count = 102
-    labels = _codes(path, _matlab(path, "labels")["labels"], count)
+    labels = _codes(path, MatFile(path).numbers("labels"), count)
     files = tuple(Path(folder) / "jpg" / f"image_{i:05d}.jpg" for i in range(1, len(labels) + 1))
     listing = Listing(files, labels, tuple(str(code) for code in range(1, count + 1)))
     return read_images(listing.part("read_flowers", part), **options)
@@ -231,28 +227,12 @@ def _below(root: Path, name: str, where: str) -> Path:
     return root / name
 
 
-def _matlab(path: Path, *names: str) -> dict[str, np.ndarray]:
-    """Variables of a MATLAB file, without dimensions of length 1."""
-    if file_size(path) > MOST_BYTES:
-        _check.refuse(str(path), f"is larger than {MOST_BYTES} bytes")
-    from scipy.io import loadmat  # comes with scikit-learn
-
-    try:
-        found = loadmat(os.fspath(path), squeeze_me=True, variable_names=names)
-    except Exception as error:  # SciPy may raise anything for malformed bytes
-        raise ValueError(f"{path}: not a MATLAB file, or a damaged one: {brief(error)}") from error
-    for name in names:
-        if name not in found:
-            _check.refuse(str(path), f"there is no array {name}")
-    return {name: np.atleast_1d(np.asarray(found[name])) for name in names}
-
-
 def _codes(path: Path, codes: np.ndarray, classes: int) -> tuple[int, ...]:
     """Convert codes that count from 1 to labels that count from 0."""
-    try:
+    with np.errstate(invalid="ignore"):  # of a number that is not finite
         numbers = codes.astype(np.int64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: classes are not whole numbers: {brief(error)}") from error
+    if (numbers != codes).any():
+        _check.refuse(str(path), "classes are not whole numbers")
     wrong = (numbers < 1) | (numbers > classes)
     if wrong.any():
         item = int(wrong.argmax())

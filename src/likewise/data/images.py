@@ -20,6 +20,12 @@ CONVERTED = ("1", "L", "P", "RGB", "YCbCr", "CMYK")  # modes of up to 8 bits per
 TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
 WHITE = (255, 255, 255, 255)
 SIZE, CHANNELS, LIMIT, WORKERS = 256, 3, 16 << 30, 8
+# Bytes that decoding one picture may take, and for how much each of its pixels counts: what the decoder keeps, the
+# picture, and its conversion. JPEGs may keep coefficients of all pixels, but are decoded to a smaller size.
+MOST_DECODED = 480 << 20
+PIXEL = {"JPEG": 8, "WEBP": 24}
+DECODED_PIXEL = 12
+STRIP = 1 << 20  # pixels that are drawn on white at once
 
 
 class Options(TypedDict, total=False):
@@ -100,9 +106,10 @@ class Listing:
 def read_images(listing: Listing, **options: Unpack[Options]) -> ImageSet:
     """Decode the files of a listing. A file that is not an image raises an error, or is left out with skip_broken.
 
-    Images with more pixels than Pillow's MAX_IMAGE_PIXELS and formats that are not in FORMATS are not opened. Grey,
-    palette and CMYK images are converted, transparent ones are drawn on white, and 16-bit and float ones raise an
-    error. Photographs are turned upright, as their EXIF orientation says.
+    Formats that are not in FORMATS are not opened, nor images with more pixels than Pillow's MAX_IMAGE_PIXELS or whose
+    decoding may take more than 480 MB: 42 million pixels, 21 million in WebP, some 60 million in JPEG. Grey, palette
+    and CMYK images are converted, transparent ones are drawn on white, and 16-bit and float ones raise an error.
+    Photographs are turned upright, as their EXIF orientation says.
     """
     op = "read_images"
     _pillow()
@@ -163,9 +170,11 @@ def decode(
                 raise ValueError(
                     f"its mode {image.mode} is not one of {', '.join(CONVERTED + TRANSPARENT)}; save it with 8 bits"
                 )
+            whole = image.size
             image.draft(None, (size, size))  # JPEG can decode directly to a smaller size
-            upright = ImageOps.exif_transpose(image)  # as the EXIF orientation says
-            pixels = _resized(Image, _flat(Image, upright, channels), size, crop)
+            _check_memory(image, whole)
+            ImageOps.exif_transpose(image, in_place=True)  # as the EXIF orientation says
+            pixels = _resized(Image, _flat(Image, image, channels), size, crop)
     except Exception as error:  # Pillow may raise anything for malformed bytes
         text = brief(error) if isinstance(error, ValueError) else f"{type(error).__name__}, {brief(error)}"
         raise ValueError(f"{named}: not an image that can be read: {text}") from error
@@ -173,11 +182,28 @@ def decode(
     return torch.from_numpy(np.ascontiguousarray(array.transpose(2, 0, 1)))
 
 
+def _check_memory(image: Any, whole: tuple[int, int]) -> None:
+    """Raise an error for an image that takes too much memory. whole: its size in the file, before ``draft``."""
+    taken = PIXEL.get(image.format, 0) * whole[0] * whole[1]
+    if image.format != "WEBP":
+        taken += DECODED_PIXEL * image.width * image.height
+    if taken > MOST_DECODED:
+        size = f"{whole[0]} x {whole[1]} pixels"
+        raise ValueError(f"{size} may take {taken >> 20} MB to decode, more than {MOST_DECODED >> 20}; scale it down")
+
+
 def _flat(Image: Any, image: Any, channels: int) -> Any:
     """The image without transparency, in the target mode."""
-    if image.mode in TRANSPARENT or "transparency" in image.info:
-        image = Image.alpha_composite(Image.new("RGBA", image.size, WHITE), image.convert("RGBA"))
-    return image.convert("RGB" if channels == 3 else "L")
+    mode = "RGB" if channels == 3 else "L"
+    if image.mode not in TRANSPARENT and "transparency" not in image.info:
+        return image if image.mode == mode else image.convert(mode)
+    flat = Image.new(mode, image.size)
+    rows = max(1, STRIP // image.width)  # at once: whole copies with four channels would take several times the memory
+    for top in range(0, image.height, rows):
+        box = (0, top, image.width, min(top + rows, image.height))
+        part = image.crop(box).convert("RGBA")
+        flat.paste(Image.alpha_composite(Image.new("RGBA", part.size, WHITE), part).convert(mode), box)
+    return flat
 
 
 def _resized(Image: Any, image: Any, size: int, crop: bool) -> Any:

@@ -6,7 +6,9 @@ from torch import Tensor
 from likewise import _check
 from likewise.distances.distance import full_lengths
 from likewise.distances.elastic import Elastic
+from likewise.distances.reach import in_units_of_reach
 from likewise.ops.elastic import Border, Moves, Recurrence, Side
+from likewise.ops.ground import power_of_two
 from likewise.ops.rules import Rules
 
 
@@ -65,6 +67,10 @@ class EDR(Elastic):
             reach = x.new_full((len(x),), self.epsilon)
         return Side(x, lengths, gaps=torch.ones_like(x[..., 0]), reach=reach)
 
+    def sides(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> tuple[Side, Side]:
+        """Both sides of padded sequences, checked, in units in which no square overflows."""
+        return in_units_of_reach(*super().sides(x, y, x_lengths, y_lengths))
+
     def scale(self, x_lengths: Tensor, y_lengths: Tensor) -> tuple[float, Tensor]:
         """A share of the longer length, or of all of x, which is always matched."""
         whole = not (self.rules.open_begin or self.rules.open_end)
@@ -78,7 +84,11 @@ class EDR(Elastic):
 
 def _deviation(x: Tensor, lengths: Tensor) -> Tensor:
     """Standard deviation (B,) over the real steps and the channels of (B, T, C), whose padding is zero."""
+    if not len(x):
+        return x.sum((1, 2))
+    unit = power_of_two(x.abs().amax((1, 2)))  # squares of huge or tiny numbers would be lost
+    x = x / unit[:, None, None]
     count = (lengths * x.shape[2]).to(x.dtype)
     mean = x.sum((1, 2)) / count
     real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
-    return ((x - mean[:, None, None]).square().sum(2) * real).sum(1).div(count).sqrt()
+    return ((x - mean[:, None, None]).square().sum(2) * real).sum(1).div(count).sqrt() * unit

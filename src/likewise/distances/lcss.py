@@ -7,6 +7,7 @@ from torch import Tensor
 
 from likewise import _check
 from likewise.distances.elastic import Elastic
+from likewise.distances.reach import in_units_of_reach
 from likewise.ops.elastic import Border, Moves, Recurrence, Side
 from likewise.ops.rules import Rules
 
@@ -41,6 +42,10 @@ class LCSS(Elastic):
         """Gaps of 0. The engine's test is <, so that epsilon itself is within reach of the next number."""
         reach = torch.nextafter(x.new_tensor(self.epsilon), x.new_tensor(math.inf))
         return Side(x, lengths, gaps=torch.zeros_like(x[..., 0]), reach=reach.expand(len(x)))
+
+    def sides(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> tuple[Side, Side]:
+        """Both sides of padded sequences, checked, in units in which no square overflows."""
+        return in_units_of_reach(*super().sides(x, y, x_lengths, y_lengths))
 
     def scale(self, x_lengths: Tensor, y_lengths: Tensor) -> tuple[float, Tensor]:
         """1 + D / min(n, m)."""

@@ -7,7 +7,7 @@ from torch.nn.functional import pad
 from likewise import _check
 from likewise.distances.alignment import PathAlignment
 from likewise.distances.distance import Distance, Sequences, describe, full_lengths
-from likewise.ops.ground import at_least_float32, zero_padding
+from likewise.ops.ground import at_least_float32, power_of_two, zero_padding
 
 CHUNK = 1 << 19, 1 << 25  # numbers of a chunk of correlations, on the CPU (for its caches) and on a GPU
 
@@ -21,7 +21,8 @@ class SBD(Distance):
     independent: with several channels, the mean of the channels' distances, each with a shift of its own. False sums
         the correlations of all channels, so that they share one shift, as in k-shape.
 
-    A sequence whose norm is 0 (with standardize: a constant one) has distance 1 from every other, and 0 from its like.
+    A sequence whose norm is 0 (with standardize: a constant one) has distance 1 from every other, and 0 from its like;
+    one that is too small for a finite derivative, 2e-31 in float32, counts as one of those.
     Values equal aeon's, and tslearn's with independent=False, standardize=False. The derivative is that at the best
     shift. Reference: Paparrizos & Gravano (2015).
 
@@ -128,15 +129,24 @@ class SBD(Distance):
         if lengths is not None and len(x):  # the size of the FFT, and so its rounding, must not depend on padding
             x = x[:, : int(lengths.max())]
         x = zero_padding(at_least_float32(x), lengths)
-        count = full_lengths(x, lengths).to(x.dtype)[:, None, None]
+        over = (1,) if self.independent else (1, 2)
+        if not len(x):
+            return x
+        # In units of its largest number: squares of huge or tiny numbers would be lost.
+        size = x.detach().abs().amax(1 if self.standardize else over, keepdim=True)
+        unit = power_of_two(size)
+        x, size = x / unit, size / unit
+        least = torch.finfo(x.dtype).tiny * 2**24 / unit  # the derivative is inversely proportional to what varies
         if self.standardize:
+            count = full_lengths(x, lengths).to(x.dtype)[:, None, None]
             centred = zero_padding(x - x.sum(1, keepdim=True) / count, lengths)
             # What is left of a constant sequence is rounding.
-            size = x.detach().abs().amax(1, keepdim=True) * 8 * torch.finfo(x.dtype).eps
-            varies = centred.detach().abs().amax(1, keepdim=True) > size
+            least = torch.maximum(least, size * 8 * torch.finfo(x.dtype).eps)
+            varies = centred.detach().abs().amax(1, keepdim=True) > least
             variance = centred.square().sum(1, keepdim=True) / count
             x = centred * varies / torch.where(varies, variance, 1).sqrt()
-        over = (1,) if self.independent else (1, 2)
+        else:
+            x = x * (size > least)
         squared = x.square().sum(over, keepdim=True)
         return x / torch.where(squared > 0, squared, 1).sqrt()
 

@@ -15,8 +15,7 @@ class TCOT(TransportDistance):
     ground, n_iter, tolerance, max_iter: as in ``Sinkhorn``. The paper stops after at most 100 iterations.
 
     Departures: the value is <T, D>, without the factor, which affects only the plan; run to convergence unless n_iter
-    is
-        given. Differentiable and symmetric, like ``Sinkhorn``.
+        is given. Differentiable and symmetric, like ``Sinkhorn``.
     Reference: Su et al. (2019), as Su & Wen compare it with TAP (Temporal alignment prediction, ICLR 2022).
 
     Example:

@@ -123,6 +123,17 @@ def scaled_down(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, float]:
     return x.double() / power, y.double() / power, power
 
 
+def power_of_two(sizes: Tensor) -> Tensor:
+    """The largest power of two that is not above each size; 1 where the size is 0. Dividing by it rounds nothing.
+
+    Example:
+        >>> power_of_two(torch.tensor([0.0, 0.3, 5.0, 3e38]))
+        tensor([1.0000e+00, 2.5000e-01, 4.0000e+00, 1.7014e+38])
+    """
+    mantissa, _ = torch.frexp(sizes)  # from 0.5 to 1
+    return torch.where(sizes > 0, sizes / (2 * mantissa), 1)
+
+
 def no_pairs(x: Tensor, y: Tensor) -> Tensor:
     """Distances (N, M) where N or M is 0: part of the graph of x (N, T, C) and y (M, T, C)."""
     return x.sum((1, 2))[:, None] + y.sum((1, 2))

@@ -69,18 +69,28 @@ def _rows(body: bytes) -> list[list[float]]:
     except UnicodeDecodeError:
         raise Refusal(422, "upload: this is not text; expected rows of numbers") from None
     rows: list[list[float]] = []
-    for number, row in enumerate(csv.reader(io.StringIO(text), delimiter="\t" if "\t" in text[:1000] else ","), 1):
-        if not row or not any(cell.strip() for cell in row):
-            continue
-        try:
-            values = [float(cell) for cell in row]
-        except ValueError:
-            if not rows and number == 1:
-                continue
-            raise Refusal(422, f"upload: line {number} does not hold numbers") from None
-        if not torch.tensor(values).isfinite().all():
-            raise Refusal(422, f"upload: line {number} holds a number that is not finite")
-        rows.append(values)
+    lines = io.StringIO(text, newline=None)  # a carriage return ends a line, too
+    try:
+        for number, row in enumerate(csv.reader(lines, delimiter="\t" if "\t" in text[:1000] else ","), 1):
+            values = _numbers(row, number, first=not rows and number == 1)
+            rows += [values] if values else []
+    except csv.Error as error:
+        raise Refusal(422, f"upload: this is not CSV: {error}") from None
     if not rows:
         raise Refusal(422, "upload: the file holds no rows of numbers")
     return rows
+
+
+def _numbers(row: list[str], number: int, *, first: bool) -> list[float]:
+    """The numbers of a line; none of an empty one, or of names in the first one."""
+    if not any(cell.strip() for cell in row):
+        return []
+    try:
+        values = [float(cell) for cell in row]
+    except ValueError:
+        if first:
+            return []
+        raise Refusal(422, f"upload: line {number} does not hold numbers") from None
+    if not torch.tensor(values).isfinite().all():
+        raise Refusal(422, f"upload: line {number} holds a number that is not finite")
+    return values
