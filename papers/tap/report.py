@@ -60,6 +60,31 @@ def tables() -> Iterator[str]:
         yield distances_table([line for line in read_lines(HERE / "distances.jsonl") if line["data"] == data])
 
 
+def sentences() -> Iterator[str]:
+    """What README.md says in words, as the lines have it."""
+    lines = [line for line in read_lines(HERE / "actions.jsonl") if line["epochs"] == 60]
+    gains = {}
+    for validate in (True, False):
+        own, theirs = (
+            {line["seed"] if line["fold"] is None else line["fold"]: 100 * line["accuracy"]
+             for line in lines if (line["validate"], line["distance"]) == (validate, distance)}
+            for distance in ("softdtw", "tap")
+        )  # fmt: skip
+        gains[validate] = [own[key] - theirs[key] for key in own]
+    ahead = ("none", "one", "two", "three", "four", "five")[sum(gain > 0 for gain in gains[True])]
+    yield (
+        f"on {ahead} of five held-out subjects, by {statistics.mean(gains[True]):.0f} points in the mean, and by "
+        f"{statistics.mean(gains[False]):.1f} points in the test"
+    )
+    shots = read_lines(HERE / "few_shot_splits.jsonl")
+    own, theirs = ("msr_action3d", "tap", True), ("msr_action3d", "softdtw", True)
+    less = []
+    for ways_shots in WAYS_SHOTS:
+        a, b = (by_split(shots, key, *ways_shots) for key in (own, theirs))
+        less.append(100 * statistics.mean(b[split]["accuracy"] - a[split]["accuracy"] for split in a))
+    yield f"TAP is {min(less):.1f} to {max(less):.1f} points below trained soft-DTW"
+
+
 def retrieval_table(lines: list[dict]) -> str:
     """1-NN accuracy and mean average precision of trained metrics."""
     groups: dict[tuple[str, str], list[dict]] = {}

@@ -20,6 +20,13 @@ def test_a_readme_has_the_tables_of_its_lines(paper):
     assert text.count("|---|") == sum(each.count("|---|") for each in found), "a table that no report prints"
 
 
+@pytest.mark.parametrize("paper", PAPERS)
+def test_a_readme_says_in_words_what_its_lines_say(paper):
+    text = " ".join((ROOT / paper / "README.md").read_text().split())
+    for each in getattr(import_module(f"papers.{paper}.report"), "sentences", tuple)():
+        assert each in text, f"README.md of {paper} should say: {each}"
+
+
 def test_every_folder_is_a_paper_that_is_reported(capsys):
     assert {path.parent.name for path in ROOT.glob("*/run.py")} == set(PAPERS)
     index = (ROOT / "README.md").read_text()
