@@ -113,6 +113,17 @@ def test_resume_after_the_end_and_for_longer(tmp_path):
     assert torch.equal(weights(again), weights(longer))
 
 
+@pytest.mark.parametrize("epochs", [2, 4])
+def test_files_that_a_killed_process_left_are_removed(tmp_path, epochs):
+    train(metric(), checkpoints=into(tmp_path), **OPTIONS | {"epochs": 2})
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    for name in (CHECKPOINT, "log.csv", "config.json", "model.safetensors"):
+        (tmp_path / f".{name}.{dead.pid}-00112233.part").touch()
+    train(metric(), checkpoints=into(tmp_path, resume=True), **OPTIONS | {"epochs": epochs})
+    assert not list(tmp_path.glob(".*.part"))
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("per_step", [False, True])
 def test_a_schedule_is_taken_up(tmp_path, per_step):

@@ -17,7 +17,7 @@ from likewise import _check
 from likewise._output import remove_leftovers
 from likewise.losses.vector_loss import VectorLoss
 from likewise.models.config import describe
-from likewise.models.metric import Metric, put_tensors, tensors_of
+from likewise.models.metric import CONFIG, WEIGHTS, Metric, put_tensors, tensors_of
 from likewise.training.averaging import MovingAverage
 from likewise.training.batch_norm import together
 from likewise.training.batches import Batches, Chosen, seed_of
@@ -38,6 +38,8 @@ from likewise.training.signals import Stop, StoppedError, listening
 from likewise.training.source import Source
 from likewise.training.step import Augment, Loss, Step, StepFunction, Term
 from likewise.training.validation import Examiner
+
+LOG = "log.csv"
 
 
 class Trained(nn.Module):
@@ -99,9 +101,12 @@ class Loop:
         self.best: dict[str, Tensor] | None = None
         resumed = self._open_folder()
         self.finished = self.done.epoch >= plan.epochs or self.done.history.stopped
+        self.fabric = make_fabric(plan)
+        if self.folder is not None and self.fabric.is_global_zero:
+            for name in (CHECKPOINT, LOG, CONFIG, WEIGHTS):
+                remove_leftovers(self.folder / name)
         if self.finished:
             return
-        self.fabric = make_fabric(plan)
         self.fabric.launch()
         self.ranks = Ranks(self.fabric.global_rank, self.fabric.world_size)
         self.model = self.fabric.setup_module(self.trained)
@@ -113,8 +118,6 @@ class Loop:
         every = 1 if plan.examiner is None else max(1, int(plan.examiner.settings.every))
         self.report = Report(plan.epochs, verbose=plan.verbose and self.fabric.is_global_zero, every=every)
         self.clock = time.perf_counter() - self.done.seconds
-        if self.folder is not None and self.fabric.is_global_zero:
-            remove_leftovers(self.folder / CHECKPOINT)
         put_functions_state((*plan.terms, plan.step), {} if resumed is None else resumed.functions, self.fabric.device)
         if resumed is None:
             self.write_checkpoint()
@@ -263,7 +266,7 @@ class Loop:
         for logger in self.fabric.loggers:
             logger.save()
         if self.folder is not None:
-            history.write_csv(self.folder / "log.csv")
+            history.write_csv(self.folder / LOG)
 
     def weights(self) -> dict[str, Tensor]:
         """All parameters and buffers, copied to the CPU."""
