@@ -217,4 +217,4 @@ def test_the_minutes_count_from_the_start_of_the_process():
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert 0.5 < float(begun.stdout) < 60
-    assert clock.begun() == pytest.approx(time.monotonic(), abs=1)  # not the age of the tests
+    assert clock.begun() == pytest.approx(time.monotonic(), abs=10)  # not the age of the tests

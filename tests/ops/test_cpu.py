@@ -14,6 +14,7 @@ from likewise.ops.cpu import share_out
 from likewise.ops.dtw import dtw, dtw_path
 from likewise.ops.rules import Rules
 from likewise.ops.soft_dtw import soft_dtw, soft_dtw_matrix
+from tests.timing import cpu_seconds
 
 HEAVY = 10**9  # cells of an item that gets its own range
 
@@ -166,13 +167,8 @@ def test_probabilities_too_small_for_a_normal_number_are_no_slower():
     x, y = torch.randn(2, 64, 128, 9)
 
     def seconds(gamma):
-        best = float("inf")
-        for _ in range(5):
-            a = x.clone().requires_grad_()
-            begin = time.process_time()
-            lw.SoftDTW(gamma)(a, y).sum().backward()
-            best = min(best, time.process_time() - begin)
-        return best
+        a = x.clone().requires_grad_()
+        return cpu_seconds(lambda: lw.SoftDTW(gamma)(a, y).sum().backward(), repeats=5)
 
     assert seconds(1.0) < 3 * seconds(100.0) + 0.002
 
@@ -193,7 +189,7 @@ def test_one_long_pair_can_be_interrupted(name):
     sent = []
 
     def interrupt():
-        sent.append(time.monotonic())
+        sent.append(time.process_time())
         os.kill(os.getpid(), signal.SIGINT)
 
     timer = threading.Timer(0.3, interrupt)
@@ -201,9 +197,9 @@ def test_one_long_pair_can_be_interrupted(name):
     try:
         with pytest.raises(KeyboardInterrupt):
             work()
-        taken = time.monotonic() - sent[0]
+        taken = time.process_time() - sent[0]
     finally:
         timer.join()
-    assert taken < 1
+    assert taken < torch.get_num_threads()  # a second, were the machine not busy
     # The next call is not stopped.
     assert dtw(x[:, :100], y[:, :100]).isfinite().all()
