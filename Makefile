@@ -61,7 +61,7 @@ wheel: setup  ## audited wheels in dist: one for $(PYTHON), and one for 3.12 and
 	rm -rf build/wheels dist
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheels .
 	$(if $(ABI3_PYTHON),PIP_CONSTRAINT=constraints.txt $(ABI3_PYTHON) -m pip wheel --quiet --no-deps --wheel-dir build/wheels .)
-	for wheel in build/wheels/*.whl; do PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist $$wheel; done
+	for wheel in build/wheels/*.whl; do PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist $$wheel || exit 1; done
 	$(if $(ABI3_PYTHON),$(BIN)/abi3audit --strict --summary dist/*abi3*.whl)
 
 sanitize: setup  ## every kernel with sanitisers, for every instruction set here; builds what has changed

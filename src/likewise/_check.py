@@ -143,7 +143,7 @@ def finite_values(op: str, values: Tensor) -> Tensor:
 
 @torch.library.custom_op("likewise::finite_values", mutates_args=())
 def _finite_values(values: Tensor, op: str) -> Tensor:
-    return finite_values(op, values).clone()  # an operator may not return what it was given
+    return finite_values(op, values).clone()  # an operator may not return its argument
 
 
 _finite_values.register_fake(lambda values, op: torch.empty_like(values))

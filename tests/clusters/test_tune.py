@@ -5,8 +5,7 @@ import pytest
 import torch
 
 import likewise as lw
-from likewise.clusters.bounds import Interval, interval, lower_factor
-from likewise.clusters.leave_one_out import nearest_are_right
+from likewise.clusters.bounds import lower_factor
 from likewise.evaluation import evaluate_matrix
 
 module = importlib.import_module("likewise.clusters.tune")  # the package has a function of that name
@@ -74,17 +73,6 @@ def test_elastic_distances_equal_whole_matrices(name, whole):
     np.testing.assert_allclose(found.accuracies, by_matrices(distance, x, labels, found.settings))
 
 
-@pytest.mark.parametrize("name", [name for name in ELASTIC if name != "ERP"])
-def test_factors_bound_the_distances(name):
-    x, _ = shapes(12)
-    settings = module.read_grid(GRIDS[name])
-    kind = getattr(lw, name)
-    for a in settings:
-        for b in settings:
-            factor = lower_factor(kind(**a), kind(**b), x.shape[1])
-            assert (kind(**b).matrix(x) >= factor * kind(**a).matrix(x) * (1 - 1e-9) - 1e-12).all()
-
-
 def test_few_distances_are_computed():
     x, labels = shapes(60, 40)
     grid = {"band": list(range(40))}
@@ -105,40 +93,6 @@ def test_the_order_that_bounds_best():
     assert lower_factor(lw.DTW(band=None), lw.DTW(band=0.2), 9) == 1
     assert lower_factor(lw.DTW(band=3), lw.DTW(band=0.2), 9) == 0, "steps and fractions cannot be compared"
     assert lower_factor(lw.DTW(), lw.DTW(ground="euclidean"), 9) == 0
-
-
-@pytest.mark.parametrize("slack", [1.0, 0.5, 0.0])
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("above", [False, True])
-def test_any_bounds_give_the_same_answer(slack, seed, above):
-    x, labels = shapes(25, 12, seed, whole=True)
-    D = lw.DTW().matrix(x).numpy()
-    noise = np.random.default_rng(seed).uniform(slack, 1, D.shape)
-    noise = np.minimum(noise, noise.T)
-    high = D / np.maximum(noise, 0.1) if above else np.full_like(D, np.inf)
-    found = nearest_are_right(lw.DTW(), x, None, labels, Interval(lw.DTW(), noise * D, high))
-    np.fill_diagonal(D, np.inf)
-    np.testing.assert_array_equal(found.correct, labels[D.argmin(1)] == labels)
-    np.fill_diagonal(D, 0)
-    assert (found.bounds.low <= D * (1 + 1e-9) + 1e-12).all()
-    assert (found.bounds.high >= D * (1 - 1e-9) - 1e-12).all()
-
-
-@pytest.mark.parametrize("name", [name for name in ELASTIC if name != "ERP"])
-def test_intervals_hold(name):
-    x, _ = shapes(12)
-    kind = getattr(lw, name)
-    settings = module.read_grid(GRIDS[name] if name == "TWE" else {key: v * 2 for key, v in GRIDS[name].items()})
-    exact = [kind(**setting).matrix(x).numpy() for setting in settings]
-    for wanted in range(len(settings)):
-        known = [
-            Interval(kind(**setting), D * (1 - 0.01 * (k % 2)), D * (1 + 0.01 * (k % 2)))
-            for k, (setting, D) in enumerate(zip(settings, exact, strict=True))
-            if setting != settings[wanted]
-        ]
-        found = interval(kind(**settings[wanted]), known, x.shape[1], 12)
-        assert (found.low <= exact[wanted] * (1 + 1e-9) + 1e-12).all()
-        assert (found.high >= exact[wanted] * (1 - 1e-9) - 1e-12).all()
 
 
 def test_concave_settings_bound_from_both_sides():

@@ -50,30 +50,6 @@ def test_efficient_net_lite_has_imagenet_weights():
     assert network.config() == {"version": 0, "pretrained": False}
 
 
-def test_bytes_are_scaled_wherever_they_enter():
-    """Without a RandomCrop, the bytes of an ImageSet used to be taken for pixels from 0 to 255, without a warning."""
-    pytest.importorskip("efficientnet_lite_pytorch")
-    torch.manual_seed(0)
-    network, images = backbones.EfficientNetLite(0, pretrained=False).eval(), pixels()
-    features = AttendedFeatures(network, ["blocks.15"])
-    scaled = (images.float() - 127) / 128
-    with torch.no_grad():
-        expected, attended = network(scaled), features.attend(scaled)
-        torch.testing.assert_close(network(images), expected)
-        plain = lw.Metric(network, lw.Euclidean())
-        torch.testing.assert_close(plain.embed(lw.data.ImageSet(images, ["a", "b"])), expected)
-        cropped = lw.Metric(RandomCrop(network, 32), lw.Euclidean())
-        torch.testing.assert_close(cropped.embed(images), expected, rtol=1e-4, atol=1e-5)
-        for encoder in (features, Embedder(features, 4), RandomCrop(Embedder(features, 4), 32)):
-            found = lw.Metric(encoder, lw.Euclidean()).attend(images)
-            torch.testing.assert_close(found.maps["blocks.15"], attended.maps["blocks.15"], rtol=1e-4, atol=1e-5)
-    fresh = backbones.EfficientNetLite(0, pretrained=False)
-    with pytest.raises(ValueError, match=r"floats up to 2.. are not scaled pixels; pass images as bytes"):
-        fresh(images.float())
-    with pytest.raises(ValueError, match=r"Metric.attend: the encoder has no AttendedFeatures"):
-        plain.attend(images)
-
-
 def test_packages_that_are_missing_are_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
     with pytest.raises(ImportError, match=r"efficientnet-lite-pytorch.*likewise\[images\]"):

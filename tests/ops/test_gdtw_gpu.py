@@ -169,7 +169,7 @@ def test_pairs_that_the_polish_skips():
 
 
 def test_where_it_is_polished(monkeypatch):
-    """Pairs that do not settle are left to the host, and no others."""
+    """Pairs that do not converge are left to the host, and no others."""
     called, on_host, polish = [], gpu._polish_on_host, searching.Search.polish
 
     def note(part, best, left, first, written):

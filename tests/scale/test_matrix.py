@@ -11,9 +11,7 @@ import pytest
 import torch
 
 import likewise as lw
-from likewise import DTW, Batch, Distance, Euclidean, FrameMLP, Metric, SoftDTW, scale
-from likewise.scale import pace
-from likewise.scale.operands import read_operands
+from likewise import DTW, Batch, Distance, Euclidean, FrameMLP, Metric, scale
 from tests.scale.conftest import walks
 
 
@@ -182,16 +180,6 @@ def test_nan_is_refused(tmp_path):
 
     with pytest.raises(ValueError, match=r"returned NaN for the pair \(0, "):
         scale.matrix(Broken(), walks(5).abs() + 1, out=tmp_path / "D.zarr")
-
-
-def test_tiles_are_sized_by_the_measured_speed(monkeypatch):
-    operands = read_operands("op", SoftDTW(), walks(3000, 30))
-    monkeypatch.setattr(pace, "growing", lambda measure, most: 2e-6)  # half a million pairs a second
-    assert pace.tile_side(operands, 1, "cpu") == 992  # 2 s
-    monkeypatch.setattr(pace, "growing", lambda measure, most: 1e-9)
-    assert pace.tile_side(operands, 2, "cpu") == 736  # 8 jobs for two workers
-    monkeypatch.setattr(pace, "growing", lambda measure, most: 10.0)
-    assert pace.tile_side(operands, 2, "cpu") == 16
 
 
 PROGRAM = """

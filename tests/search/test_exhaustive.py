@@ -7,7 +7,7 @@ import likewise as lw
 from likewise.search import exhaustive, exhaustive_windows
 from likewise.search.exhaustive import Exhaustive
 from likewise.search.exhaustive_windows import ExhaustiveStretches, ExhaustiveWindows
-from likewise.search.normalization import normalized, window_lengths, znormalize
+from likewise.search.normalization import window_lengths, znormalize
 
 
 def walks(count, steps=12, channels=2, seed=0, levels=None):
@@ -138,14 +138,3 @@ def test_stretches_of_a_distance_with_free_ends():
         whole = distance([queries[0]], [items[item]])
         torch.testing.assert_close(lw.DTW()([queries[0]], [items[item][start:end]]), whole)
         torch.testing.assert_close(found.distances[0, i], whole[0])
-
-
-def test_normalization():
-    items = lw.Batch(
-        torch.tensor([[[1.0, 7.0], [3.0, 7.0], [torch.nan, 0.0]], [[0.0, 1.0], [2.0, 0.0], [4.0, 5.0]]]), [2, 3]
-    )
-    found = normalized(items)
-    assert found[0].tolist() == [[-1.0, 0.0], [1.0, 0.0]]
-    torch.testing.assert_close(found[1].mean(0), torch.zeros(2), atol=1e-6, rtol=0)
-    torch.testing.assert_close(found[1].std(0, correction=0), torch.ones(2))
-    assert (znormalize(torch.full((50, 1), 1e8) + torch.randn(50, 1)) == 0).all()  # what float32 leaves of a constant

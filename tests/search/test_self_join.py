@@ -8,7 +8,7 @@ import torch
 
 from likewise import DTW, Batch, Euclidean
 from likewise.ops.search import normalize
-from likewise.search.mass import euclidean_profile, mass
+from likewise.search.mass import euclidean_profile
 from likewise.search.self_join import self_join
 
 
@@ -55,21 +55,6 @@ def test_several_neighbors_lie_apart():
     assert (profile.distances.diff(dim=1) >= 0).all()
     assert len(profile.motifs(3)) == 3
     assert len(profile.discords(2)) == 2
-
-
-@pytest.mark.parametrize("normal", [False, True])
-@pytest.mark.parametrize("channels", [1, 2])
-def test_mass(channels, normal):
-    rng = np.random.default_rng(0)
-    series, query = rng.normal(size=(200, channels)).cumsum(0) + 50, rng.normal(size=(16, channels))
-    series[100:130] = 3.0  # constant windows
-    windows = np.lib.stride_tricks.sliding_window_view(series, 16, axis=0).swapaxes(1, 2)
-    x, y = torch.from_numpy(query)[None], torch.from_numpy(windows.copy())
-    x, y = (normalize(x), normalize(y)) if normal else (x, y)
-    np.testing.assert_allclose(
-        mass(query, series, normalize=normal), Euclidean(squared=True).matrix(x, y)[0], rtol=1e-9, atol=1e-8
-    )
-    assert len(mass(query, series[:10])) == 0
 
 
 @pytest.mark.parametrize("normal", [False, True])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import likewise as lw
-from likewise.selection import Candidate, Result, division, named_candidate, search, select, trainer
+from likewise.selection import Candidate, Result, named_candidate, search, select, trainer
 from likewise.selection.course import Course
 from likewise.selection.division import divide
 
@@ -208,34 +208,6 @@ def test_slow_steps_do_not_break_the_budget(tmp_path):
     assert found.best.name == "flat"
 
 
-def test_large_data_are_scored_by_a_sample():
-    many = lw.Dataset(torch.randn(3000, 1024, 1), ["a", "b", "c"] * 1000)
-    parts = divide(many, 0.2, None, 0)
-    assert len(parts.train) == 2400
-    assert len(parts.held) * len(parts.references) * 1024**2 <= 1.1 * division.MOST_CELLS
-    assert set(parts.held.labels) == set(parts.references.labels) == {"a", "b", "c"}
-    assert set(parts.held.ids).isdisjoint(parts.train.ids)
-
-
-def test_groups_and_unseen_classes():
-    data = walks()
-    parts = divide(data, 0.2, data.groups, 0)
-    assert set(parts.held.groups).isdisjoint(parts.train.groups)
-    assert parts.groups == tuple(str(group) for group in parts.held.groups)
-    assert divide(data, 0.2, None, 0).groups is None
-    four = lw.Dataset(data.items, [str(i % 4) for i in range(60)])
-    parts = divide(four, lw.HeldOutClasses(0.5), None, 0)
-    assert set(parts.held.labels).isdisjoint(parts.train.labels)
-    assert parts.references is None
-    single = lw.Dataset(data.items[:12], ["a"] * 6 + ["b"] * 6, groups=["s"] * 6 + ["t"] * 6)
-    with pytest.raises(ValueError, match="no class is in both parts"):
-        divide(single, 0.5, single.groups, 0)
-    # A class of one subject, who is held out, cannot be found.
-    some = lw.Dataset(data.items[:12], ["a", "b"] * 4 + ["c"] * 4, groups=["s", "s", "t", "t"] * 2 + ["t"] * 4)
-    parts = divide(some, 0.5, some.groups, 0)
-    assert set(parts.held.labels) <= set(parts.train.labels)
-
-
 def test_wrong_arguments(tmp_path):
     with pytest.raises(TypeError, match="expected a Dataset with class labels"):
         select((torch.zeros(4, 3, 1), [0, 0, 1, 1]), folder=tmp_path)
@@ -245,12 +217,3 @@ def test_wrong_arguments(tmp_path):
         select(walks(), [flat(), flat()], folder=tmp_path)
     with pytest.raises(ValueError, match="minutes must be positive"):
         select(walks(), [flat()], folder=tmp_path, minutes=0)
-
-
-def test_the_trial_predicts_the_time_of_an_epoch():
-    metric = lw.Metric(lw.FrameMLP(2, hidden=8), lw.SoftDTWDivergence())
-    course = Course(metric, 64)
-    assert (course.batch_size, course.per_epoch, course.epochs) == (32, 2, 200)
-    epoch, score = course.predict(walks(), 100, "cpu")
-    assert min(epoch, score) >= 0
-    assert not metric.unprepared

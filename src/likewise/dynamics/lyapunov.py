@@ -32,7 +32,7 @@ def lyapunov(
     state: the initial state, (S,) or, for several trajectories, (N, S); by default random in [-1, 1].
     inputs: (T, C), the same for all, or (N, T, C): gives the exponents of the driven system over these T steps. The
         first ``burn_in`` do not count; ``steps`` is ignored. A function is then called with (states, inputs (N, C)).
-    steps, burn_in: the steps that count, and the steps before them that let states and directions settle.
+    steps, burn_in: the steps that count, and the steps before them in which states and directions converge.
     count: the number of exponents; all S by default. seed: for the initial state and the first directions.
 
     Returns (count,), or (N, count) for states (N, S). Each step takes one forward and one backward pass over N S

@@ -182,7 +182,7 @@ _FAULTS = (
     "slopes must be 0 <= min <= max, got ({slope_min}, {slope_max}) after knot {k} of pair {b}",
     "the band of pair {b} is empty at knot {k}: from {lower} to {upper}",
     "no warp of pair {b} keeps to the band and the slopes: none passes knot {k}; widen them",
-    "the warp of pair {b} did not settle; give reg or huber another scale",
+    "the warp of pair {b} did not converge; change the scale of reg or huber",
     "the value of pair {b} is not finite: its losses overflow",
 )
 

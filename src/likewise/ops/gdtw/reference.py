@@ -249,7 +249,7 @@ def _quadratic_program(
         point = point + min(1.0, room.min().item()) * step
         if room.min() < 1:
             active.append(int((room <= room.min() + 1e-13).nonzero()[0]))
-    raise RuntimeError("the active set did not settle")
+    raise RuntimeError("the active set did not converge")
 
 
 def _search_line(pair: Pair, start: Tensor, end: Tensor, segments: Tensor) -> Tensor:

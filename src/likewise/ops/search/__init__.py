@@ -1,4 +1,4 @@
-"""Exact search under DTW on the CPU: lower bounds settle most candidates; DTW, abandoned early, compares the rest.
+"""Exact search under DTW on the CPU: lower bounds rule out most candidates; DTW, abandoned early, compares the rest.
 
 ``Prepared`` holds items with their envelopes, built once for a band. ``whole`` searches whole items, ``windows`` every
 window of a given length, which is never laid out. Both return ``Outcome``: the k nearest, or all within a distance, in
@@ -9,7 +9,7 @@ data's envelope, about 20 operations each for 16 samples. Those for whole items 
 the mean of the query's envelope, which takes an eighth of that work, and then Keogh's bounds. The last stage is DTW in
 lanes, in the order of the bounds. It is abandoned when the least cell of a row and the bound of the remaining rows
 together exceed the k-th best value so far, which all threads share. Many candidates of one length go through DTW in
-stages of some rows, and lanes are refilled after each stage. Rounding never settles a candidate: see Limit in bounds.h.
+stages of some rows, and lanes are refilled after each stage. Rounding rules out no candidate: see Limit in bounds.h.
 
 Reference: Zhu & Shasha (2003), the bound of means; Keogh & Ratanamahatana (2005); Rakthanmanon et al. (2012), the UCR
 suite; Herrmann & Webb (2021).
@@ -80,7 +80,7 @@ class Wanted:
 class Outcome:
     """Matches of each query in order: counts (Q,); values, items, starts and ends (Q, K), padded with inf and -1.
 
-    killed: the number of candidates that each stage settled. cells: the number of DTW cells that were computed.
+    killed: the number of candidates that each stage ruled out. cells: the number of DTW cells that were computed.
     """
 
     counts: Tensor

@@ -1,8 +1,8 @@
 """GDTW on a GPU: search the grid (grid.py), polish the best path (polish.py), and compute derivatives (gradient.py).
 
 search.py launches the kernels of the first two. The search uses y's precision, the rest float64. All passes are
-launched without waiting; a solution waits once, for a number per pair that says whether it has settled. Pairs that have
-not settled, that must raise an error, or that have Huber's loss go to the host, where the C++ kernel polishes the GPU's
+launched without waiting; a solution waits once, for a number per pair that says whether it has converged. Pairs that
+have not, that must raise an error, or that have Huber's loss go to the host, where the C++ kernel polishes the GPU's
 solution on the grid. Derivatives do not wait for the GPU.
 """
 
