@@ -4,6 +4,8 @@ import statistics
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from scipy import stats
+
 from papers.common import bold, read_lines, spread, table
 
 HERE = Path(__file__).parent
@@ -28,16 +30,6 @@ SKELETONS = {"utd_mhad": "UTD-MHAD", "msr_action3d": "MSR Action3D"}
 SPLIT_METHODS = {**DISTANCES, "mean": "mean frames", "satap": "SA-TAP"}
 LINEAR = {"ldmlt": "LDMLT, standardised", "swmd": "SWMD, standardised"}
 FRAMEWISE = {"hm": "HM", "lifted": "lifted", "binomial": "binomial", "multi_similarity": "multi-similarity"}
-T_95 = {
-    3: 4.303,
-    4: 3.182,
-    5: 2.776,
-    6: 2.571,
-    7: 2.447,
-    8: 2.365,
-    9: 2.306,
-    10: 2.262,
-}  # of Student's t, two-sided, by the number of splits
 # MAP, and the accuracies of 1, 5 and 30 neighbours in Tables 6 and 7; of other features of the same actions.
 PUBLISHED = {
     "dtw": (0.590, 81.32, 80.95, 72.53), "ldtw": (0.567, 82.78, 79.12, 64.84), "ndtw": (0.565, 79.85, 76.92, 67.40),
@@ -249,7 +241,7 @@ def by_split(lines: list[dict], key: SplitKey, ways: int, shots: int) -> dict[in
 
 def interval(values: list[float], form: str) -> str:
     """The mean and its 95 % interval by Student's t: splits are few, and share classes."""
-    half = T_95[len(values)] * statistics.stdev(values) / len(values) ** 0.5
+    half = stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
     return f"{form.format(statistics.mean(values))} ± {half:.1f}"
 
 
