@@ -55,7 +55,7 @@ def tables() -> Iterator[str]:
 def sentences() -> Iterator[str]:
     """What README.md says in words, as the lines have it."""
     lines = [line for line in read_lines(HERE / "actions.jsonl") if line["epochs"] == 60]
-    gains = {}
+    gains, chances = {}, []
     for validate in (True, False):
         own, theirs = (
             {line["seed"] if line["fold"] is None else line["fold"]: 100 * line["accuracy"]
@@ -63,11 +63,13 @@ def sentences() -> Iterator[str]:
             for distance in ("softdtw", "tap")
         )  # fmt: skip
         gains[validate] = [own[key] - theirs[key] for key in own]
+        chances.append(stats.ttest_1samp(gains[validate], 0).pvalue)
     ahead = ("none", "one", "two", "three", "four", "five")[sum(gain > 0 for gain in gains[True])]
     yield (
         f"on {ahead} of five held-out subjects, by {statistics.mean(gains[True]):.0f} points in the mean, and by "
         f"{statistics.mean(gains[False]):.1f} points in the test"
     )
+    yield f"(p = {max(chances):.2f} by paired t-tests)".replace("0.", ".")
     shots = read_lines(HERE / "few_shot_splits.jsonl")
     own, theirs = ("msr_action3d", "tap", True), ("msr_action3d", "softdtw", True)
     less = []
