@@ -2,8 +2,8 @@
 
     python benchmarks/barycenter.py [--repeats 5] [--only DBA] [--others]
 
-A peer is timed if our average costs no more than its own: costs are weighted mean distances, computed by one function
-for everybody, in float64. The peers run on one thread, where they are fastest at this size.
+A peer is timed if our average costs no more than its own: costs are weighted mean distances, computed by the same
+function for all, in float64. The peers run on one thread, where they are fastest at this size.
 
 Under MSM, one iteration of L-BFGS is compared with KASBA. That number was chosen on the data of this
 benchmark. Other data, real and synthetic, confirm it: with --others, the costs on those are printed, and nothing
@@ -45,7 +45,7 @@ def case(
     peers: dict[str, Callable[[], Any]],
     bar: float,
 ) -> None:
-    """Check that ours is not dearer than any peer's, then time all."""
+    """Check that our cost is not above any peer's, then time all."""
     x = shapes()
 
     def cost(z: Any) -> float:

@@ -2,8 +2,8 @@
 
     python benchmarks/clusters.py [--repeats 5] [--only KMeans]
 
-KMeans is timed only if its inertia is not above the peer's: inertias are sums of DTW from the centres, computed by one
-function for everybody, in float64. Peers take as many starts as we do, and seconds to minutes: they are run once,
+KMeans is timed only if its inertia is not above the peer's: inertias are sums of DTW from the centres, computed by the
+same function for all, in float64. Peers take as many starts as we do, and seconds to minutes: they are run once,
 after a small problem for their compilers. Tuning has no peer: its accuracies are compared with those of whole matrices.
 """
 

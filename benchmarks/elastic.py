@@ -5,8 +5,8 @@
 All pairs of 200 series of length 256, in float32. Every peer runs on as many threads as it can, in float64, and takes
 seconds: it compares the first 50 series only, 1,225 of the 19,900 pairs, and its time is scaled up; with --whole, all.
 Each distance is first checked against a plain recurrence in float64. aeon and tsdistances charge more than the paper
-for gaps at the beginning of ERP: a peer whose values are off by more than 1e-3 of the largest gets no time. aeon's
-ShapeDTW goes astray where a path begins along a border, so that for it all series begin with the same 32 steps.
+for gaps at the beginning of ERP: a peer whose values are off by more than 1e-3 of the largest is not timed. aeon's
+ShapeDTW is wrong where a path begins along a border, so that for it all series begin with the same 32 steps.
 """
 
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def check_pairs(distance: lw.Distance, x: torch.Tensor) -> None:
 
 
 def peers(x: torch.Tensor) -> dict[str, tuple[lw.Distance, dict[str, Callable[[], np.ndarray]]]]:
-    """Each distance and those who compute the same."""
+    """Each distance, and the peers that compute the same."""
     series, stacked = x[..., 0].numpy(), x.transpose(1, 2).contiguous().numpy()
 
     def of_aeon(name: str, **options: object) -> Callable[[], np.ndarray]:

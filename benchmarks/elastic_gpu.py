@@ -4,7 +4,7 @@
 
 All pairs of 1,000 and 1,000 series of length 256, one channel, float32; "cells" are those of the tables, 65.5 billion.
 SBD has no table: its rate says how many cells a table would have had. A distance whose values differ from the CPU's, in
-float64, gets no time. Then 1,000 averages of 50 series of length 128, ten iterations each; those of the first 20 must
+float64, is not timed. Then 1,000 averages of 50 series of length 128, ten iterations each; those of the first 20 must
 cost what they cost on the CPU. About a minute.
 """
 

@@ -2,8 +2,8 @@
 
     python benchmarks/gdtw_gpu.py [--rows FILE] [--no-lengths] [--tune]
 
-Correct is: on the same grid no pair's objective is more than 1e-4 above the CPU's, every warp is feasible, and the
-gradients are those that the C++ kernel gives at the same solution. A case that is not gets no time.
+A result is correct if on the same grid no pair's objective is more than 1e-4 above the CPU's, every warp is feasible,
+and the gradients are those of the C++ kernel at the same solution. Otherwise it is not timed.
 The last part is figures 5 and 7 of the DecDTW paper on the GPU: GDTW against DTW by length, at test time and in
 training. The bars are those of issue 3, in milliseconds and MB. It takes less than a minute.
 """

@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py [--rows FILE]
 
-A kernel whose values or gradients are wrong gets no time. "ms" is the time of a call as a user sees it, "graph_ms" that
+A kernel whose values or gradients are wrong is not timed. "ms" is the time of a call as a user sees it, "graph_ms" that
 of its kernels alone, replayed from a CUDA graph: the difference is what the host takes to launch them. "host_ms" is how
 long the host was busy or waiting in the call, the GPU being idle when it began. "first_seconds" are those until the
 first call was done, compiling included. Rows of the host say where its time goes in the first two cases. The last row

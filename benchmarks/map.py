@@ -1,4 +1,4 @@
-"""Every shape against its own limit: a map of each op, and where it has holes.
+"""The speed of each op at many shapes, as a share of what this machine could reach there.
 
     python benchmarks/map.py [--device cuda] [--only "dtw all"] [--repeats 5] [--no-peers] [--no-rows]
     python benchmarks/map.py --report [--device cuda]      from the rows: heat maps, medians, the ten worst cells

@@ -1,4 +1,4 @@
-"""Past one machine, measured on this one: what Ray costs, how long 20 billion pairs take, and a k-NN graph of 20,000.
+"""Beyond one machine, measured on this one: what Ray costs, how long 20 billion pairs take, and a k-NN graph of 20,000.
 
 python benchmarks/scale.py overhead    Ray against the same tiles without it, two workers of one thread each
 python benchmarks/scale.py pairs       200,000 series of length 64, DTW with a band of 10 %, from a sample of tiles

@@ -215,7 +215,7 @@ def har(benchmark: Benchmark) -> None:
 
 
 def sizes(benchmark: Benchmark) -> None:
-    """The map of sizes: the least ratio to brute force, of noise, of which bounds settle nothing, and of walks."""
+    """The map of sizes: the least ratio to brute force, of noise, where bounds rule out nothing, and of walks."""
     for kind in ("noise", "walks"):
         name = f"map: {kind}, the least of N 10, 100, 1,000, T 16, 64, 256, C 1, 8, Q 1, 50, band 10 %"
         if benchmark.options.only not in name:

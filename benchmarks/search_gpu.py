@@ -4,7 +4,7 @@
 
 1,000 queries of 128 steps in a stream of 10 million samples, band 5 %, z-normalised, for random walks and for an
 electrocardiogram that is repeated with noise and drift. Half of the queries are pieces of the stream with noise, half
-are new. Four queries are searched on the CPU, too: a search whose hits differ gets no time. "index_ms" are the moments
+are new. Four queries are searched on the CPU, too: a search whose hits differ is not timed. "index_ms" are the moments
 of all windows and the envelopes of the stream, "ms" is a search; bar: 5 s for both.
 """
 
@@ -63,7 +63,7 @@ def seconds(work: object, repeats: int) -> list[float]:
 
 
 def equal(found: object, truth: object) -> bool:
-    """Whether hits of the card are those of the CPU, but for rounding."""
+    """Whether the hits of the GPU are those of the CPU, but for rounding."""
     near = torch.allclose(found.distances, truth.distances, rtol=1e-5, atol=1e-5)  # type: ignore[attr-defined]
     places = (found.starts == truth.starts).double().mean()  # type: ignore[attr-defined]
     return bool(near) and float(places) > 0.99

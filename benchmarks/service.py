@@ -68,7 +68,7 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 
 async def check(port: int, data: lw.Dataset) -> None:
-    """Refuse to measure what is wrong."""
+    """Compare one answer with the library's before measuring."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for i in (0, 7):
         writer.write(request(body(data, i)))

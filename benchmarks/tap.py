@@ -6,7 +6,7 @@
     python benchmarks/tap.py epoch                                 seconds an epoch of the digits, by loss and distance
     python benchmarks/tap.py accuracy --metric FOLDER              of a metric of the digits, by fused kernels and not
 
-A result that is wrong gets no time. Rows go to benchmarks/results/tap.jsonl, unless --no-rows. ``--tune`` tries other
+A result that is wrong is not timed. Rows go to benchmarks/results/tap.jsonl, unless --no-rows. ``--tune`` tries other
 constants of ops/tap/gpu, and changes none there.
 """
 

@@ -1,4 +1,4 @@
-"""Train on 20,000 files that are read one by one, and say how much memory it takes.
+"""Train on 20,000 files that are read one by one, and measure the memory that it takes.
 
     python benchmarks/training_from_disk.py --files 20000 --workers 2
 

@@ -1,4 +1,4 @@
-"""What attended features, adversaries and joint representation similarity add to a training step at batch 100.
+"""The cost of attended features, adversaries and joint representation similarity in a training step at batch 100.
 
     python benchmarks/unseen_classes.py [--device cuda] [--items images] [--repeats 5] [--no-rows]
 

@@ -1,4 +1,4 @@
-"""What the papers share: settings from the command line, data files, lines of JSON, and Markdown tables."""
+"""Shared by the papers: settings from the command line, data files, lines of JSON, and Markdown tables."""
 
 import argparse
 import inspect
@@ -20,13 +20,13 @@ import likewise as lw
 
 @dataclass(frozen=True)
 class Run:
-    """What every run.py takes besides its settings: which seeds, where the data are, and what is kept."""
+    """The options of every run.py besides its settings: seeds, data and outputs."""
 
     seeds: tuple[int, ...] = (0, 1, 2)
     data_dir: Path = Path(os.environ.get("LIKEWISE_DATA") or ".")
     out: Path | None = None  # append the lines here; a line that is there already is not run again
     folder: Path | None = None  # keep checkpoints and trained metrics here, and resume from them
-    items: int | None = None  # use every n-th item only, so that about so many are left: for a quick try
+    items: int | None = None  # use every n-th item only, about this many in all: for a quick try
     device: str = "cuda" if torch.cuda.is_available() else "cpu"
 
     def kept(self, *words: object) -> Path | None:
@@ -91,7 +91,7 @@ def moved(data: lw.Dataset, device: str) -> lw.Dataset:
 
 
 def rounded(value: Any, digits: int = 5) -> Any:
-    """The value with its floats, those in mappings and lists included, at so many significant digits."""
+    """The value with its floats, those in mappings and lists included, rounded to this many significant digits."""
     if isinstance(value, float):
         return float(f"{value:.{digits}g}")
     if isinstance(value, dict):
@@ -122,7 +122,7 @@ def read_lines(path: Path | None) -> list[dict]:
 
 
 def find_line(wanted: dict, out: Path | None) -> dict | None:
-    """The line of an earlier run that agrees with all that is wanted, to five digits."""
+    """The line of an earlier run with the given values, to five digits."""
     wanted = rounded(wanted)
     for line in read_lines(out):
         if all(rounded(line.get(name)) == value for name, value in wanted.items()):
@@ -131,12 +131,12 @@ def find_line(wanted: dict, out: Path | None) -> dict | None:
 
 
 def accelerator(device: str | torch.device) -> str:
-    """What ``fit`` is to train on: without it, it takes a GPU if there is one, whatever --device says."""
+    """The accelerator for ``fit``, which would otherwise take a GPU if there is one, whatever --device says."""
     return "cpu" if torch.device(device).type == "cpu" else "auto"
 
 
 def device_name(device: str | torch.device) -> str:
-    """What a line calls the device that it was run on."""
+    """The name of the device, for a line."""
     return torch.cuda.get_device_name() if torch.device(device).type == "cuda" else "cpu"
 
 

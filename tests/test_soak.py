@@ -31,7 +31,7 @@ def states(soak, rounds=500, **leaks):
     return [soak.State(*(wander[n][i] + leaks.get(n, 0) * i for n in soak.State._fields)) for i in range(rounds)]
 
 
-def test_what_wanders_is_flat(soak):
+def test_a_random_walk_is_flat(soak):
     text, row = soak.report(states(soak), 60)
     assert row["flat"], text
     assert row["control_seen"]
@@ -41,7 +41,7 @@ def test_what_wanders_is_flat(soak):
 @pytest.mark.parametrize(
     "leak", [{"resident": 10e3}, {"in_use": 10e3}, {"objects": 100}, {"handles": 0.01}, {"threads": 0.01}]
 )
-def test_what_leaks_is_growing(soak, leak):
+def test_a_leak_is_growth(soak, leak):
     text, row = soak.report(states(soak, **leak), 60)
     assert not row["flat"], text
     assert text.endswith("GROWING")

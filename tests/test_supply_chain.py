@@ -44,7 +44,7 @@ def test_nothing_of_the_core_is_under_the_gpl(licences):
         ("BSD-3-Clause", False),
     ],
 )
-def test_what_counts_as_the_gpl(licences, text, expected):
+def test_licences_that_count_as_the_gpl(licences, text, expected):
     assert licences.is_copyleft(text) == expected
 
 

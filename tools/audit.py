@@ -1,4 +1,4 @@
-"""Known vulnerabilities of what is installed, by pip-audit; part of ``make check``.
+"""Known vulnerabilities of the installed packages, by pip-audit; part of ``make check``.
 
 Prints how many packages its index knew, or that nothing was audited if it knew none or did not answer.
 """

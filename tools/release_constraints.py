@@ -2,7 +2,7 @@
 
 pip resolves likewise and its extras against constraints.txt, without installing anything, and reports the files that it
 would take for this platform and this Python, with their hashes. ``pip install --require-hashes`` then takes no others.
-Of torch it is the CPU build that is pinned. No address of an index is written.
+torch is pinned to its CPU build. No address of an index is written.
 """
 
 import json

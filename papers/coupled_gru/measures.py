@@ -1,4 +1,4 @@
-"""What is measured of a trained network besides its scores: noise, chaos, synchronisation, candidates."""
+"""Measurements of a trained network besides its scores: noise, chaos, synchronisation, candidates."""
 
 import copy
 import time

@@ -32,7 +32,7 @@ UNTRAINED = {
 
 @dataclass(frozen=True)
 class Options:
-    """What is drawn."""
+    """What to draw."""
 
     figures: Path | None = None  # where Figures 3 and 4 and the synchronisation go
 
@@ -50,7 +50,7 @@ def tables() -> Iterator[str]:
 
 
 def sentences() -> Iterator[str]:
-    """What README.md says in words, as the lines have it."""
+    """The sentences of README.md that quote results, from the lines."""
     seeds = read_lines(HERE / "har_seeds.jsonl")
     own = {line["number"]: line["accuracy"] for line in seeds if line["model"] == "cgru"}
     theirs = {line["number"]: line["accuracy"] for line in seeds if line["model"] == "sgru"}
@@ -93,7 +93,7 @@ def setting_of(line: dict) -> Setting:
 
 
 def name_of(setting: Setting) -> str:
-    """What a row calls it; the weight is in ``choice_table``."""
+    """The name of a row; the weight is in ``choice_table``."""
     model, _, hidden, standardized, jitter = setting
     units = "" if hidden == (20,) else f", {' and '.join(map(str, hidden))} units"
     return NAMES[model] + units + (", standardised" if standardized else "") + (", jittered" if jitter else "")
@@ -149,7 +149,7 @@ def noise_table(lines: list[dict]) -> str:
 
 
 def choice_table(lines: list[dict]) -> str:
-    """By what each network's settings are chosen: the folds that every setting has run."""
+    """The scores by which each network's settings are chosen: those of the folds that every setting has run."""
     rows = []
     for model in ("cgru", "sgru"):
         found: dict[Setting, dict[int, dict]] = {}

@@ -99,7 +99,7 @@ def planned(run: Parts) -> Iterator[tuple[str, int, int]]:
 def experiment(
     run: Parts, settings: Settings, kind: str, number: int, seed: int, train: lw.Dataset, test: lw.Dataset
 ) -> dict:
-    """Train one network, score and measure it; what its line says of it."""
+    """Train, score and measure one network; returns the contents of its line."""
     held_out = fold_mask(train, number % FOLDS)  # (N,) bool
     own, theirs = train[~held_out], train[held_out]
     torch.manual_seed(seed)
@@ -126,7 +126,7 @@ def experiment(
 
 
 def learn(distance: lw.Distance, settings: Settings, own: lw.Dataset, theirs: lw.Dataset, seed: int) -> dict:
-    """Train a network in place; how it went."""
+    """Train a network in place; returns a summary of the training."""
     step = thinning(len(theirs), len(own), settings.most_pairs)
     asked, among = theirs[::step], own[:: max(step, len(own) // settings.val_references)]
     coupled, norms = isinstance(distance, lw.CoupledGRU), []
@@ -191,7 +191,7 @@ def build(settings: Settings, channels: int) -> lw.Distance:
 
 
 def thinning(queries: int, references: int, most_pairs: int | None) -> int:
-    """Every how many-th query and reference to take, so that there are about ``most_pairs`` pairs at most."""
+    """The n for taking every n-th query and reference, so that there are at most about ``most_pairs`` pairs."""
     return 1 if most_pairs is None else max(1, math.ceil(math.sqrt(queries * references / most_pairs)))
 
 

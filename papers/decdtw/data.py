@@ -1,4 +1,4 @@
-"""Slices of scores and performances with the true alignment between them, as audio-to-score alignment is learned from.
+"""Slices of scores and performances with their true alignment, from which audio-to-score alignment is learned.
 
 Each file {train,val,test}.npz holds the features of whole recordings, as bytes, and where the slices begin;
 {train,val,test}_mel.npz, which papers/decdtw/mel.py builds, adds mel spectrograms.
@@ -16,7 +16,7 @@ from papers.common import load
 
 SPLITS = ("train", "val", "test")
 BUILD_MEL = "build it with python -m papers.decdtw.mel"
-# What is taken off the features, and what they are divided by; the numbers of the paper's code.
+# The offset and the divisor of the features; the numbers of the paper's code.
 SCALES = {"cqt": (-0.138, 1.0), "chroma": (-12.368, 45.0), "mel": (-20.0, 268.0)}
 WIDTHS = {"cqt": 48, "chroma": 12, "mel": 128}
 

@@ -1,4 +1,4 @@
-"""Pairs of sequences of images from one railway track, seen in summer and in winter, as place recognition learns from.
+"""Pairs of image sequences from one railway track, in summer and in winter, from which place recognition is learned.
 
 The file nordland_sw_64x32.npz holds ``summer`` and ``winter``, (N, 32, 64, 3) bytes, frame by frame at the same places,
 and which frames are ``dark`` (tunnels) or ``still`` (stations). Those are dropped; what is left is the track, and a
@@ -17,7 +17,7 @@ from papers.common import load
 
 FILE = "nordland_sw_64x32.npz"
 SPLITS = ("train", "val", "test")
-# Who gets which twelfth of the track: test and validation have a place in either half of it.
+# The split of each twelfth of the track: test and validation have a place in either half of it.
 BLOCKS = ("train", "train", "val", "train", "train", "test") * 2
 REFERENCE, QUERY = 25, 10  # frames
 SPEEDS = (1.0, 2.4)  # frames of the track for each frame of a query, on average over the query
@@ -88,7 +88,7 @@ def stretches_of(split: str, frames: int) -> Iterator[tuple[int, int]]:
     """First frame and the one after the last of each stretch of a split.
 
     A stretch is a twelfth of the track. Where its neighbour before it belongs to another split, the first 25 frames
-    are nobody's, so that no place is seen from both sides.
+    belong to no split, so that no place is in two of them.
     """
     length = frames // len(BLOCKS)
     if length < 2 * REFERENCE:

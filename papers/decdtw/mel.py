@@ -106,7 +106,7 @@ def build_split(
 
 
 def check_tools(soundfonts: Path) -> None:
-    """Refuse to begin what could not be ended."""
+    """Raise an error before any work if a tool or a file is missing."""
     if shutil.which("fluidsynth") is None:
         raise SystemExit("error: fluidsynth is not installed; on Debian: apt install fluidsynth")
     for name, package in (("FluidR3_GM.sf2", "fluid-soundfont-gm"), ("TimGM6mb.sf2", "timgm6mb-soundfont")):

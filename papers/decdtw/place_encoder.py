@@ -1,4 +1,4 @@
-"""An encoder of single images that place recognition starts from, and its training with a triplet loss."""
+"""The encoder of single images from which place recognition starts, and its training with a triplet loss."""
 
 from collections.abc import Sequence
 
@@ -41,7 +41,7 @@ class PlaceEncoder(nn.Module):
 
 
 def mirrored(images: Tensor, generator: torch.Generator) -> Tensor:
-    """The images of a batch, in half of the cases all mirrored: a track that the train never saw."""
+    """The images of a batch, in half of the cases all mirrored, as if from another track."""
     return images.flip(3) if torch.rand((), generator=generator) < 0.5 else images
 
 

@@ -35,7 +35,7 @@ def tables() -> Iterator[str]:
 
 
 def sentences() -> Iterator[str]:
-    """What README.md says in words, as the lines have it."""
+    """The sentences of README.md that quote results, from the lines."""
     places = read_lines(HERE / "places.jsonl")
     own, theirs = (
         {line["seed"]: 100 * line["below"]["1"] for line in places if line["method"] == method}

@@ -94,7 +94,7 @@ def main(run: Audio, settings: Settings) -> None:
 def experiment(
     run: Audio, settings: Settings, seed: int | None, train: AlignedPairs, val: AlignedPairs, test: AlignedPairs
 ) -> dict:
-    """Learn, unless the method learns nothing, and score; what the line says of it."""
+    """Learn, unless the method learns nothing, and score; returns the contents of the line."""
     start, line = time.perf_counter(), {}
     encoders: nn.Module = nn.Identity()
     chosen = not settings.reg and settings.method in CONTINUOUS
@@ -123,7 +123,7 @@ def experiment(
 
 
 def scores(settings: Settings, encoders: nn.Module, test: AlignedPairs) -> dict:
-    """What a line says of the test slices."""
+    """The scores of the test slices, for a line."""
     error, deviation = errors(settings, encoders, test)
     return {
         "time_err": float(error.mean()),
@@ -186,7 +186,7 @@ def learn(encoders: nn.Module, settings: Settings, seed: int, train: AlignedPair
 
 
 def soft_dtw_loss(settings: Settings, pairs: AlignedPairs) -> Tensor:
-    """Soft-DTW itself, which looks at no truth."""
+    """Soft-DTW itself, which does not use the true alignment."""
     return lw.SoftDTW(settings.gamma, subsequence=True)(pairs.x, pairs.y).mean()
 
 

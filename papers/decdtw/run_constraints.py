@@ -6,11 +6,11 @@ Signals repeat a motif, so that a warp can slip by a whole period; some of their
 warps stay close to the diagonal at first and swing off it later on. Learned, by TimeErr through the warp, are
 
     features      a linear map of the channels,
-    lambda        what bends cost, a number,
+    lambda        the penalty of bends, a number,
     band          how far from the diagonal a warp may be, a width for each of eight times,
 
-alone and together. They begin as what a user would have tried without learning: the channels themselves, and the
-lambda and the constant band, of a grid, that are best on validation pairs. What is not learned stays so. Every variant
+alone and together. They start from what a user would try without learning: the channels themselves, and the lambda and
+the constant band, of a grid, that are best on validation pairs. What is not learned keeps this value. Every variant
 keeps the step that was best on validation pairs, and is scored on test pairs.
 """
 

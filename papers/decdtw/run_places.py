@@ -119,7 +119,7 @@ def base_encoder(
 def experiment(
     run: Rides, settings: Settings, seed: int, base: PlaceEncoder, train: Places, val: Places, test: Places
 ) -> dict:
-    """Tune the base encoder, unless the method tunes nothing, and score it; what the line says of it."""
+    """Tune the base encoder, unless the method tunes nothing, and score it; returns the contents of the line."""
     start, line = time.perf_counter(), {"test": len(test), "pace": train.pace}
     chosen = not settings.reg and settings.method in CONTINUOUS
     if chosen:
@@ -181,7 +181,7 @@ def learn(encoder: PlaceEncoder, settings: Settings, seed: int, train: Places, v
 
 
 def tuning_loss(settings: Settings, encoder: PlaceEncoder, train: Places, step: lw.training.Step) -> Tensor:
-    """The method's loss of new queries, and the triplet loss of other places, so that what it taught is not lost."""
+    """The method's loss of new queries, and the triplet loss of other places, which keeps what it had taught."""
     loss = LOSSES[settings.method](settings, features_of(encoder, train, step.index, step.generator))
     frames = torch.randperm(len(train.summer), generator=step.generator)[:FRAMES]
     return loss + settings.triplet * triplet_loss(encoder, train, frames, step.generator)

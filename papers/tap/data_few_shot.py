@@ -71,7 +71,7 @@ def skeleton(joints: np.ndarray, hip: int, frames: int) -> np.ndarray:
 
 
 def with_mirror_images(data: lw.Dataset, left: tuple[int, ...], right: tuple[int, ...]) -> lw.Dataset:
-    """The data and their mirror images, which are classes of their own: what the right hand did, the left hand does."""
+    """The data and their mirror images, left and right exchanged, which are classes of their own."""
     exchange = torch.arange(data.items.channels // 3)
     exchange[[*left, *right]] = torch.tensor([*right, *left])
     joints = data.items.values.unflatten(2, (-1, 3))[:, :, exchange] * torch.tensor([-1.0, 1.0, 1.0])
@@ -85,7 +85,7 @@ def with_mirror_images(data: lw.Dataset, left: tuple[int, ...], right: tuple[int
 
 @dataclass(frozen=True)
 class Changed:
-    """What ``SkeletonChange`` gives to ``fit``; it knows of no alignment."""
+    """The result of ``SkeletonChange`` for ``fit``, without an alignment."""
 
     batch: lw.Batch
     plans: None = None
@@ -136,7 +136,7 @@ class TurnedSkeletons(nn.Module):
         self.encoder = encoder
 
     def forward(self, x: lw.Batch) -> object:
-        """What the encoder makes of the skeletons."""
+        """The encoded skeletons."""
         if self.training:
             generator = torch.Generator().manual_seed(int(torch.randint(1 << 62, ())))
             x = SkeletonChange()(x, generator).batch

@@ -53,7 +53,7 @@ def tables() -> Iterator[str]:
 
 
 def sentences() -> Iterator[str]:
-    """What README.md says in words, as the lines have it."""
+    """The sentences of README.md that quote results, from the lines."""
     lines = [line for line in read_lines(HERE / "actions.jsonl") if line["epochs"] == 60]
     gains, chances = {}, []
     for validate in (True, False):
@@ -99,7 +99,7 @@ def retrieval_table(lines: list[dict]) -> str:
 
 
 def row_name(line: dict) -> str:
-    """What the table calls a run."""
+    """The name of a run in the table."""
     distance = DISTANCES[line["distance"]]
     if line["loss"] == "untrained":
         return f"untrained {distance}"
@@ -141,7 +141,7 @@ def by_training(lines: Iterable[dict]) -> dict[tuple, list[dict]]:
 
 
 def training_name(key: tuple) -> str:
-    """What a row calls a distance and a way of training."""
+    """The name of a row: a distance and a way of training."""
     distance, loss, precision, cosine = key
     half = ", bfloat16" if precision == "bf16-mixed" else ""
     return f"{LOSSES[loss]} + {DISTANCES[distance]}, {'changed skeletons' if cosine else 'as in the paper'}{half}"
@@ -217,7 +217,7 @@ def gains_table(lines: list[dict]) -> str:
 
 
 def references_of(data: str) -> tuple[SplitKey, SplitKey]:
-    """What trained methods are compared with: untrained DTW and trained soft-DTW."""
+    """The baselines of trained methods: untrained DTW and trained soft-DTW."""
     return (data, "dtw", False), (data, "softdtw", True)
 
 
@@ -227,7 +227,7 @@ def splits_of(lines: list[dict], key: SplitKey) -> list[int]:
 
 
 def split_name(key: SplitKey) -> str:
-    """What a row calls a method."""
+    """The name of a method in a row."""
     return f"{SKELETONS[key[0]]}, {SPLIT_METHODS[key[1]]}, {'trained' if key[2] else 'untrained'}"
 
 

@@ -114,7 +114,7 @@ def main(run: Run, settings: Settings) -> None:
 
 
 def experiment(run: Run, settings: Settings, seed: int, train: lw.Dataset, test: lw.Dataset) -> list[dict]:
-    """Train and score one metric; what its line says of it, and those of the checks before it."""
+    """Train and score one metric; returns the contents of its line, and of those of the checks before it."""
     train, test = moved(train, run.device), moved(test, run.device)
     torch.manual_seed(seed)
     metric = build(settings, train.items.channels)
@@ -173,7 +173,7 @@ def experiment(run: Run, settings: Settings, seed: int, train: lw.Dataset, test:
 
 
 def scored(metric: lw.Metric, train: lw.Dataset, test: lw.Dataset) -> dict:
-    """The part of a line that says how well the test sequences find training sequences."""
+    """The retrieval scores of a line: how well the test sequences find training sequences."""
     start = time.perf_counter()
     scores = lw.evaluate(metric, test, train, ks=[k for k in NEIGHBORS if k <= len(train)])
     seconds = time.perf_counter() - start

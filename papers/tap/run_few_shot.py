@@ -98,7 +98,7 @@ def main(run: Run, settings: Settings) -> None:
 def learn(
     run: Run, settings: Settings, seed: int, metric: lw.Metric, split: Split, validation: lw.training.EpisodeValidation
 ) -> dict[str, Any]:
-    """Train a metric in place; what is worth keeping of its history."""
+    """Train a metric in place; returns a summary of its history."""
     data = split.train
     steps = min(50, settings.steps)  # an epoch
     epochs = max(1, settings.steps // steps)

@@ -5,8 +5,8 @@ Flowers-102: classes 0 to 50 train, 51 to 101 test, 96 px. Skeletons of UTD-MHAD
 utd_mixed, every other action trains. Spoken Arabic Digits: digits 0 to 4 by the speakers of the training set, digits 5
 to 9 by those of the test set. Image sets in their public layouts: folder:PATH, cub:PATH, cars:PATH, sop:PATH.
 
-Someone who repeats an action or a word does it nearly alike, and any encoder, an untrained one too, finds that: items
-of people have groups, their subjects or speakers, and are to be found by items of others.
+A person repeats an action or a word nearly alike, so that any encoder, even an untrained one, finds the repetitions:
+items of people have groups, their subjects or speakers, and are searched among items of other people.
 """
 
 from collections.abc import Callable

@@ -34,7 +34,7 @@ class Motion(nn.Module):
         return self.encoder.out  # type: ignore[return-value]
 
     def forward(self, x: lw.Batch) -> object:
-        """What the encoder makes of places and changes."""
+        """The encoded places and changes."""
         real = x.mask[..., None]
         values = x.values.masked_fill(~real, 0)  # (B, T, C)
         change = nn.functional.pad(values.diff(dim=1).masked_fill(~real[:, 1:], 0), (0, 0, 0, 1))

@@ -1,4 +1,4 @@
-"""What a row of the tables is put together from: encoders, losses, and what is added to them."""
+"""The components of the tables' rows: encoders, losses and additions to them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -98,7 +98,7 @@ class Settings:
 
     @property
     def added(self) -> set[str]:
-        """What is added to the loss."""
+        """The additions to the loss."""
         words = set(self.add.split("+")) - {"none", "untrained"}
         unknown = words - WEIGHTS.keys()
         if unknown:
@@ -196,7 +196,7 @@ def make_terms(settings: Settings, loss: Any) -> tuple[list[Any], lw.training.Cl
 
 
 def _class_scores(loss: Any) -> list[Callable[[Tensor], Tensor]]:
-    """How items lie to the classes, where the loss knows: the last layer of JRD."""
+    """The scores of items for the classes, where the loss has them: the last layer of JRD."""
     if isinstance(loss, lw.losses.AMSoftmax):
         return [loss.cosines]
     return [loss.distances] if isinstance(loss, lw.losses.ProxyNCA) else []

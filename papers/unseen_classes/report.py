@@ -31,7 +31,7 @@ ADDITIONS = {
 
 @dataclass(frozen=True)
 class Options:
-    """What is printed and drawn."""
+    """What to print and draw."""
 
     full: bool = False  # all scores of every row
     figures: Path | None = None  # where the figures go
@@ -52,7 +52,7 @@ def tables() -> Iterator[str]:
 
 
 def sentences() -> Iterator[str]:
-    """What README.md says in words, as the lines have it."""
+    """The sentences of README.md that quote results, from the lines."""
     plain = next(100 * line["nmi"] for line in lines_of("sad") if line["loss"] == "untrained")
     trained = statistics.mean(100 * line["nmi"] for line in test_lines("sad", "am_softmax", "none"))
     yield f"What learning gains on digits is NMI: {plain:.1f} untrained, {trained:.1f} with AM-softmax"
@@ -176,7 +176,7 @@ def variants_table(data: str) -> str:
 
 
 def changes_of(line: dict) -> str:
-    """What a variant's settings are, where they differ from the tables'; weights were chosen."""
+    """The settings of a variant that differ from the tables'; weights were chosen."""
     usual = {"margin": 0.1, "eps": 1e-8, "drop_every": None, "ceiling": 0.1, "threshold": None, "strength": None,
              "kernel": "gaussian"}  # fmt: skip
     words = [

@@ -150,7 +150,7 @@ def experiment(
 def learn(
     run: Run, settings: Settings, seed: int, train: lw.Dataset, scored: lw.Dataset, fold: int | None
 ) -> dict[str, Any]:
-    """Train and score one metric, on held-out classes after every epoch; what its line says of it."""
+    """Train and score one metric, on held-out classes after every epoch; returns the contents of its line."""
     torch.manual_seed(seed)
     metric = lw.Metric(make_encoder(settings, train), lw.Euclidean()).to(run.device)
     loss = make_loss(settings, len(train.classes))

@@ -1,4 +1,4 @@
-"""What a test of a subcommand calls."""
+"""Helpers for the tests of subcommands."""
 
 import json
 

@@ -81,7 +81,7 @@ def test_ctrl_c(a, monkeypatch):
     refusal(130, "distance", a)
 
 
-def test_mistakes_of_ours_show_themselves(a, monkeypatch):
+def test_internal_errors_show_their_traceback(a, monkeypatch):
     def broken(*args, **options):
         raise TypeError("ours")
 

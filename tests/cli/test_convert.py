@@ -28,7 +28,7 @@ def test_it_says_what_looks_wrong(a, tmp_path):
     assert "written" not in result.stdout
 
 
-def test_what_exists_is_kept(a, tmp_path):
+def test_existing_files_are_kept(a, tmp_path):
     out = tmp_path / "b.npz"
     assert "written to" in run("convert", a, "-o", out).stdout
     before = out.read_bytes()

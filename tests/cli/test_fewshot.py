@@ -41,7 +41,7 @@ def test_a_learned_metric(data, tmp_path):
     assert found["accuracy"] == pytest.approx(expected.accuracy)
 
 
-def test_what_cannot_be_drawn_is_refused(data, tmp_path):
+def test_undrawable_inputs_are_refused(data, tmp_path):
     path, known = data
     assert "5 ways need 5 classes, but there are 4" in refusal(1, "fewshot", path)
     assert "class a has 6 items, too few for 6 shots" in refusal(1, "fewshot", path, "--ways", 2, "--shots", 6)

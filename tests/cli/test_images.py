@@ -50,7 +50,7 @@ def test_a_distance_of_sequences_refuses_images_in_one_line(photos, command):
     assert said == "error: photos: holds images; DTW compares sequences, so give --metric\n"
 
 
-def test_what_is_for_sequences_refuses_images_in_one_line(photos):
+def test_commands_for_sequences_refuse_images_in_one_line(photos):
     for command in ("average", "align photos --metric run"):
         name, *more = command.split()
         assert refusal(1, name, "photos", *more) == "error: photos: holds images, and this command takes sequences\n"

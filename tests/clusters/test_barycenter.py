@@ -268,7 +268,7 @@ def test_nothing_of_the_callers_is_touched(capsys):
     assert "barycenter" in capsys.readouterr().err
 
 
-def test_what_it_looks_like():
+def test_repr_and_sequences():
     two = lw.barycenter(lw.DTW(), uneven(), groups=np.arange(9) % 2)
     assert repr(two).startswith("Barycenter(2 averages of ")
     assert len(two) == 2

@@ -68,7 +68,7 @@ def test_malformed(path, case):
     assert str(caught.value).startswith(f"{path}:{message}")
 
 
-def test_nobody_speaks(path):
+def test_no_speakers(path):
     path.write_text("\n")
     with pytest.raises(ValueError, match="ends after 0 utterances, but 0 speakers make 0"):
         read_arabic_digits(path, speakers=())

@@ -55,7 +55,7 @@ def test_files_that_do_not_agree_are_named(folder):
         read_audio_folder(folder, rate=44100)
 
 
-def test_files_that_are_no_recordings(folder):
+def test_files_that_are_not_recordings(folder):
     path = folder / "dog" / "2.wav"
     whole = (folder / "dog" / "0.wav").read_bytes()
     for content, message in (

@@ -44,7 +44,7 @@ def test_floats_are_targets_unless_classes_are_given():
     assert Dataset(ZEROS, [1.0, 2.0], classes=[1, 2]).labels.tolist() == ["1", "2"]
 
 
-def test_what_makes_a_batch_is_taken():
+def test_everything_that_makes_a_batch_is_taken():
     assert Dataset([[1.0, 2.0], [3.0]]).items.lengths.tolist() == [2, 1]
     assert Dataset(np.zeros((4, 3, 2))).items.channels == 2
     with pytest.raises(ValueError, match="Dataset: expected items of shape"):

@@ -98,6 +98,6 @@ def test_unequal_groups_that_can_just_be_parted():
         ),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(options, message):
+def test_undrawable_inputs_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         episodes(**options)

@@ -67,7 +67,7 @@ def test_npz_files(folder):
         (np.array([{}], object), "no pickle"),
     ],
 )
-def test_files_that_are_no_sequences(folder, array, message):
+def test_files_that_are_not_sequences(folder, array, message):
     np.save(folder / "a" / "0.npy", array, allow_pickle=True)
     with pytest.raises(ValueError, match=rf"0\.npy: .*{message}"):
         open_sequence_folder(folder)[0]

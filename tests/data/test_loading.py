@@ -99,7 +99,7 @@ class Broken(Walks):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_what_is_no_dataset(workers):
+def test_objects_that_are_not_datasets(workers):
     with pytest.raises(TypeError, match="expected a map-style dataset, with labels, len and"):
         Loader(torch.zeros(3, 2, 1))
     with pytest.raises(TypeError, match="expected a map-style dataset"):

@@ -143,7 +143,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow", "csv"])
-def test_what_is_wrong_is_refused_with_row_and_column(case, library, tmp_path):
+def test_errors_name_row_and_column(case, library, tmp_path):
     change, settings, message = REFUSED[case]
     columns, first = COLUMNS | change, 0
     path = tmp_path / "gait.csv"
@@ -190,7 +190,7 @@ def test_limits(tmp_path):
     "content", [b"", b"id", b"id,x\na", b"id,x\na,1,2\n", b"id,id\n1,2\n", b"\xff\xfe\x00", b"id,x\n\n"]
 )
 @pytest.mark.parametrize("ending", ["csv", "parquet", "txt"])
-def test_files_that_are_no_tables(content, ending, tmp_path):
+def test_files_that_are_not_tables(content, ending, tmp_path):
     path = tmp_path / f"gait.{ending}"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"gait\."):

@@ -116,7 +116,7 @@ def compute(name, x, y, distance=None):
 
 
 def reference(name, magnitude, x, y):
-    """What ``compute`` must find; None where nothing tells it."""
+    """The expected result of ``compute``; None where it is not known."""
     if x.dtype != torch.float64:
         return compute(name, x.double(), y.double())
     if name in NETWORKS:
@@ -137,7 +137,7 @@ def reference(name, magnitude, x, y):
 
 
 def outcome(name, magnitude, dtype):
-    """How one extreme ends; an AssertionError where it must not end so."""
+    """The outcome of one extreme; an AssertionError where it is not allowed."""
     given = sequences(magnitude, dtype)
     place = f"{name} at {magnitude:g} in {dtype}"
     try:

@@ -95,7 +95,7 @@ EXTREME = {
     ids=str,
 )
 @pytest.mark.parametrize("dtype", EXTREME, ids=str)
-def test_what_has_no_unit_does_not_depend_on_magnitude(distance, dtype):
+def test_distances_without_a_unit_do_not_depend_on_magnitude(distance, dtype):
     expected = [f(*extremes.sequences(1.0, torch.float64)) for f in (distance, distance.matrix)]
     assert expected[0].min() > 0.1
     for magnitude in EXTREME[dtype]:

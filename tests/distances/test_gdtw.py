@@ -341,7 +341,7 @@ def test_settings_that_are_tensors_are_saved(tmp_path):
     assert '"tensor": [' in (tmp_path / "config.json").read_text()
 
 
-def test_a_tensor_of_nobody_is_not_saved(tmp_path):
+def test_a_tensor_outside_of_the_state_is_not_saved(tmp_path):
     class Forgetful(GDTW):
         def config(self):
             return super().config() | {"reg": torch.tensor(0.1)}

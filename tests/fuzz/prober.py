@@ -1,4 +1,4 @@
-"""The prober: feeds inputs to one target, and says what must not happen.
+"""The prober: feeds inputs to a target and reports violations.
 
 A reader may return, or raise a ValueError or an OSError that names its file. Everything else is a finding: any other
 exception, more than two seconds of CPU time, or more than 512 MB beyond the size of the file.
@@ -27,11 +27,11 @@ class Target:
 
 
 class FoundError(AssertionError):
-    """What must not happen."""
+    """A violation."""
 
 
 class Prober:
-    """Feeds inputs to a target; raises FoundError for what must not happen."""
+    """Feeds inputs to a target; raises FoundError on a violation."""
 
     def __init__(self, target: Target, folder: Path) -> None:
         self.folder, self.target = folder, target

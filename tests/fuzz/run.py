@@ -135,7 +135,7 @@ def fuzz(name: str, runs: int) -> None:
 
 
 def verdict(name: str, runs: int, code: int) -> dict[str, object]:
-    """What became of a target. It is sound if it read all inputs, and the coverage of its code was seen to grow."""
+    """The result of a target. It is sound if it read all inputs, and the coverage of its code was seen to grow."""
     log = (WORK / name / "log.txt").read_text(errors="replace")
     seen = Tally.of(name)
     covered = [int(found) for found in re.findall(r"cov: (\d+)", log)]

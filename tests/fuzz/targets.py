@@ -1,4 +1,4 @@
-"""What is fuzzed: for each reader, seeds, and a function that reads arbitrary bytes as its file."""
+"""The targets: for each reader, seeds, and a function that reads arbitrary bytes as its file."""
 
 import hashlib
 import inspect

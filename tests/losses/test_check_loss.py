@@ -55,7 +55,7 @@ def test_broken_losses(change, message):
         check_loss(Changed(change))
 
 
-def test_what_it_need_not_do():
+def test_optional_abilities():
     def square(loss, D, row, col):
         if col is not None and len(col) == D.shape[1]:
             raise NotImplementedError

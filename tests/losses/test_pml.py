@@ -136,7 +136,7 @@ def test_nothing_passed_in_is_changed_and_nothing_is_kept():
         ),
     ],
 )
-def test_what_needs_vectors_is_refused(make, why):
+def test_losses_that_need_vectors_are_refused(make, why):
     with pytest.raises(ValueError, match=f"^from_pml: {why}"):
         from_pml(make())
 

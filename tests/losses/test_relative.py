@@ -20,6 +20,6 @@ def test_it_is_a_loss():
     check_loss(Relative(HardMiningMeans()))
 
 
-def test_what_is_no_loss_is_refused():
+def test_objects_that_are_not_losses_are_refused():
     with pytest.raises(TypeError, match="Relative: expected loss to be a loss of distances, got int"):
         Relative(3)

@@ -88,6 +88,6 @@ def test_bad_settings_are_refused(make, message):
         make()
 
 
-def test_text_is_no_number():
+def test_text_is_not_a_number():
     with pytest.raises(TypeError, match="FrameMLP: expected channels to be a number, got str"):
         FrameMLP("13")  # type: ignore[arg-type]

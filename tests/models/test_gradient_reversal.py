@@ -23,7 +23,7 @@ def test_the_gradient_is_multiplied_by_minus_the_scale(scale):
 
 
 @pytest.mark.parametrize("scale", [0.5, -0.5])
-def test_what_comes_after_learns_unhindered(scale):
+def test_layers_after_it_learn_as_usual(scale):
     torch.manual_seed(0)
     head, x = nn.Linear(3, 2), torch.randn(4, 3)
     expected = torch.autograd.grad(head(x).square().sum(), head.weight)[0]

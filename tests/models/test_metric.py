@@ -360,7 +360,7 @@ def test_many_layers_are_refused_at_once(folder, change):
     assert cpu_seconds(refused) < 0.05
 
 
-def test_what_could_not_be_loaded_is_not_saved(tmp_path):
+def test_unloadable_metrics_are_not_saved(tmp_path):
     with pytest.raises(ValueError, match="a file cannot hold it: refinements of GDTW is 99, more than 64"):
         Metric(None, lw.GDTW(refinements=99)).save(tmp_path)
     assert not list(tmp_path.iterdir())

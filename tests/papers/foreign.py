@@ -1,6 +1,6 @@
 """A second device without one: its tensors hold numbers on the CPU, and refuse to meet the CPU's own, as a GPU's do.
 
-It goes by the name of "meta", since PyTorch lets nobody invent another that can be differentiated.
+It is called "meta", since PyTorch does not differentiate on devices with other names.
 """
 
 from contextlib import contextmanager
@@ -49,7 +49,7 @@ def second_device():
 
 
 class Literals(TorchFunctionMode):
-    """torch.tensor([...], device="meta") would never come to be an operator."""
+    """torch.tensor([...], device="meta") is never dispatched as an operator."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}

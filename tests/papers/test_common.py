@@ -88,7 +88,7 @@ def test_cells_and_tables():
     assert bold([["a", "80.1 %"], ["b", "80.1 %"], ["c", ""]]) == [["a", "**80.1 %**"], ["b", "**80.1 %**"], ["c", ""]]
 
 
-def test_what_is_missing_or_unknown_is_named(tmp_path):
+def test_missing_and_unknown_names_are_named(tmp_path):
     with pytest.raises(SystemExit, match=r"none\.npz does not exist; give --data-dir or set LIKEWISE_DATA"):
         load(tmp_path / "none.npz")
     with pytest.raises(SystemExit, match="error: --data is 'b'; expected one of a, c"):

@@ -1,4 +1,4 @@
-"""The second device is one: what a GPU refuses is refused."""
+"""The second device refuses what a GPU refuses."""
 
 import pytest
 import torch

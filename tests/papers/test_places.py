@@ -110,7 +110,7 @@ def test_no_place_is_in_two_splits_and_gaps_lie_between():
             assert (owner[first:stop] == -1).all()
             owner[first:stop] = number
     changes = np.flatnonzero(np.diff(owner))
-    for first, stop in zip(changes[::2], changes[1::2], strict=True):  # from one split to nobody, from nobody to one
+    for first, stop in zip(changes[::2], changes[1::2], strict=True):  # from one split to none, or from none to one
         assert owner[first + 1] == -1
         assert stop - first == 25
     assert set(BLOCKS) == set(SPLITS)

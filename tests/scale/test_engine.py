@@ -135,7 +135,7 @@ def test_workers_and_a_machine_are_lost(cluster, tmp_path):
     ("arguments", "problem"),
     [
         (("spark", None, None), "engine must be None"),
-        ((None, "tpu3", None), "no device of PyTorch"),
+        ((None, "tpu3", None), "not a device of PyTorch"),
         ((None, [], None), "expected devices"),
         ((None, 3, None), "expected devices"),
         ((None, None, 2), "cores is for workers on Ray"),

@@ -126,7 +126,7 @@ def test_resumes(tmp_path):
         assert path in (gone, damaged) or path.stat().st_mtime_ns == written
 
 
-def test_what_is_not_the_same_is_not_resumed(tmp_path):
+def test_a_different_run_is_not_resumed(tmp_path):
     x, out = walks(8), tmp_path / "D.zarr"
     scale.matrix(DTW(), x, out=out, tile=4)
     for problem, change in {

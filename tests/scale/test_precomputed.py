@@ -25,12 +25,12 @@ def test_knows_what_is_not_symmetric():
 
 
 @pytest.mark.parametrize("items", [ITEMS + 1, ITEMS - 1, ITEMS + 0.5, ITEMS.expand(3, 2, 1), ITEMS.expand(3, 1, 2)])
-def test_what_is_no_position_is_refused(items):
+def test_invalid_positions_are_refused(items):
     with pytest.raises(ValueError, match="Precomputed: expected x"):
         Precomputed(D).matrix(items)
 
 
-def test_what_is_no_matrix_is_refused():
+def test_arrays_that_are_not_matrices_are_refused():
     for wrong in (None, [[0.0]], np.zeros(3)):
         with pytest.raises(TypeError, match="expected D to be a matrix"):
             Precomputed(wrong)

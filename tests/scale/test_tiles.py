@@ -151,7 +151,7 @@ def test_a_strange_manifest_is_refused(folder, change):
 
 
 @pytest.mark.parametrize("content", ["", "[]", "3", "null", '{"shape": [5, 7]}', "{" * 10000])
-def test_what_is_no_manifest_is_refused(tmp_path, content):
+def test_other_files_are_not_manifests(tmp_path, content):
     (tmp_path / MANIFEST).write_text(content)
     with pytest.raises(ValueError, match=MANIFEST):
         Layout.read(tmp_path)

@@ -1,4 +1,4 @@
-"""Random problems of search, and the truth about each by brute force.
+"""Random problems of search, and their results by brute force.
 
     python tests/search/problems.py 100000 [FIRST]
 
@@ -157,7 +157,7 @@ def truth(problem: Drawn, whole: bool) -> list[Row]:
 
 
 def differs(problem: Drawn, whole: bool) -> str | None:
-    """What the searcher does otherwise than brute force; None if nothing."""
+    """How the searcher's result differs from that of brute force; None if it does not."""
     found, expected = found_by(problem, whole), truth(problem, whole)
     for q, row in enumerate(expected):
         count = int(found.counts[q])

@@ -1,4 +1,4 @@
-"""What every store must do, and a store in a dict that says what is right."""
+"""The contract of every store, and a store in a dict as the reference."""
 
 import numpy as np
 import pytest

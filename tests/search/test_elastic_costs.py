@@ -1,4 +1,4 @@
-"""What elastic distances are made of: the costs of the moves of a path sum to the distance."""
+"""Costs by step of elastic distances: the costs of the moves of a path sum to the distance."""
 
 import pytest
 import torch

@@ -179,7 +179,7 @@ HOSTILE = [
     ("another setting", lambda p: change(p, lambda m: m["settings"].update(evil=1)), "expected the settings"),
     ("a bad option", lambda p: change(p, lambda m: m["settings"].update(length="x")), "expected length to be a number"),
     ("a bad number", lambda p: change(p, lambda m: m.update(generation=-1)), "expected generation"),
-    ("another version", lambda p: change(p, lambda m: m.update(likewise=2)), "no index of likewise"),
+    ("another version", lambda p: change(p, lambda m: m.update(likewise=2)), "not an index of likewise"),
     ("weights", lambda p: change(p, lambda m: m["settings"].update(distance={"class": "TAP", "settings": {}})), "names no weights"),
     ("no finite numbers", lambda p: rewrite(p, lambda t: t["frames"].fill_(torch.nan)), "not finite"),
     ("offsets beyond", lambda p: rewrite(p, lambda t: t["offsets"].mul_(2)), "divide the frames"),

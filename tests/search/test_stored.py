@@ -52,7 +52,7 @@ def test_a_call_that_failed_is_repeated(monkeypatch, after, verb):
     assert index.search(x, k=1).ids[:, 0].tolist() == [str(i) for i in range(11)]
 
 
-def test_files_that_lie(tmp_path):
+def test_files_with_false_claims(tmp_path):
     x = walks(3)
     store = DictStore(str(tmp_path))
     index = lw.Index(lw.DTW(), store=store, candidates=lw.evaluation.Candidates(lw.MeanFrames(), keep=9)).add(x)
@@ -74,7 +74,7 @@ def test_files_that_lie(tmp_path):
     store.files.limit = 10
     with pytest.raises(ValueError, match="more than 10 bytes"):
         index.search(x, k=1)
-    # What safetensors accepts, and a key that its content deserves, but no item.
+    # A valid safetensors file under the right key, but not an item.
     for tensor in (torch.tensor([[float("nan")]]), torch.tensor([[1]]), torch.empty(0, 2)):
         with pytest.raises(ValueError):
             Files.item("here", Files.bytes_of(tensor))
@@ -151,13 +151,13 @@ def test_what_does_not_go_with_a_store():
         {"x": {"y": 1}},
     ],
 )
-def test_conditions_that_are_none(where):
+def test_invalid_conditions_are_refused(where):
     with pytest.raises(TypeError):
         check_where("search", where)
 
 
 @pytest.mark.parametrize("name", ["x y", "x == 1 or y", "", "vector", "key", 3])
-def test_names_that_are_none(name):
+def test_invalid_field_names_are_refused(name):
     with pytest.raises(ValueError):
         check_where("search", {name: 1})
     with pytest.raises(ValueError):

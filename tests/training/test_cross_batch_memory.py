@@ -64,7 +64,7 @@ def test_it_begins_empty():
         assert len(term) == 2 * 4 * 5
 
 
-def test_checkpoints_that_lie():
+def test_checkpoints_with_false_claims():
     term, cpu = CrossBatchMemory(batches=2), torch.device("cpu")
     good = {"0.labels": torch.arange(3), "0.values": torch.randn(3, 4, 2), "0.lengths": torch.tensor([4, 1, 2])}
     term.load_state(good, cpu)

@@ -19,7 +19,7 @@ def test_the_matrix_of_a_step():
     assert step.augmented_features == m.encode(augmented.batch)
 
 
-def test_nothing_is_computed_that_nobody_reads():
+def test_unused_results_are_not_computed():
     calls = []
     m, (x, y) = metric(), problem()
     m.encoder.register_forward_hook(lambda *_: calls.append(1))

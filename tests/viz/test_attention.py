@@ -35,7 +35,7 @@ def test_a_series_has_its_weights_behind_it(ax):
     np.testing.assert_allclose(ax.images[0].get_array(), [[0.1, 0.2, 0.3]], rtol=1e-6)
 
 
-def test_what_attended_features_return_is_drawn(ax):
+def test_attended_features_are_drawn(ax):
     batch = lw.Batch.from_list([torch.randn(5, 2), torch.randn(3, 2)])
     features = AttendedFeatures(lw.TCN(2, 4), ["convolutions.1"])
     maps = features.attend(batch).maps["convolutions.1"]

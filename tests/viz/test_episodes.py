@@ -24,7 +24,7 @@ def test_a_figure_of_its_own():
 
 
 @pytest.mark.parametrize("score", [(1.5, 0.1), (0.5, -1.0), (0.5,)])
-def test_what_is_no_accuracy_is_refused(score):
+def test_other_scores_are_refused(score):
     with pytest.raises(ValueError, match="plot_episode_accuracy: expected TAP to have an accuracy"):
         plot_episode_accuracy({"TAP": score}, ax=Figure().subplots())
     with pytest.raises(TypeError, match="expected a mapping"):

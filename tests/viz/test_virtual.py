@@ -48,7 +48,7 @@ def test_circles_have_the_area_of_their_share(ax):
     np.testing.assert_allclose(ax.collections[0].get_sizes(), 28 * shown / plan.max(), rtol=1e-6)
 
 
-def test_what_rvsml_learned_is_drawn():
+def test_the_map_of_rvsml_is_drawn():
     x, y = [torch.randn(5 + i, 3) + i % 2 for i in range(8)], np.arange(8) % 2
     learner = RVSML(max_iter=3).fit(x, y)
     alignment = DTW().align(learner.transform(x), learner.virtual_[y])

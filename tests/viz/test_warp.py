@@ -39,7 +39,7 @@ def test_a_truth_is_compared(ax):
     assert len(ax.collections) == 1
 
 
-def test_what_gdtw_returns_is_drawn():
+def test_warps_of_gdtw_are_drawn():
     y = torch.randn(1, 30, 2, generator=torch.Generator().manual_seed(0)).cumsum(1).requires_grad_()
     ax = plot_warp(GDTW().warp(y, y.detach().flip(0)))
     assert len(ax.lines[1].get_xdata()) == 30

@@ -35,7 +35,7 @@ def chromium():
 
 @contextlib.contextmanager
 def visit(browser, address, *, width=1280, height=860, dark=False, panel="look"):
-    """A page whose console must stay free of errors, and that asks nothing of another host."""
+    """A page whose console must stay free of errors, and which requests nothing from other hosts."""
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", accept_downloads=True
     )

@@ -1,4 +1,4 @@
-"""The server as a process: clients that stall or leave hurt nobody, SIGTERM drains, and strangers need a token."""
+"""The server as a process: clients that stall or leave do not disturb others, SIGTERM drains, and remote clients need a token."""
 
 import json
 import signal
@@ -156,7 +156,7 @@ def test_off_loopback_a_token_is_needed(tmp_path, monkeypatch):
         assert secret not in process.stdout.read()
 
 
-def test_what_cannot_be_served_is_one_line(tmp_path):
+def test_errors_before_serving_are_one_line(tmp_path):
     assert "no such file or folder" in refusal(1, "serve", tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
     assert "holds no metric" in refusal(1, "serve", tmp_path / "empty", tmp_path / "nothing.npz")

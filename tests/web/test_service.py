@@ -260,7 +260,7 @@ def test_slow_work_is_answered_with_503_and_a_full_queue_with_429():
         slow.go.set()
 
 
-def test_a_mistake_of_ours_tells_nothing():
+def test_an_internal_error_reveals_nothing():
     class Broken(lw.Distance):
         def paired(self, x, y, x_lengths, y_lengths):
             raise RuntimeError("/secret/path")

@@ -38,7 +38,7 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # the reader of our output has gone, which typer knows how to treat
+        except BrokenPipeError:  # a closed pipe, which typer handles
             raise
         except Exception as error:
             text = said(error)
@@ -49,7 +49,7 @@ class _Commands(TyperGroup):
 
 
 def said(error: Exception) -> str | None:
-    """What to tell a user about an error that their data or arguments can cause; None for any other.
+    """The message for an error that a user's data or arguments can cause; None for any other error.
 
     Example:
         >>> said(FileNotFoundError(2, "No such file or directory", "walks.npz"))
@@ -61,7 +61,7 @@ def said(error: Exception) -> str | None:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, (ValueError, OSError)):
         return str(error)
-    if isinstance(error, NotImplementedError) and str(error):  # asked of a distance that cannot do it
+    if isinstance(error, NotImplementedError) and str(error):  # the distance does not support it
         return str(error)
     if isinstance(error, ImportError) and "pip install" in str(error):  # an extra is missing
         return str(error)
@@ -93,7 +93,7 @@ COMMANDS = {
     index.index: "Make an index of items.",
     search.search: "The nearest items, or windows, of an index.",
     explain.explain: "Why a hit is near its query.",
-    serve.explore: "A page to look, ask, understand and judge.",
+    serve.explore: "A page to browse, search, explain and judge.",
     serve.serve: "An HTTP service.",
     demo.demo: "The whole way, on data that come with likewise.",
     info.info: "Versions, kernels and hardware.",

@@ -1,4 +1,4 @@
-"""Arguments that several subcommands share, and the distances that they name.
+"""Arguments that several subcommands share, and the distances by name.
 
 Every command has ``--json``. ``--force`` comes with every option that writes. ``--seed`` is in the commands that draw
 something at random, ``--device`` in those that can use a GPU; the others compute on the CPU. tests/cli/test_contract.py
@@ -95,7 +95,7 @@ class DeviceName(StrEnum):
 
 
 def device_of(name: DeviceName) -> str:
-    """The device of a name; a GPU that is not there is refused."""
+    """The device of that name; an error if there is no such GPU."""
     if name is DeviceName.CUDA and not torch.cuda.is_available():
         raise ValueError("--device cuda: PyTorch finds no GPU here")
     if name is DeviceName.AUTO:

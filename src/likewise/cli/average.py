@@ -39,7 +39,7 @@ def average(
     force: arguments.Force = False,
     as_json: arguments.Json = False,
 ) -> None:
-    """The average of the sequences of A under a distance: the sequence whose mean distance to them is the least.
+    """The average of the sequences of A under a distance: the sequence with the least mean distance to them.
 
     For dtw that is DBA. With -o, the averages are written as a data set, whose labels are the classes.
     """

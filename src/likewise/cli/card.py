@@ -1,4 +1,4 @@
-"""What ``likewise train`` leaves in its folder: the metric, the ranking, the log, pictures and a card."""
+"""The folder that ``likewise train`` writes: the metric, the ranking, the log, pictures and a card."""
 
 import shutil
 import time
@@ -68,7 +68,7 @@ def write_run(folder: Path, selection: Selection, parts: Parts, *, data: Path, c
 
 
 def distances(metric: lw.Metric, parts: Parts) -> Tensor:
-    """From each validation item to what it is searched among."""
+    """Distances from each validation item to the items among which it is searched."""
     with torch.no_grad(), evaluating(metric):
         return metric.matrix(parts.held, parts.references).cpu().double()
 

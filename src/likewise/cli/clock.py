@@ -1,4 +1,4 @@
-"""When a command began, its imports included, which take seconds."""
+"""The time at which a command began, before its imports, which take seconds."""
 
 import os
 import time

@@ -127,7 +127,7 @@ def score(distance: lw.Distance, queries: lw.Dataset, references: lw.Dataset) ->
 def learn(
     train: lw.Dataset, run: Path, minutes: float, data: Path, seed: int, device: str, *, quiet: bool
 ) -> tuple[lw.Metric, str, str]:
-    """The best metric as it is loaded again, what it is called, and how much better it is."""
+    """The best metric, loaded again, with its name, and by how much it is better."""
     begin_search(run, resume=False)
     with Progress(minutes, quiet=quiet) as progress:
         options = {"minutes": minutes, "seed": seed, "device": device, "report": progress.report}
@@ -137,7 +137,7 @@ def learn(
 
 
 def explain(hits: lw.search.Hits) -> str:
-    """Why the nearest item is near; some metrics do not align, and have no answer."""
+    """Why the nearest item is near, for metrics that align."""
     try:
         return str(hits.explain(0, 0))
     except (NotImplementedError, TypeError, ValueError) as error:

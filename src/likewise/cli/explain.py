@@ -27,7 +27,7 @@ def explain(
     force: arguments.Force = False,
     as_json: arguments.Json = False,
 ) -> None:
-    """Why a hit is near its query: segments with their shift, stretch and amplitude, and what each of them costs.
+    """Why a hit is near its query: segments with their shift, stretch, amplitude and cost.
 
     With labels, also what the nearest item of another class differs in. --json holds the cost by step and by channel,
     and the path.

@@ -41,7 +41,7 @@ def index(
     force: arguments.Force = False,
     as_json: arguments.Json = False,
 ) -> None:
-    """Put the items of A into an index, which the command search searches.
+    """Put the items of A into an index, for the command search.
 
     With --length or --windows, A holds long series, and their windows are searched. --add keeps the distance and the
     options of the index that is there; --force replaces it.

@@ -39,7 +39,7 @@ def search(
     force: arguments.Force = False,
     as_json: arguments.Json = False,
 ) -> None:
-    """The nearest items, or windows, of an index to each query.
+    """Find the nearest items, or windows, of an index to each query.
 
     The page of --html is one file with the hits of one query, drawn, aligned and explained.
     """

@@ -47,7 +47,7 @@ def serve(
 ) -> None:
     """Serve a metric over HTTP: /search, /align, /explain, /embed, /healthz, and /openapi.json that describes them.
 
-    On SIGTERM and Ctrl-C, requests that have begun are answered first.
+    On SIGTERM and Ctrl-C, running requests are answered first.
     """
     web = _web()
     limits = web.Limits(seconds=seconds, parallel=parallel)
@@ -72,7 +72,7 @@ def explore(
     seed: arguments.Seed = 0,
     as_json: arguments.Json = False,
 ) -> None:
-    """Open a page to look at the items, ask for neighbours, understand a match, and judge the metric.
+    """Open a page to browse the items, find neighbours, explain matches, and judge the metric.
 
     RUN may also be data; it is then compared by DTW, or by the distances that -d names.
     """

@@ -135,7 +135,7 @@ def train(
 
 
 def searching(minutes: float, begun: float, startup: float) -> float:
-    """The minutes for the search: less those since the beginning, and some for the result's files.
+    """The minutes left for the search: without those already used, and some for writing the result.
 
     startup: the seconds that the imports took. Writing the files, with pictures, takes about twice as long, so that a
     slow or busy machine keeps more time for it.
@@ -147,7 +147,7 @@ def searching(minutes: float, begun: float, startup: float) -> float:
 
 
 def _candidates(metric: str | None, encoder: str | None, loss: str | None) -> list[Candidate] | None:
-    """The one that was asked for; None for all that suit the data."""
+    """The requested candidate; None for all that suit the data."""
     if metric is None:
         if encoder is not None or loss is not None:
             raise typer.BadParameter("--encoder and --loss need --metric")
@@ -159,7 +159,7 @@ def _candidates(metric: str | None, encoder: str | None, loss: str | None) -> li
 
 
 def _check_folder(output: Path, *, resume: bool, force: bool) -> None:
-    """Refuse a folder that holds something, unless it is to be replaced or resumed."""
+    """Refuse a folder that is not empty, unless it is to be replaced or resumed."""
     check_output_folder(output, known=(*FILES, SEARCH))
     if resume:
         if not any((folder / STATE).is_file() for folder in (beside(output), output / SEARCH)):
@@ -198,7 +198,7 @@ def keep(output: Path, selection: Selection, parts: Parts, *, data: Path, comman
 
 
 class Progress:
-    """The ranking as it changes: on a terminal, with the time that is left; elsewhere, a line for each step."""
+    """The ranking as it changes: on a terminal, with the time left; elsewhere, a line for each step."""
 
     def __init__(self, minutes: float, *, quiet: bool) -> None:
         self.console, self.quiet = stderr_console(), quiet

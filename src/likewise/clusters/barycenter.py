@@ -283,6 +283,6 @@ def _report(bar: Any, task: Any, iteration: int, costs: Tensor) -> None:
 
 
 def _given_dtype(distance: Distance, x: object, members: Members) -> torch.dtype:
-    """The type of the items that were given; members may be wider."""
+    """The dtype of the given items; that of the members may be wider."""
     given = getattr(x, "dtype", None)  # of a Batch or a tensor
     return given if isinstance(given, torch.dtype) and not isinstance(distance, Metric) else members.values.dtype

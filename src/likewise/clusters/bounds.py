@@ -1,4 +1,4 @@
-"""Bounds between settings of one distance: what a distance under one setting says about it under another."""
+"""Bounds on a distance under one setting, from its values under other settings."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,9 +49,9 @@ def interval(wanted: Distance, known: Sequence[Interval], longest: int, count: i
 
 
 def _bend(wanted: Distance, name: str, known: Sequence[Interval], low: np.ndarray, high: np.ndarray) -> None:
-    """Tighten bounds by concavity: the least of linear functions of a setting lies above chords and below their ends.
+    """Tighten bounds by concavity: a concave function of a setting lies above its chords and below their extensions.
 
-    Every path costs a sum that grows linearly with the setting, so that the distance is a concave function of it.
+    The cost of every path is linear in the setting; the distance, their minimum, is concave.
     """
     config = wanted.config()  # type: ignore[operator]
     others = {key: value for key, value in config.items() if key != name}
@@ -128,21 +128,21 @@ def _falling(a: object, b: object, longest: int) -> float:
 
 
 def _penalty(a: object, b: object, longest: int) -> float:
-    """Every path costs something, and a number of times the penalty."""
+    """The cost of a path is a constant plus a multiple of the penalty."""
     assert isinstance(a, (int, float))
     assert isinstance(b, (int, float))
     return 1.0 if b >= a else b / a
 
 
 def _steepness(a: object, b: object, longest: int) -> float:
-    """Every cost is weighted: the least ratio of the weights."""
+    """All costs are weighted: the factor is the smallest ratio of the weights."""
     assert isinstance(a, (int, float))
     assert isinstance(b, (int, float))
     apart = torch.arange(-longest, longest + 1, dtype=torch.float64) / 2
     return float((torch.sigmoid(b * apart) / torch.sigmoid(a * apart)).min())
 
 
-# By the names of the classes: a distance that is not listed is computed anew for every setting.
+# By class name. A distance that is not listed is computed anew for every setting.
 RULES: dict[tuple[str, str], Factor] = {
     ("ADTW", "penalty"): _penalty,
     ("EDR", "epsilon"): _falling,

@@ -170,7 +170,7 @@ def _lloyd(
         nearest.update(z, lengths)
         z = _fill_empty(nearest, members, z, lengths)
         inertia = float(nearest.distances.sum())
-        if inertia < best[0]:  # what improves need not lower the inertia: the best is kept
+        if inertia < best[0]:  # an improvement may raise the inertia: keep the best
             best = (inertia, z, nearest.labels)
         same = np.array_equal(nearest.labels, before)
         converged = bool(history) and same and history[-1] - inertia <= tol * abs(history[-1])

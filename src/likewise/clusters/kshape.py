@@ -1,4 +1,4 @@
-"""k-shape: clusters of series with the same shape, regardless of its place in time."""
+"""k-shape: clusters of series with the same shape, wherever it is in time."""
 
 import numpy as np
 import torch
@@ -71,7 +71,7 @@ def extract_shapes(members: Members, z: Tensor, lengths: Tensor | None) -> Tenso
 
 
 def shifted(members: Members, center: Tensor) -> Tensor:
-    """The members in the time of a centre (L, C), each moved by its best shift: (n, L, C), zero where it has none."""
+    """The members, each shifted to match a centre (L, C) best: (n, L, C), zero beyond their ends."""
     length, x = len(center), members.values
     size = fast_size(length + x.shape[1])
     spectra = torch.fft.rfft(center, size, dim=0) * torch.fft.rfft(x, size, dim=1).conj()  # (n, F, C)

@@ -22,7 +22,8 @@ class LBFGS:
     Several averages are improved at once, each with its own curvature and step. A step is taken only if it lowers the
     cost, so that the cost never rises.
 
-    max_iter: most iterations. tol: an average has converged when its cost falls by less than this share of itself.
+    max_iter: maximum number of iterations. tol: an average has converged when its cost falls by less than this share of
+    itself.
     memory: past steps that model the curvature.
 
     Reference: Nocedal (1980); Cuturi & Blondel (2017), arXiv:1703.01541, for soft-DTW.
@@ -115,7 +116,7 @@ class LBFGS:
 
 
 class _Past:
-    """The last steps s and changes of the gradient y, (K, D) each; those of averages that stood still are zero."""
+    """The last steps s and changes of the gradient y, (K, D) each; zero for averages that did not move."""
 
     def __init__(self, memory: int) -> None:
         self.memory = memory
@@ -128,14 +129,14 @@ class _Past:
         self.steps = [*self.steps, (s, y, rho)][-self.memory :]
 
     def empty(self, grad: Tensor) -> Tensor:
-        """Averages (K,) of which no curvature is known."""
+        """Which averages (K,) have no curvature yet."""
         known = torch.zeros(len(grad), dtype=torch.bool, device=grad.device)
         for _, _, rho in self.steps:
             known |= rho > 0
         return ~known
 
     def direction(self, grad: Tensor) -> Tensor:
-        """Downhill (K, D), by the two loops of L-BFGS."""
+        """The descent direction (K, D), by the two-loop recursion of L-BFGS."""
         q, shares = grad.clone(), []
         for s, y, rho in reversed(self.steps):
             share = rho * (s * q).sum(1)

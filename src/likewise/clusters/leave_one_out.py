@@ -83,7 +83,7 @@ class _Race:
     def run(self) -> Outcome:
         """Compute what is needed."""
         count = len(self.x)
-        rows, share = np.arange(count), 1  # items that are undecided, and pairs that each asks for at once
+        rows, share = np.arange(count), 1  # the undecided items, and the pairs computed for each per round
         while True:
             right, wrong = self._decided(rows)
             rows = rows[~(right | wrong)]
@@ -138,7 +138,7 @@ class _Race:
         values = found.double().cpu().numpy()
         self.computed += len(pairs)
         given_up = np.isinf(values)
-        # A pair that was given up lies above its limit, and will not be asked for again: reach never grows.
+        # An abandoned pair is farther than its limit. It is not needed again, because reach never grows.
         low = np.where(given_up, np.nextafter(limits, np.inf), values)
         for a, b in ((i, j), (j, i)) if self.distance.symmetric else ((i, j),):
             self.low[a, b] = np.where(given_up, np.maximum(self.low[a, b], low), low)

@@ -32,7 +32,8 @@ class MajorizeMinimize:
     the warped members for ``GDTW`` and the mean itself for ``Euclidean(squared=True)``. For other distances with a path
     the mean of what is matched need not lower the cost: a step that raises it is halved, or not taken.
 
-    max_iter: most iterations. tol: an average has converged when its cost falls by less than this share of itself.
+    max_iter: maximum number of iterations. tol: an average has converged when its cost falls by less than this share of
+        itself.
     subsets: number of initial steps that see only a random tenth of the members, at least 10. They are cheap, and their
         noise helps to leave shallow minima, as in KASBA. Their result is kept if it costs less than the start.
     seed: of the random draws.
@@ -76,7 +77,7 @@ class MajorizeMinimize:
             trial = torch.where(active[:, None, None], torch.lerp(kept_z, proposal, share[:, None, None]), kept_z)
             some = members.of(log.active.to(members.groups.device))
             last = k + 1 == self.max_iter
-            if last:  # nobody needs another proposal
+            if last:  # no proposal is needed any more
                 distances, following = some.distances(trial, lengths), trial
             else:
                 distances, following = step(some, trial, lengths)
@@ -84,7 +85,7 @@ class MajorizeMinimize:
             better = active & (new < costs)
             fell = costs - new
             done = better & (fell <= self.tol * costs.abs())
-            # A step that did not help: for an exact one this is the end, others are tried again, shorter.
+            # The step did not help. An exact one then ends the search, others are tried again, shorter.
             share = torch.where(better, 1.0, share / 2).to(share)
             done |= active & ~better & (certain | (share < 0.5**TRIES))
             take = better[:, None, None]

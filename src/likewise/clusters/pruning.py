@@ -112,8 +112,8 @@ def envelope_bounds(
 ) -> np.ndarray | None:
     """Lower bounds (N, K) of DTW with a band, for sequences of one length: LB_Keogh. None where it does not apply.
 
-    Each frame of x is matched with a frame of z inside the band: it is at least as far as the box around those.
-    Short sequences and wide bands are left out too: their distances cost less than the bounds, which spare few.
+    Each frame of x is matched with frames of z inside the band, and is at least as far from them as from the box
+    around them. Not for short sequences or wide bands either, whose distances cost less than the bounds save.
 
     Example:
         >>> x, z = torch.randn(4, 80, 1), torch.randn(2, 80, 1)

@@ -19,7 +19,8 @@ class Subgradient:
     The first round sees all members, later ones a random ``share`` of each average's (at least 10), as in KASBA. After
     each round the cost of all members is computed. If it rose, the averages go back to the best and steps are halved.
 
-    max_iter: most rounds. step: of the mean gradient of ``batch`` members, multiplied by exp(-decay) after each round.
+    max_iter: maximum number of rounds. step: of the mean gradient of ``batch`` members, multiplied by exp(-decay) after
+        each round.
     batch: members of each average that move it at once; 1 is the method of Schultz and Jain.
     tol: an average has converged when its cost falls by less than this share of itself, or rises twice in a row.
     seed: of the order.

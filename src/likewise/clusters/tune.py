@@ -21,8 +21,8 @@ from likewise.distances.distance import Distance
 from likewise.models.metric import Metric
 
 KEPT_NUMBERS = 1 << 27  # bounds of earlier settings that are kept
-MANY_ITEMS = 1000  # from here on an index may find the nearest sooner
-FEW = 0.1  # of all pairs: if the bounds of an index leave more, it does not
+MANY_ITEMS = 1000  # items from which on an index may be faster
+FEW = 0.1  # share of all pairs: an index whose bounds leave more is slower
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ def tune(
     A distance under some settings often bounds it under others: DTW only grows as its band narrows; MSM, TWE and ADTW
     are concave functions of their penalties. Then only pairs are computed that can still change an item's nearest
     class, and elastic distances abandon a pair that is too far. Other distances, and other settings, take one matrix
-    each. Among 1,000 items or more, an index finds the nearest under DTW with a band, if its bounds settle most pairs.
-    Memory: bounds (N, N) of some settings, 1 GB at most, or of two.
+    each. Among 1,000 items or more, an index finds the nearest under DTW with a band, if its bounds rule out most
+    pairs. Memory: bounds (N, N) of some settings, 1 GB at most, or of two.
 
     Example:
         >>> from likewise import DTW
@@ -167,7 +167,7 @@ def order_of(settings: Sequence[Mapping[str, Any]], factors: Tensor) -> list[int
     """An order of the settings in which earlier ones bound later ones well, given ``lower_factor`` (S, S).
 
     It begins with the setting that bounds most others, and goes on with the one that is farthest from all before, as
-    ranks in the grid: the ends first, then what lies halfway between known ones.
+    ranks in the grid: the ends first, then halfway between known ones.
 
     Example:
         >>> order_of([{"band": b} for b in (0, 1, 2, 3, 4)], torch.ones(5, 5).tril())

@@ -1,4 +1,4 @@
-"""Past one machine: all pairs, evaluation, k-NN graphs and encoding of data that do not fit in memory.
+"""Larger than one machine: all pairs, evaluation, k-NN graphs and encoding of data that do not fit in memory.
 
 Everything runs in this process, or with ``engine="ray"`` on a Ray cluster; results are the same.
 

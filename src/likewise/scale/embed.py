@@ -31,7 +31,7 @@ Part = tuple[Operand, Any, Sequence[str] | None]  # encoded items, labels and id
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """Encoded items. What takes a labelled Dataset takes this too.
+    """Encoded items, which can be used wherever a labelled Dataset can.
 
     items: vectors (N, D), or a Batch. labels: (N,) or None. ids: the file, or the id in a table, of each.
     report: how they were computed.
@@ -68,7 +68,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Shared:
-    """What every job needs."""
+    """What all jobs share."""
 
     metric: Metric
     source: Source
@@ -87,7 +87,7 @@ def embed(
     cores: int | None = None,
     progress: bool = False,
 ) -> Embedded:
-    """Encode items that do not fit in memory; what is kept are the encoded items.
+    """Encode items that do not fit in memory, and return the encoded ones.
 
     files: a folder with one folder per class of images, WAV files or .npy sequences; a Parquet file, a list of them, or
         a folder of them, each with whole sequences, one row per time step; or a FileSet or another map-style dataset.

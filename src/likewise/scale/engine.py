@@ -1,7 +1,7 @@
-"""The engine: one function over many jobs, in this process or on Ray, each job until it is done.
+"""The engine: run one function over many jobs, in this process or on Ray, until all are done.
 
 A job must be idempotent: one whose worker or machine is lost runs again. What all jobs share (the items and the
-distance) travels once to each machine, through Ray's object store; a job itself is a few numbers.
+distance) is sent once to each machine, through Ray's object store; a job itself is a few numbers.
 """
 
 import os
@@ -24,17 +24,17 @@ from likewise import _check
 LOSSES = 5  # times that the worker of one job may be lost before the computation ends with an error
 AHEAD = 2  # jobs given to Ray for each worker: one runs, and one waits
 A_GPU = 2  # jobs that share a GPU: one computes while the other writes
-Function = Callable[[Any, Any, str], Any]  # of what is shared, a job, and a device
+Function = Callable[[Any, Any, str], Any]  # of the shared data, a job, and a device
 
 
 @dataclass(frozen=True)
 class Done:
-    """A job that is done: what its function returned, by whom, and how many workers have been lost so far."""
+    """A finished job: what its function returned, on which worker, and how many workers have been lost so far."""
 
     job: Any
     result: Any
     worker: str
-    memory: int  # the most bytes that its process ever held
+    memory: int  # the peak memory of its process, in bytes
     losses: int
 
 
@@ -68,7 +68,7 @@ class Plan:
             try:
                 kind = torch.device(device)
             except (RuntimeError, TypeError) as error:
-                raise ValueError(f"{op}: devices: {device!r} is no device of PyTorch") from error
+                raise ValueError(f"{op}: devices: {device!r} is not a device of PyTorch") from error
             if engine is None and kind.type == "cuda" and not torch.cuda.is_available():
                 _check.refuse(op, f"devices={devices!r}, but PyTorch finds no GPU here")
             names.append(str(kind))
@@ -101,7 +101,7 @@ class Plan:
         return max(1, int(found.get("GPU", 0) * A_GPU if self.on_gpu else found.get("CPU", 1) // self.cores))
 
     def run(self, function: Function, shared: Any, jobs: Iterable[Any]) -> Iterator[Done]:
-        """Run ``function(shared, job, device)`` for all jobs; gives them as they are done, in any order.
+        """Run ``function(shared, job, device)`` for all jobs, and yield them as they finish, in any order.
 
         An exception of the function ends everything. A lost worker does not, unless it happens ``LOSSES`` times to one
         job.
@@ -126,7 +126,7 @@ class Plan:
 
 
 def import_ray(op: str) -> Any:
-    """The module ray, or an error that says how to get it."""
+    """The module ray, or an error that says how to install it."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the coming default, which Ray warns about
     try:
         import ray
@@ -136,7 +136,7 @@ def import_ray(op: str) -> Any:
 
 
 def peak_memory() -> int:
-    """The most bytes that this process has held."""
+    """The peak memory of this process, in bytes."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most << 10
 

@@ -27,7 +27,7 @@ STRIPS_A_JOB = 16
 
 @dataclass(frozen=True)
 class Shared:
-    """What every strip needs."""
+    """What all strips share."""
 
     operands: Operands
     labels: Labels
@@ -50,7 +50,7 @@ def evaluate(
     metric, queries, references, ks: as in ``likewise.evaluate``. engine, devices, cores, progress: as in
         ``scale.matrix``.
 
-    Every strip is reduced where it is computed: only neighbours and precisions travel back.
+    Every strip is reduced where it is computed: only neighbours and precisions are sent back.
 
     Example:
         >>> import likewise as lw

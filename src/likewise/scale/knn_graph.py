@@ -19,7 +19,7 @@ from likewise.search.index import Index
 OP = "scale.knn_graph"
 TRIED = 64  # queries of the first measurement
 MOST_QUERIES = 1 << 14  # of a job
-_INDEXES: dict[str, Index] = {}  # the index of this process, by what it holds
+_INDEXES: dict[str, Index] = {}  # the index of this process, by its items
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class KNNGraph:
 
 @dataclass(frozen=True)
 class Shared:
-    """What every strip of queries needs."""
+    """What all strips of queries share."""
 
     operands: Operands
     k: int
@@ -73,7 +73,7 @@ def knn_graph(
     cores: int | None = None,
     progress: bool = False,
 ) -> KNNGraph:
-    """The k nearest other items of every item, exactly; nothing else is kept.
+    """The k nearest other items of every item, exactly; other distances are not kept.
 
     distance: any Distance or Metric between whole items. X, engine, cores, progress: as in ``scale.matrix``.
     k: less than the number of items.

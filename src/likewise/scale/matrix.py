@@ -22,7 +22,7 @@ OP = "scale.matrix"
 
 @dataclass(frozen=True)
 class Shared:
-    """What every tile needs."""
+    """What all tiles share."""
 
     operands: Operands
     layout: Layout

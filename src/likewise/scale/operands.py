@@ -25,7 +25,7 @@ Items = Batch | Tensor
 
 @dataclass(frozen=True)
 class Operand:
-    """Sequences or vectors as arrays: Ray maps arrays into memory, and copies everything else.
+    """Sequences or vectors as arrays, which Ray maps into memory; it copies everything else.
 
     Example:
         >>> Operand.of(Batch.from_list([[1.0, 2.0], [3.0]])).part(slice(1, 2)).lengths
@@ -62,7 +62,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Operands:
-    """What is compared, and by which distance; y is None for x against itself.
+    """The items to compare, and the distance; y is None for x against itself.
 
     distance: between encoded items. name: the distance as the caller gave it, for people.
     inputs: a hash of the distance and of the items as they were given.
@@ -121,7 +121,7 @@ def read_operands(op: str, distance: object, X: object, Y: object = None) -> Ope
         found = Operands(Operand.of(first), None if own else Operand.of(embed(y)), _on_cpu(inner), name, inputs)
     else:
         found = Operands(Operand.of(x), None if own else Operand.of(y), _on_cpu(distance), name, inputs)
-    found.compare(slice(0, 1), slice(0, 1))  # what the distance refuses, it refuses before anything is written
+    found.compare(slice(0, 1), slice(0, 1))  # raise the distance's own errors before anything is written
     return found
 
 
@@ -160,7 +160,7 @@ def fingerprint(distance: Distance, *parts: Items) -> str:
     found = hashlib.sha256()
     try:
         said = json.dumps(describe(distance), sort_keys=True)
-    except TypeError:  # a class or a function that no file can hold
+    except TypeError:  # a class or a function, which JSON cannot hold
         said = f"{type(distance).__module__}.{distance!r}"
     found.update(said.encode())
     for name, tensor in sorted(tensors_of(distance).items()):

@@ -14,7 +14,7 @@ class Precomputed(Distance):
 
     D: a TiledMatrix, an array or a tensor (N, M).
 
-    With it, all that takes a distance takes a matrix: ``Index``, ``evaluate``, ``KMedoids``, ``Hierarchical``.
+    It lets everything that takes a distance use a matrix: ``Index``, ``evaluate``, ``KMedoids``, ``Hierarchical``.
 
     Example:
         >>> D = torch.tensor([[0.0, 2.0, 9.0], [2.0, 0.0, 8.0], [9.0, 8.0, 0.0]])
@@ -60,7 +60,7 @@ class Precomputed(Distance):
         return places.long()
 
     def config(self) -> dict[str, object]:
-        """Refused: a file of settings cannot hold a matrix."""
+        """Refuse: a file of settings cannot hold a matrix."""
         raise TypeError("Precomputed: a file cannot hold its matrix; save the items, and keep the matrix beside them")
 
     def extra_repr(self) -> str:

@@ -1,4 +1,4 @@
-"""What a long computation shows on stderr, and what it says about itself when it is done."""
+"""Progress of a long computation on stderr, and a report at its end."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -15,13 +15,13 @@ from likewise.scale.tiles import DTYPES, Layout, Tile, check_tile, map_tile
 
 
 class TiledMatrix:
-    """A matrix of distances (N, M) in a folder. It is indexed like an array, and reads only the tiles that it needs.
+    """A matrix of distances (N, M) in a folder, which is indexed like an array and reads only the tiles needed.
 
     path: the folder, which ``scale.matrix`` has written. The checksum of each tile is checked when it is first read.
 
     ``D[3]``, ``D[3, 7]``, ``D[10:20]``, ``D[10:20, [1, 5]]`` and ``numpy.asarray(D)`` are NumPy arrays.
-    ``evaluate_matrix`` takes a TiledMatrix, and reads it in strips. ``D.condensed()`` is what SciPy's ``linkage``
-    takes. All that takes a distance and items takes ``D.distance`` and ``D.rows``: ``Index(D.distance, D.rows)``,
+    ``evaluate_matrix`` takes a TiledMatrix, and reads it in strips. ``D.condensed()`` is the input of SciPy's
+    ``linkage``. ``D.distance`` and ``D.rows`` go wherever a distance and items go: ``Index(D.distance, D.rows)``,
     ``KMedoids(D.distance).fit(D.rows)``.
 
     The folder is also an array of the format Zarr 3. Other programs see NaN in tiles that are not computed yet and, if
@@ -56,14 +56,14 @@ class TiledMatrix:
 
     @property
     def symmetric(self) -> bool:
-        """Whether the distances are those of items with each other, in both directions alike."""
+        """Whether rows and columns are the same items, under a symmetric distance."""
         return self.layout.symmetric
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def missing(self) -> Iterator[Tile]:
-        """The tiles that are not there yet; after an interruption, ``scale.matrix`` computes them."""
+        """The tiles that are still missing; after an interruption, ``scale.matrix`` computes them."""
         return (tile for tile in self.layout.tiles() if not (self.path / tile.key).is_file())
 
     def verify(self) -> None:

@@ -56,7 +56,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a matrix is divided into tiles, and what it is a matrix of.
+    """How a matrix is divided into tiles, and which distances it holds.
 
     shape: (N, M). tile: rows and columns of a tile. dtype: "float32" or "float16".
     symmetric: only tiles on and above the diagonal exist. distance: its description. inputs: a hash of the distance
@@ -133,15 +133,15 @@ class Layout:
             kind = found["data_type"]  # type: ignore[index]
             symmetric, distance, inputs = ours["symmetric"], ours["distance"], ours["inputs"]
         except (KeyError, TypeError):
-            _check.refuse(where, "no matrix of likewise.scale")
+            _check.refuse(where, "not a matrix of likewise.scale")
         text = all(isinstance(value, str) and len(value) <= 1 << 16 for value in (distance, inputs))
         if len(sizes) != 4 or not all(type(n) is int and 0 < n <= LARGEST_SIDE for n in sizes):
             _check.refuse(where, "expected the shapes of a matrix and of a tile")
         if not isinstance(kind, str) or kind not in DTYPES or type(symmetric) is not bool or not text:
-            _check.refuse(where, "no matrix of likewise.scale: expected float32 or float16, symmetric or not")
+            _check.refuse(where, "not a matrix of likewise.scale: expected float32 or float16, symmetric or not")
         layout = cls((sizes[0], sizes[1]), (sizes[2], sizes[3]), kind, symmetric, distance, inputs)
         if found != layout._manifest():
-            _check.refuse(where, "no matrix of likewise.scale: expected plain tiles with CRC-32C")
+            _check.refuse(where, "not a matrix of likewise.scale: expected plain tiles with CRC-32C")
         square = layout.shape[0] == layout.shape[1] and layout.tile[0] == layout.tile[1]
         if (symmetric and not square) or layout.tile_bytes > LARGEST_TILE:
             _check.refuse(where, f"a tile of {layout.tile} does not suit a matrix of {layout.shape}")
@@ -198,7 +198,7 @@ def map_tile(folder: Path, layout: Layout, tile: Tile) -> np.ndarray:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files of writers that were killed; call it once nobody writes any more."""
+    """Remove the temporary files of writers that were killed; call it when all writers have stopped."""
     for path in folder.glob("c/*/.*.part"):
         path.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""tune and select: settings of a distance, or whole metrics, tried side by side."""
+"""tune and select: try settings of a distance, or whole metrics, side by side."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from likewise.selection.trainer import Trainer, Turn
 
 @dataclass(frozen=True)
 class Shared:
-    """What every setting needs."""
+    """What all settings share."""
 
     distance: Distance
     train: Any

@@ -1,4 +1,4 @@
-"""Which searcher a distance and its rules allow."""
+"""The choice of a searcher, by the distance and its rules."""
 
 import torch
 from torch import Tensor
@@ -64,7 +64,7 @@ def choose(distance: Distance, items: Items, options: Options) -> Searcher:
 
 
 def exhaustive(distance: Distance, items: Items) -> Searcher:
-    """The searcher that compares every pair of whole items: the truth."""
+    """The searcher that compares every pair of whole items, with which the others must agree."""
     inner = Exhaustive(comparing(distance), encoded(distance, items))
     return EncodedSearch(lambda x: encoded(distance, x), inner, lengths_of(items))
 
@@ -100,7 +100,7 @@ def _quick(items: Batch) -> bool:
 
 
 def comparing(distance: Distance) -> Distance:
-    """What compares encoded items: the distance of a Metric or a SiameseGRU, or the distance itself."""
+    """The distance between encoded items: that of a Metric or a SiameseGRU, otherwise the distance itself."""
     return distance.distance if _embeds(distance) else distance  # type: ignore[return-value]
 
 

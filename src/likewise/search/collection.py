@@ -51,7 +51,7 @@ class Collection:
         return self._items
 
     def read(self, op: str, items: Any, labels: Any, ids: Any) -> Part:
-        """A part of new items, which fit those that are there."""
+        """A part of new items, checked against the items of the index."""
         part, options = read_part(op, items, labels, ids, self.next_id, self.distance), self.options
         if part.offsets is None and (options.windows or options.normalize):
             _check.refuse(op, "windows and normalize are for sequences, not for vectors or images")
@@ -138,7 +138,7 @@ class Collection:
 
 
 def kind_of(part: Part) -> str:
-    """What a part holds, for errors."""
+    """A description of the items of a part, for errors."""
     sizes = tuple(part.values.shape[1:])
     if part.offsets is not None:
         return f"sequences of {sizes[0]} channel{'s' * (sizes[0] != 1)}"

@@ -1,4 +1,4 @@
-"""What a distance between two sequences is made of: its cost by step and by channel."""
+"""The share of each step and channel in the distance between two sequences."""
 
 from dataclasses import dataclass
 from typing import Any

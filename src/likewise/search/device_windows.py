@@ -30,7 +30,7 @@ class DeviceWindowSearch:
     Like ``WindowSearch``: the matches are those of comparing each query with every window on this device. Pass by pass
     over the series: the least bound of each block of 512 windows with each query; DTW of the windows of the least
     bounds, for a threshold; the bounds of every window of the blocks that are left; DTW of the windows that those
-    leave, the least bounds first. The table of pairs is never stored. Memory: the series, 8 bytes for each of its
+    leave, the least bounds first. Memory: the series, 8 bytes for each of its
     samples and 1 for each of its steps; a search adds two copies of the series and about 1 GB.
 
     distance, length and normalize as for ``WindowSearch``. It needs Triton.
@@ -202,7 +202,7 @@ class _Group:
             self.found = self.found[:, self.found[3] <= self.limit[self.found[0].long()]]
 
     def _lower(self, known: Tensor) -> None:
-        """Thresholds from known windows: the value of the last wanted one of those that lie apart, best first."""
+        """Lower the thresholds to the last wanted value of the known windows that lie apart, best first."""
         query, item, start, value = known
         query, count = query.long(), len(self.queries)
         value, last = value.clone(), value.new_full((count,), math.inf)
@@ -280,7 +280,7 @@ class _Group:
         return part[3][kept].to(self.queries.dtype), place[kept]
 
     def stats(self) -> Stats:
-        """What was settled at which stage."""
+        """How many blocks and windows the bounds ruled out."""
         killed = {"blocks": self.killed_blocks, "envelopes": self.killed_windows}
         radius = prepared.radius_of(self.distance.rules.window, self.steps, self.length)
         width = min(self.length, 2 * radius + 1 + abs(self.steps - self.length))
@@ -304,7 +304,7 @@ def refusal(distance: DTW, items: Batch, stretch: tuple[float, float] | None = N
 
 
 def _within(bounds: Tensor, most: Tensor) -> Tensor:
-    """Which bounds (P, n) are at most those of their row, and not infinite: no window."""
+    """Which bounds (P, n) are at most that of their row, and not infinite, which stands for no window."""
     return (bounds <= most[:, None]) & (bounds < math.inf)
 
 

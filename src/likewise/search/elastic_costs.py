@@ -1,4 +1,4 @@
-"""What an elastic distance between two sequences is made of: the cost of every move of its path."""
+"""The share of each step in an elastic distance, from the cost of every move of its path."""
 
 from itertools import pairwise
 
@@ -15,8 +15,8 @@ Cell = tuple[int, int]
 def elastic_costs(distance: Elastic, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """The cost of each step of x, (Tx, 1), and of y, (Ty, 1), in float64; if channels have paths of their own, (Tx, C).
 
-    A match belongs to both of its steps. A step that is left out belongs to itself, and to the step of the other
-    sequence that the path has come to.
+    The cost of a match counts for both of its steps; that of a skipped step, for itself and for the step of the other
+    sequence at which the path then is.
 
     Example:
         >>> from likewise import MSM
@@ -46,7 +46,7 @@ def _one_path(distance: Elastic, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     costs = [[float(cost_of(*move)) for move in pairwise(way)] for way in ways]
     best = min(range(len(ways)), key=lambda k: sum(costs[k]))
     way, paid = ways[best], costs[best]
-    if moves.last_cost:  # the engine charges a part of each cell to the move that leaves it: it is given back
+    if moves.last_cost:  # the engine charges part of a cell's cost to the move that leaves it: undo that
         held = [_held(a, b, cell, root=moves.root) for cell in way]
         paid = [cost + after - before for cost, (before, after) in zip(paid, pairwise(held), strict=True)]
     for (i, j), cost in zip(way[1:], paid, strict=True):
@@ -56,7 +56,7 @@ def _one_path(distance: Elastic, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _held(x: Side, y: Side, cell: Cell, *, root: bool) -> float:
-    """What a cell charges to the move that leaves it; nothing outside the table."""
+    """The part of its cost that a cell charges to the move that leaves it; 0 outside the table."""
     if -1 in cell:
         return 0.0
     square = float((x.frames[0, cell[0]] - y.frames[0, cell[1]]).square().sum())
@@ -64,7 +64,7 @@ def _held(x: Side, y: Side, cell: Cell, *, root: bool) -> float:
 
 
 def _beginnings(drawn: list[Cell], border: Border, open_begin: bool) -> list[list[Cell]]:
-    """The paths with moves along the border, where indices are -1, that are drawn like this.
+    """All paths with moves along the border, where indices are -1, that are drawn as this one.
 
     A path is drawn from its first cell inside; moves along the border are drawn along the first row or column.
     """
@@ -75,9 +75,9 @@ def _beginnings(drawn: list[Cell], border: Border, open_begin: bool) -> list[lis
     rows = next((k for k, cell in enumerate(drawn) if cell[1] > 0), len(drawn))  # cells of the first column
     columns = next((k for k, cell in enumerate(drawn) if cell[0] > 0), len(drawn))
     for run, turn in ((rows, False), (columns, True)):
-        for out in range(1, run + 1):  # so many steps are left out along the border
+        for out in range(1, run + 1):  # skip this many steps along the border
             edge = [(-1, -1), *((-1, k) if turn else (k, -1) for k in range(out))]
-            ways.append(edge + drawn[out - 1 :])  # then the first step of the other is left out
+            ways.append(edge + drawn[out - 1 :])  # then skip the first step of the other
             if out < len(drawn):
                 ways.append(edge + drawn[out:])  # or a match
     return [way for way in ways if all(_is_move(*move) for move in pairwise(way))]

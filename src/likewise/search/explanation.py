@@ -129,7 +129,7 @@ class Explanation:
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the explanation; see ``viz.plot_explanation``."""
-        # Drawing needs matplotlib, and nothing else here does: it is imported by name, when it is asked for.
+        # Only drawing needs matplotlib, which is imported on first use.
         return importlib.import_module("likewise.viz").plot_explanation(self, ax=ax)
 
     def __str__(self) -> str:
@@ -139,7 +139,7 @@ class Explanation:
             most = self.by_channel.argsort(descending=True)[:3].tolist()
             lines.append("  " + ", ".join(f"channel {c}: {float(self.by_channel[c]):.4g}" for c in most))
         if abs(self.rest) > 1e-6 * max(1.0, abs(self.value)):
-            lines.append(f"  of no step: {self.rest:.4g}")
+            lines.append(f"  not in any step: {self.rest:.4g}")
         if self.counterfactual is not None:
             lines.append(f"  {self.counterfactual}")
         return "\n".join(lines)

@@ -21,8 +21,8 @@ class Files:
 
     root: a folder, or an address that fsspec reads, such as s3://bucket/speech; options go to its file system.
 
-    A key names one content for ever, so a file is never changed, and writing it twice does no harm. What is read may
-    come from strangers: nothing is pickled, and sizes, types and the number of bytes are checked.
+    A key always names the same content, so a file is never changed, and writing it twice does no harm. Files are not
+    trusted: nothing is pickled, and sizes, types and the number of bytes are checked.
 
     Example:
         >>> files = Files("memory://speech")

@@ -1,4 +1,4 @@
-"""Searcher: what searches. Found and Stats: what it returns."""
+"""Searcher, the interface of all searchers, and their results, Found and Stats."""
 
 import math
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class Stats:
 
     method: the searcher, such as "exhaustive".
     candidates: the number of pairs (query, item or window) that there were.
-    killed: the pairs that each stage settled without a full comparison, by stage, in the order in which they ran.
+    killed: the pairs that each stage ruled out without a full comparison, by stage, in the order in which they ran.
     cells: cells of alignment tables that were computed; 0 where this is not counted.
     seconds: the time that the search took.
     exact: whether the result equals that of exhaustive search.
@@ -66,12 +66,12 @@ class Stats:
 
     @property
     def compared(self) -> int:
-        """The number of pairs that no stage settled: their distances were computed, or abandoned on the way."""
+        """The number of pairs that no stage ruled out: their distances were computed, or abandoned on the way."""
         return self.candidates - sum(self.killed.values())
 
     @property
     def shares(self) -> dict[str, float]:
-        """The share of all pairs that each stage settled."""
+        """The share of all pairs that each stage ruled out."""
         return {stage: count / max(1, self.candidates) for stage, count in self.killed.items()}
 
     @classmethod
@@ -188,7 +188,7 @@ def share_found(found: Found, truth: Found) -> float:
 def keep_apart(
     items: Tensor, starts: Tensor, ends: Tensor, steps: Sequence[int], exclude: float, k: int | None
 ) -> list[int]:
-    """Which of some hits remain, of hits (W,) in the order of the result: the truth about ``exclude``.
+    """The hits that remain, of hits (W,) in the order of the result: this defines ``exclude``.
 
     A hit is dropped if it begins less than exclude times the length of a hit that remains from that one's beginning, in
     the same item. steps: the length of each item.

@@ -54,7 +54,7 @@ class Hits:
         self.counts = found.counts
         self.stats: Stats = found.stats
         self.queries = queries
-        held = index if shelf is None else shelf  # what the positions mean: the index may change, and they with it
+        held = index if shelf is None else shelf  # the items at the time of the search: positions change with the index
         self.ids = _named(found.items, np.array(held.ids, dtype=object), "")
         self._targets = held.labels is not None and held.labels.dtype.kind == "f"
         self.labels = None

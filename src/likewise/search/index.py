@@ -34,7 +34,7 @@ DEFAULT_K = 10
 
 
 class Index:
-    """The nearest items to a query under a distance; exact, unless you ask for less.
+    """The nearest items to a query under a distance, exactly by default.
 
     distance: any Distance, or a Metric, whose encoder then runs once for each item.
     items: a Dataset, a Batch, a tensor or array (N, T, C), a list of sequences, or a pair (items, labels). Euclidean
@@ -51,9 +51,9 @@ class Index:
         candidates by their vectors, which ``distance`` compares. With a distance that compares no vectors, give
         ``candidates`` that do, such as Candidates(MeanFrames(), keep=200).
 
-    With a distance that has free ends, such as DTW(subsequence=True), a hit is a stretch of an item. What a search can
-    skip depends on the distance and its rules; ``hits.stats`` says what was done. An index that was saved or loaded
-    belongs to its folder: ``add`` and ``remove`` write there before they return.
+    With a distance that has free ends, such as DTW(subsequence=True), a hit is a stretch of an item. Which comparisons
+    a search can skip depends on the distance; ``hits.stats`` counts them. An index that was saved or loaded belongs to
+    its folder: ``add`` and ``remove`` write there before they return.
 
     Example:
         >>> import torch
@@ -116,7 +116,7 @@ class Index:
 
     @property
     def options(self) -> Options:
-        """How the index looks at its items."""
+        """The options of the index."""
         return self._options
 
     @property
@@ -387,7 +387,7 @@ class Index:
         return normalized(items)
 
     def _forget(self) -> None:
-        """After a change: what was built from the items is built again when it is needed."""
+        """After a change: the searchers are built again on next use."""
         self._search: Searcher | None = None
 
     def _queries(self, op: str, queries: Any) -> Items:

@@ -59,7 +59,7 @@ def sliding_products(query: np.ndarray, series: np.ndarray) -> np.ndarray:
 def moments(series: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Means and deviations of every window, (T - m + 1, C); the deviation of a constant window is 0.
 
-    Two passes, a thousand windows at a time: running sums would lose what a window is small beside.
+    Two passes, a thousand windows at a time: running sums would lose the digits of small windows after large ones.
 
     Example:
         >>> moments(np.array([[1.0], [3.0], [3.0]]), 2)[1].ravel()

@@ -19,7 +19,7 @@ MOST_FOUND = 16_384  # Milvus's limits: rows of an answer, and vectors of a sear
 LONGEST_WAIT = 2.0  # seconds between two attempts
 LEVELS = ("Strong", "Session", "Bounded", "Eventually")
 NEIGHBORS, BUILT_WITH, LEAST_VISITED = 16, 128, 128  # of a vector in the graph; beams that build and search it
-# Answers of a server that is starting, or whose parts have not found each other yet.
+# Errors of a server that is starting, or whose components are not connected yet.
 PASSING = {1, 2, 4, 5, 8, 9, 101, 103, 401, *range(500, 504), *range(600, 604), *range(901, 906)}
 PASSING_TEXT = ("unavailable", "not ready", "connection", "eof", "offline", "not loaded", "timeout", "deadline")
 READ = ["id", "key", "steps"]
@@ -31,11 +31,11 @@ class MilvusStore:
 
     uri: of a server, "http://host:19530", or the path of a Milvus Lite database, which ends in .db. Only one process at
         a time can open such a path.
-    collection: its name. It is made when the first items are added.
+    collection: its name. It is created when the first items are added.
     files: where the items are kept, a folder or an address for fsspec, such as "s3://bucket/speech"; or Files. Without
         it the vectors are the items, for Euclidean and Cosine.
-    token: "user:password", or a key. consistency: see below. retry: seconds for which a server that does not answer is
-        asked again, before ConnectionError. timeout: seconds for one request.
+    token: "user:password", or a key. consistency: see below. retry: seconds for which requests to a server
+        that does not answer are repeated, before ConnectionError. timeout: seconds for one request.
 
     Consistency: with "Strong", the default, a search sees every change that returned before it began, from any process,
     and waits up to 0.2 s for that. "Bounded" and "Eventually" do not wait and may miss the last seconds; "Session" sees
@@ -239,13 +239,13 @@ class MilvusStore:
                 size = 0 if self._form is None else self._form.size
                 vectors = torch.tensor([row["vector"] for row in found], dtype=torch.float32).reshape(len(found), size)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise ValueError(f"{self!r}: a row is not of likewise: {error!r:.120}") from error
+            raise ValueError(f"{self!r}: a row was not written by likewise: {error!r:.120}") from error
         return Rows(ids, keys, steps, labels, vectors)
 
     def _read_form(self, found: Mapping[str, Any]) -> Form:
         fields = {field["name"]: field for field in found["fields"]}
         if not {"id", "vector", "key", "steps"} <= set(fields):
-            _check.refuse(repr(self), f"is not a collection of likewise: it has the fields {sorted(fields)!r:.120}")
+            _check.refuse(repr(self), f"was not created by likewise: it has the fields {sorted(fields)!r:.120}")
         built = self._call(lambda client: client.describe_index(self.collection, "vector"))
         kind = None if "label" not in fields else "names" if fields["label"]["type"].name == "VARCHAR" else "targets"
         return Form(int(fields["vector"]["params"]["dim"]), built["metric_type"] == "COSINE", kind)

@@ -1,4 +1,4 @@
-"""How an index looks at its items: the options, checked, and as plain data for index.json."""
+"""The options of an index: checked, and as plain data for index.json."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from likewise.search.storage import MANIFEST, Folder
 
 @dataclass(frozen=True)
 class Options:
-    """How an index looks at its items; ``Index`` explains each."""
+    """The options of an index; ``Index`` explains each."""
 
     length: int | None = None
     subsequence: bool = False

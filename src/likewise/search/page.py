@@ -209,7 +209,7 @@ def _name_class(text: bool) -> str:
 
 
 def _across(step: float, steps: int) -> float:
-    """Where a step is, from left to right; each has a cell of equal width."""
+    """The horizontal position of a step; all steps are equally wide."""
     return LEFT + (step + 0.5) * (WIDTH - LEFT - RIGHT) / steps
 
 

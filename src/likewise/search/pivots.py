@@ -1,4 +1,4 @@
-"""Metrics: the triangle inequality leaves out items that are too far from a few pivots, or too near to them."""
+"""Search under a metric: the triangle inequality rules out items by their distances from a few pivots."""
 
 import time
 from typing import Any
@@ -120,7 +120,7 @@ def refusal(distance: Distance, items: object) -> str | None:
         return f"{distance.name} is not known to be a metric"
     rules = getattr(distance, "rules", None)
     if rules is not None and (rules.window.kind != NONE or rules.open_begin or rules.open_end):
-        return "its paths are not free: the triangle inequality may fail"
+        return "its paths are restricted: the triangle inequality may fail"
     if not isinstance(items, Batch) or len(items) < FEWEST:
         return f"there are fewer than {FEWEST} sequences"
     return None

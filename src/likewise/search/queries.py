@@ -14,7 +14,7 @@ from likewise.search.options import Options
 
 
 def read_queries(op: str, queries: Any, distance: Distance, held: Collection, options: Options) -> Items:
-    """Queries like the items, with their type and on their device."""
+    """Queries, checked against the items, with their dtype and on their device."""
     read = read_items(op, "queries", queries, distance)
     if not len(held):
         return read

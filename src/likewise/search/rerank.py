@@ -1,4 +1,4 @@
-"""Re-ranking: a cheap distance proposes, the distance decides; and searchers of encoded items."""
+"""Re-ranking the candidates of a cheap distance, and searchers of encoded items."""
 
 import time
 from collections.abc import Callable

@@ -53,7 +53,7 @@ def segments(
     rows = torch.cat([torch.ones(1, dtype=torch.bool), path[1:, 0] > path[:-1, 0]]).nonzero()[:, 0]
     bounds = torch.cat([rows, torch.tensor([len(path)])]).tolist()  # where a step of x begins in the path
     along = cost(path[:, 0], path[:, 1])
-    spread = cost(path[:, 0], path[:, 1].roll(len(path) // 2))  # what frames cost that do not belong together
+    spread = cost(path[:, 0], path[:, 1].roll(len(path) // 2))  # the cost of frames that are not matched
     budget = tolerance * float(along.sum() + 0.02 * spread.sum()) / len(path)
 
     def good(a: int, b: int) -> bool:

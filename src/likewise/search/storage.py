@@ -1,13 +1,13 @@
 """Indexes on disk: a folder of parts and one manifest, which is renamed into place.
 
-    index.json                  the distance, the options, and the files that count, with their sizes and checksums
-    items-N.safetensors         a part: what was added together. It never changes.
+    index.json                  the distance, the options, and the list of files, with their sizes and checksums
+    items-N.safetensors         a part: items that were added together. It never changes.
     removed-N.safetensors       positions of items that were removed
     weights-N.safetensors       the weights of the distance, if it has any
 
 Every change writes new files, flushes them to the disk, and then replaces index.json. Until that moment the folder
-holds the old index, and from then on the new one, whenever the process dies. A file that index.json does not name does
-not count, and the next change deletes it. Nothing is pickled; what is read is checked: it may come from strangers.
+holds the old index, and from then on the new one, whenever the process dies. A file that index.json does not name is
+ignored, and deleted by the next change. Nothing is pickled, and files are not trusted: everything read is checked.
 """
 
 import hashlib
@@ -57,7 +57,7 @@ class Folder:
         found = read_json(path)
         keys = {"likewise", "generation", "settings", "next_id", "parts", "removed", "weights"}
         if not isinstance(found, dict) or found.get("likewise") != 1 or set(found) != keys:
-            _check.refuse(str(path), 'no index of likewise: expected {"likewise": 1, "settings": ...}')
+            _check.refuse(str(path), 'not an index of likewise: expected {"likewise": 1, "settings": ...}')
         for name in ("generation", "next_id"):
             if type(found[name]) is not int or not 0 <= found[name] < 1 << 53:
                 _check.refuse(str(path), f"expected {name} to be a whole number, got {found[name]!r:.80}")

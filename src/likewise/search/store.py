@@ -54,7 +54,7 @@ class Rows:
 class Store(Protocol):
     """A database of vectors, as ``Index(metric, store=...)`` uses it. ``MilvusStore`` is one; you can write others.
 
-    Every call does what it says or raises an error: ConnectionError if the database does not answer. All changes name
+    Every call succeeds or raises an error: ConnectionError if the database does not answer. All changes name
     rows by their ids, so a call can be repeated even if it may have succeeded.
 
     Example:

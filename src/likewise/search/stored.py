@@ -49,7 +49,7 @@ class Stored:
     then compares the vectors from the database and reads no file.
 
     A row's key says what it was made from: 16 digits for the settings and weights of what made the vector, and a
-    checksum of its id and the content of its file. So vectors of another metric and damaged files are found out, and
+    checksum of its id and the content of its file. So vectors of another metric and damaged files are detected, and
     a file never changes: a row appears after its file, and disappears before it.
     """
 
@@ -126,7 +126,7 @@ class Stored:
                 self.store.files.delete(rows.keys)
 
     def save(self, path: object, *, progress: bool = False) -> NoReturn:
-        """There is nothing to save."""
+        """Refuse: the store already keeps everything."""
         _check.refuse("Index.save", f"this index is in {self.store!r}; what is added is there when add returns")
 
     def _put(self, op: str, part: Part, fields: dict[str, Any], replace: bool) -> None:

@@ -1,4 +1,4 @@
-"""Vectors: products of matrices propose, the distance itself decides."""
+"""Search of vectors: matrix products propose candidates, which the distance itself compares."""
 
 import time
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from likewise.search.found import Found, Stats
 MARGIN = 16  # candidates beside the k that are wanted
 PAIRS_AT_ONCE = 1 << 24  # products of a block
 QUERIES_AT_ONCE = 512
-MANY = 50_000  # vectors from which a graph is worth its building
+MANY = 50_000  # number of vectors from which a graph pays
 NEIGHBORS, BUILT_WITH, LEAST_VISITED = 32, 80, 128  # of a vector in the graph; beams that build and search it
 
 
@@ -182,7 +182,7 @@ def faiss_module(*, needed: bool) -> Any:
 
 @contextmanager
 def _threads(faiss: Any, count: int) -> Iterator[None]:
-    """Let faiss use so many threads; afterwards as many as before."""
+    """Set the number of faiss's threads within a block."""
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(count)
     try:

@@ -1,4 +1,4 @@
-"""Whole items under DTW: bounds, then DTW of what they leave."""
+"""Search of whole items under DTW: bounds rule out most, and DTW compares the rest."""
 
 import time
 from dataclasses import replace
@@ -17,7 +17,7 @@ class WholeSearch:
     """The nearest whole items under DTW, exactly: equal to comparing each query with every item.
 
     distance: a DTW for which ``refusal`` returns None. Envelopes are built once, here. Memory: 3.4 times the items, in
-    float32. ``search`` leaves out what a lower bound settles, in stages that ``stats`` counts: the bounds of means over
+    float32. ``search`` skips what a lower bound rules out, in stages that ``stats`` counts: the bounds of means over
     8 steps, Keogh's bound of the query with the items' envelopes, and that of the items with the query's envelope.
     Where bounds do not pay, it compares every pair. Unequal lengths: the last bound only, and abandoning.
 

@@ -1,4 +1,4 @@
-"""Which metric suits the data: several are tried within a given time, and the best is kept.
+"""Choose a metric for the data: try several within a given time, and keep the best.
 
 Example:
     >>> named_candidate("tap").name

@@ -1,4 +1,4 @@
-"""The metrics that are worth trying on some data, without anyone's choosing."""
+"""The metrics that ``select`` tries by default."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ LAYERS = ("blocks.10", "blocks.15")  # of EfficientNet-Lite, whose features are 
 class Candidate:
     """A metric that may suit the data.
 
-    name: what it is called in rankings and folders. about: one line.
+    name: its name in rankings and folders. about: one line.
     make: a function of the training data that returns the untrained metric; it raises ValueError or ImportError, with
         the reason, where the metric does not suit the data.
     learns: whether to train it. loss: a function without arguments that makes its loss; None leaves it to ``fit``.

@@ -1,4 +1,4 @@
-"""Course: how long a metric is usually trained, and how long that takes."""
+"""Course: the usual number of steps of a metric's training, and how long they take."""
 
 import time
 
@@ -14,7 +14,7 @@ TRIALS, LONG = 3, 0.5  # the most of them, and the seconds after which none is r
 
 
 class Course:
-    """How long a metric is usually trained with some items; ``steps``, if given, replace the usual number."""
+    """The usual length of a metric's training on some items; ``steps``, if given, replaces the usual number."""
 
     def __init__(self, metric: Metric, items: int, steps: float | None = None) -> None:
         defaults = metric.training_defaults
@@ -28,7 +28,7 @@ class Course:
     def predict(self, data: Dataset, pairs: int, device: str) -> tuple[float, float]:
         """The seconds of an epoch, and of a score of that many pairs, from trials with a few of the longest items.
 
-        Rather too few than too many: training stops in time by itself, and a trial may be slow by chance.
+        Rather an underestimate: training stops in time by itself, and a trial may be slow by chance.
         """
         if not isinstance(data.items, Batch) or device != "cpu":
             return 0.0, 0.0

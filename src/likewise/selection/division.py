@@ -1,4 +1,4 @@
-"""divide: which items train the candidates, and which validate them."""
+"""divide: split the items into those that train the candidates and those that validate them."""
 
 import math
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ MOST_CELLS, MOST_IMAGES = 1 << 35, 2000  # of the tables of alignments, and imag
 
 @dataclass(frozen=True)
 class Parts:
-    """The training items, the validation items, and what these are searched among: None for one another.
+    """The training items, the validation items, and the references of these: None for one another.
 
     groups: of the validation items, if the data were divided by them.
     """

@@ -1,4 +1,4 @@
-"""The outcome of a selection: what each candidate reached, and which one won."""
+"""The outcome of a selection: the scores of each candidate, and the winner."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,7 +17,7 @@ SCORES = {"map": "MAP", "accuracy": "1-NN accuracy"}  # by which a metric may be
 
 @dataclass(frozen=True)
 class Result:
-    """What a candidate reached on the validation items.
+    """The scores of a candidate on the validation items.
 
     map, interval: mean average precision, and its 95 % bootstrap interval. accuracy: of the nearest neighbour.
     precision: the average precision of each validation item; None where no reference is of its class. right: whether
@@ -152,7 +152,7 @@ class Selection:
         return tuple(result for result in self.results if result.left_out is None)
 
     def against(self, other: Result, score: str | None = None) -> Difference:
-        """How much better the winner is than another result, by the score that chose it or another one."""
+        """How much better the winner is than another result, by the deciding score or another one."""
         return compare(self.best, other, self.groups, self.by if score is None else score)
 
     def __str__(self) -> str:
@@ -184,7 +184,7 @@ class Selection:
         )
 
     def _said_of_the_other_score(self) -> str:
-        """Which candidate is ahead by the score that did not choose, if one is."""
+        """Which candidate is ahead by the other score, if one is."""
         score = "accuracy" if self.by == "map" else "map"
         first = max(self.tried, key=lambda result: result.scores(score))
         if first.scores(score)[0] <= self.best.scores(score)[0]:

@@ -170,7 +170,7 @@ class _Search:
         return any(result.left_out is None and result.precision for result in self.results.values())
 
     def ranked(self) -> tuple[Result, ...]:
-        """All results, best first; what was left out comes last."""
+        """All results, best first; candidates that were left out come last."""
         tried = [result for result in self.results.values() if result.left_out is None]
         tried.sort(key=lambda result: result.scores(self.trainer.by), reverse=True)
         return (*tried, *(result for result in self.results.values() if result.left_out is not None))
@@ -208,7 +208,7 @@ class _Search:
             yield result.name
 
     def refit(self, data: Dataset, begun: float, deadline: float) -> Metric | None:
-        """The best, trained for some more steps on all items; None if there was no time, or nothing to learn."""
+        """The best, trained for some more steps on all items; None if there was no time left, or nothing to learn."""
         best = self.ranked()[0]
         if self.refitted.get("name") != best.name:
             if best.learns:

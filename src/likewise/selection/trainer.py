@@ -28,7 +28,7 @@ SAFETY = 1.5  # how much longer steps may take than those before
 
 
 class OutOfTime(Exception):  # noqa: N818  it is no error
-    """The time of a candidate is over."""
+    """The time of a candidate is up."""
 
 
 @dataclass(frozen=True)
@@ -192,9 +192,9 @@ class Trainer:
 
 
 def falling_rate(metric: Metric, steps: int) -> dict[str, Any]:
-    """Arguments of ``fit``: the metric's usual optimiser, whose rate falls to zero over so many steps.
+    """Arguments of ``fit``: the metric's usual optimiser, with a rate that falls to zero over that many steps.
 
-    No validation chooses the last weights, so that they should not depend on the last batch.
+    No validation chooses among the last weights, so they should not depend on the last batch.
     """
     defaults = metric.training_defaults
 
@@ -206,7 +206,7 @@ def falling_rate(metric: Metric, steps: int) -> dict[str, Any]:
 
 
 class SideBySide(Protocol):
-    """Lets ``trainer.take(turn)`` run for several turns at once, and gives the results as they are done."""
+    """Runs ``trainer.take(turn)`` for several turns at once, and yields the results as they finish."""
 
     @property
     def workers(self) -> int:

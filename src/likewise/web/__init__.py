@@ -1,4 +1,4 @@
-"""The service and the explorer: a Collection behind FastAPI, with a page to look, ask and understand.
+"""The service and the explorer: a Collection behind FastAPI, and a page to browse and query it.
 
 They need the extra ``web``: ``pip install "likewise[web]"``. The names are imported on first use.
 

@@ -1,4 +1,4 @@
-"""What the service answers, as models of its OpenAPI description."""
+"""The service's responses, as models of its OpenAPI description."""
 
 import json
 import math
@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 
 class Health(BaseModel):
-    """The state of the service, and what it holds."""
+    """The state of the service, its items and its metrics."""
 
     status: str
     version: str
@@ -32,7 +32,7 @@ class Neighbour(BaseModel):
 class Neighbours(BaseModel):
     """The hits of every query, nearest first.
 
-    candidates: the pairs that there were; pruned: those that each stage settled without a full comparison.
+    candidates: the number of pairs; pruned: those that each stage ruled out without a full comparison.
     """
 
     metric: str
@@ -78,7 +78,7 @@ class Explanations(BaseModel):
 
 
 class Embeddings(BaseModel):
-    """What the metric's encoder makes of the items: vectors (B, D), or one sequence (T, D) for each."""
+    """The encoded items: vectors (B, D), or a sequence (T, D) for each."""
 
     metric: str
     embeddings: list[Any]

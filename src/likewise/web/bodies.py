@@ -1,4 +1,4 @@
-"""What clients send: JSON, .npy arrays, pictures; checked before anything is computed."""
+"""Request bodies: JSON, .npy arrays or pictures, checked before anything is computed."""
 
 from typing import Annotated, Any, TypeVar
 
@@ -31,7 +31,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class Strict(BaseModel):
-    """A body without fields that nobody reads."""
+    """A body that refuses unknown fields."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -73,7 +73,7 @@ class PairsBody(Strict):
 def parse(model: type[Model], body: bytes | bytearray) -> Model:
     """A JSON body as a model; what does not fit is refused with the place."""
     try:
-        return model.model_validate_json(bytes(body), strict=True)  # true is no number
+        return model.model_validate_json(bytes(body), strict=True)  # true is not a number
     except ValidationError as error:
         raise Refusal(422, _first_problem(error)) from None
 
@@ -170,7 +170,7 @@ def picture(body: bytes | bytearray, limits: Limits, shape: tuple[int, ...]) -> 
 
 
 class Like:
-    """What the collection's items look like: the channels of its sequences, or the shape of its images."""
+    """The form of the collection's items: the channels of its sequences, or the shape of its images."""
 
     def __init__(self, channels: int | None = None, image: tuple[int, ...] | None = None) -> None:
         self.channels, self.image = channels, image

@@ -45,10 +45,10 @@ class Answer:
 
 
 class Collection:
-    """Items, their labels and ids, and named metrics; everything that the service and the page compute.
+    """Items, their labels and ids, and named metrics; it computes everything for the service and the page.
 
     items: a Dataset, an ImageSet, a Batch, a tensor, a list of sequences, or a pair (items, labels); None for a service
-        that compares only what it is sent.
+        that compares only the items of requests.
     metrics: Distances by name; the first is the default. indexes: those that there are already, by the metric's name.
 
     Example:
@@ -131,7 +131,7 @@ class Collection:
 
     @property
     def like(self) -> Like:
-        """What a query must look like."""
+        """The form of a query."""
         if isinstance(self.items, Batch):
             return Like(channels=self.items.values.shape[2])
         if isinstance(self.items, Tensor) and self.items.ndim == 4:
@@ -211,7 +211,7 @@ class Collection:
                 raise Refusal(422, "this metric does not align sequences") from None
 
     def try_align(self, name: str | None, x: Batch | Tensor, y: Batch | Tensor) -> Alignment | None:
-        """As ``align``; None where the metric aligns nothing, such as one that compares vectors."""
+        """As ``align``; None where the metric does not align, such as one that compares vectors."""
         try:
             found = self.align(name, x, y)
             found.path(0)  # alignments are lazy
@@ -220,7 +220,7 @@ class Collection:
         return found
 
     def embed(self, name: str | None, x: Batch | Tensor) -> Batch | Tensor:
-        """What the metric's encoder makes of the items."""
+        """The items, encoded by the metric's encoder."""
         name, metric = self.metric(name)
         if not isinstance(metric, Metric) or metric.encoder is None:
             raise Refusal(422, f"metric: {name} has no encoder, so that it does not embed")
@@ -241,7 +241,7 @@ def short_name(distance: Distance) -> str:
 
 
 def _without_folders(name: str) -> str:
-    """A file's name with that of its folder, which is often its class: nobody learns where on the disk it lies."""
+    """The name of a file and of its folder, which is often its class, without the rest of the path."""
     return "/".join(PurePath(name).parts[-2:]) if PurePath(name).is_absolute() or name.count("/") > 1 else name
 
 

@@ -1,4 +1,4 @@
-"""The explorer: the page, and what it asks of the server."""
+"""The explorer: the page, and its endpoints."""
 
 import mimetypes
 import webbrowser
@@ -23,7 +23,7 @@ from likewise.web.service import Service, answer_json, create_service
 from likewise.web.work import Job
 
 PAGE = Path(__file__).parent / "page"
-PAGE_LIMITS = Limits(seconds=300.0)  # a person waits, and sees that it takes a while: UMAP compiles itself first
+PAGE_LIMITS = Limits(seconds=300.0)  # a person waits for these, and UMAP compiles itself first
 
 
 class Ref(bodies.Strict):
@@ -60,7 +60,7 @@ class ItemsBody(bodies.Strict):
 
 
 def create_explorer(collection: Collection, limits: Limits = PAGE_LIMITS, seed: int = 0) -> FastAPI:
-    """The service with the page, and the endpoints under /api that the page asks.
+    """The service with the page, and the page's endpoints under /api.
 
     seed: of the samples of large collections, and of UMAP.
 
@@ -121,7 +121,7 @@ def finite_tree(value: Any) -> Any:
 
 
 def page_files() -> dict[str, tuple[bytes, str]]:
-    """The files of the page by their address: their bytes and their type. No other file is ever served."""
+    """The files of the page by address: bytes and type. No other file is ever served."""
     files = {}
     for path in sorted(PAGE.iterdir()):
         if path.suffix in (".html", ".css", ".js", ".svg"):
@@ -170,7 +170,7 @@ def explore(
     port: int = 0,
     open_browser: bool = False,
 ) -> Explorer:
-    """Open the explorer on items: a page on this machine to look, ask, understand and judge.
+    """Open the explorer: a page on this machine to browse items, search, explain matches and judge metrics.
 
     items: an Index, a Dataset, an ImageSet, a Batch, a list of sequences, or a pair (items, labels).
     metrics: a Distance, or several by name, to be compared side by side; by default the index's own, or DTW.

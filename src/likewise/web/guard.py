@@ -1,4 +1,4 @@
-"""Guard: who may ask, and which headers every answer has."""
+"""Guard: access control, and the security headers of every response."""
 
 import hashlib
 import hmac
@@ -42,7 +42,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """Checks the host, the origin and the token of every request, and adds the security headers to every answer.
+    """Checks the host, the origin and the token of every request, and adds the security headers to every response.
 
     token: what ``Authorization: Bearer`` must hold; None lets everyone in, which is for loopback only.
     hosts: the names by which the server may be addressed, without ports; None allows any. On loopback it keeps out
@@ -101,7 +101,7 @@ class Guard:
 
 
 def _digest(token: bytes) -> bytes:
-    """Of equal length for any token, so that comparing takes the same time for all."""
+    """A digest of fixed length, so that comparing takes the same time for any token."""
     return hashlib.sha256(token).digest()
 
 

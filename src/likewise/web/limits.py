@@ -1,11 +1,11 @@
-"""Limits: what one request may ask of the service."""
+"""Limits: caps on the requests to the service."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The caps of the service. What is above them is refused, with the status in brackets.
+    """The caps of the service. Requests above them are refused, with the status in brackets.
 
     body: bytes of a request (413). bodies: bytes of all requests that are being read or wait (503).
     queries: items in a batch (422). length, channels: of a sequence (422). pixels: of an image (413). k: hits (422).

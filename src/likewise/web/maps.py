@@ -50,7 +50,7 @@ def draw_map(collection: Collection, name: str, job: Job, *, method: str | None 
 
 
 def _vectors(collection: Collection, metric: Distance, items: np.ndarray, job: Job) -> Tensor | None:
-    """What the metric compares, if these are vectors (n, D)."""
+    """The encoded items, if these are vectors (n, D)."""
     assert collection.items is not None
     if isinstance(collection.items, Tensor) and collection.items.ndim == 2 and not isinstance(metric, Metric):
         return collection.items[torch.from_numpy(items)].float()

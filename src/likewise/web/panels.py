@@ -1,4 +1,4 @@
-"""What each panel of the page shows, computed from a Collection as plain data."""
+"""The content of each panel of the page, computed from a Collection as plain data."""
 
 import base64
 import contextlib
@@ -35,7 +35,7 @@ MOST_PAIRS = 4000  # of a path that is drawn
 
 
 class Panels:
-    """Look, Ask, Understand and Judge over a Collection. Maps and verdicts are kept once they are made."""
+    """The panels Look, Ask, Understand and Judge of a Collection. Maps and scores are computed once and kept."""
 
     def __init__(self, collection: Collection, limits: Limits, seed: int = 0) -> None:
         if collection.items is None:
@@ -46,7 +46,7 @@ class Panels:
         self._locks: dict[Any, Lock] = {}
 
     def _once(self, key: Any, job: Job, make: Any) -> Any:
-        """Made once for each key, by the first who asks; others wait for it."""
+        """Computed once for each key, on first use; concurrent callers wait for the result."""
         lock = self._locks.setdefault(key, Lock())
         while not lock.acquire(timeout=0.1):
             job.check()
@@ -58,12 +58,12 @@ class Panels:
             lock.release()
 
     def warm(self) -> None:
-        """Begin with the first map before anybody asks for it."""
+        """Compute the first map in advance."""
         name, _ = self.collection.metric(None)
         threading.Thread(target=self._try_map, args=(name,), daemon=True, name="likewise-map").start()
 
     def _try_map(self, name: str) -> None:
-        with contextlib.suppress(Exception):  # whoever asks for it is told
+        with contextlib.suppress(Exception):  # raised again when the map is requested
             self.map(Job(), name, None)
 
     def describe(self) -> dict[str, Any]:
@@ -293,7 +293,7 @@ class Panels:
 def _sequence(values: Any, limits: Limits, collection: Collection) -> Batch:
     """What a visitor drew, as a query."""
     if collection.like.image is not None:
-        raise Refusal(422, "this collection holds images; a drawn series is no query")
+        raise Refusal(422, "this collection holds images; a drawn series cannot be a query")
     return bodies.sequences("values", [values], limits, collection.like.channels)
 
 

@@ -1,4 +1,4 @@
-"""What the page draws of items: series thinned to a few points, and pictures as PNG tiles."""
+"""Items as the page draws them: series thinned to a few points, and pictures as PNG tiles."""
 
 import io
 import itertools

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 
 class Refusal(Exception):  # noqa: N818  it is an answer
-    """The request is refused with this status; the detail is for whoever sent it.
+    """The request is refused with this status; the detail is shown to the client.
 
     Example:
         >>> Refusal(413, "too long").status

@@ -1,4 +1,4 @@
-"""Running the server: on loopback or with a token, impatient with clients that stall, and draining on SIGTERM."""
+"""Running the server: on loopback or with a token, with timeouts for slow clients, and draining on SIGTERM."""
 
 import asyncio
 import os
@@ -142,13 +142,13 @@ class Server:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """A socket that listens; a name or port that cannot be had is refused by name."""
+    """A listening socket; errors name the host and port."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
-        bound.listen(BACKLOG)  # whoever reads the address may connect at once
+        bound.listen(BACKLOG)  # clients may connect as soon as they know the address
     except OSError as error:
         raise ValueError(f"cannot listen on {host}, port {port}: {error.strerror or error}") from error
     return bound

@@ -103,7 +103,7 @@ class Service:
         return await self.answer(request, compute)
 
     async def embed(self, request: Request) -> Response:
-        """What the metric's encoder makes of the items."""
+        """The items, encoded by the metric's encoder."""
         parameters, wanted = dict(request.query_params), request.headers.get("accept", "")
 
         def compute(job: Job, body: bytes, kind: str) -> Response:
@@ -193,7 +193,7 @@ class Service:
         return name, x, y
 
     async def health(self, request: Request) -> Response:
-        """The state of the service, and what it holds."""
+        """The state of the service, its items and its metrics."""
         metrics = self.collection.metrics
         embeds = [name for name, metric in metrics.items() if isinstance(metric, Metric) and metric.encoder]
         counts = {"items": len(self.collection), "kind": self.collection.kind}
@@ -284,7 +284,7 @@ def _item_schema(service: Service) -> dict[str, Any]:
 
 
 def _handle_errors(app: FastAPI) -> None:
-    """Errors as JSON with a detail; what is ours to mend is logged, and tells the client nothing."""
+    """Errors as JSON with a detail; bugs of the server are logged, and not shown to the client."""
 
     @app.exception_handler(Refusal)
     async def refused(request: Request, error: Refusal) -> Response:
@@ -308,7 +308,7 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
         log.error("500 %s", request.url.path, exc_info=error)
-        return answer_json({"detail": "the server made a mistake, which its log describes"}, 500)
+        return answer_json({"detail": "internal error; the server's log has the details"}, 500)
 
 
 def answer_json(answer: Any, status: int = 200, headers: Any = None) -> Response:

@@ -25,7 +25,7 @@ class Contributions:
     """Parts of a distance: ``parts.sum() + rest`` is the distance.
 
     parts: (T, C) for sequences, (C, H, W) for images: what each frame and channel of x adds.
-    rest: what no frame carries: the entropy of a soft alignment, the price of a warp, or a difference in length.
+    rest: what belongs to no frame: the entropy of a soft alignment, the penalty of a warp, or a difference in length.
     method: "cost" where the distance is a sum over matched frames, "gradient" where it was attributed to the input by
         integrated gradients.
     """
@@ -38,7 +38,7 @@ class Contributions:
 def contributions(
     metric: Distance, x: Batch | Tensor, y: Batch | Tensor, alignment: Alignment | None, job: Job
 ) -> Contributions:
-    """Which frames and channels of x, an item of one, carry its distance to y.
+    """How much each frame and channel of x, a batch of one item, contributes to its distance to y.
 
     Where the distance sums a ground cost over matched frames of the items themselves, these costs are the parts. Any
     other metric is integrated along the straight line from y, warped onto x, to x: the parts are
@@ -103,7 +103,7 @@ def _by_gradient(
 
 
 def _repeated(y: Batch | Tensor, count: int) -> Batch | Tensor:
-    """An item as often as there are points."""
+    """Repeat an item, once for each point."""
     if isinstance(y, Batch):
         return Batch(y.values.expand(count, -1, -1), y.lengths.expand(count))
     return y.expand(count, *y.shape[1:])

@@ -1,4 +1,4 @@
-"""Uploads: what a visitor of the page gave, held in memory, the oldest dropped first."""
+"""Uploads of the page's visitors, held in memory; the oldest are dropped first."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Work: requests computed in a few threads, with a queue, a time limit, and an end when the client leaves."""
+"""Work: requests computed in a few threads, with a queue, a time limit, and cancellation when the client leaves."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 class Job:
-    """One request's computation. Long computations call ``check`` between pieces of their work.
+    """The computation of a request. Long computations call ``check`` between pieces of their work.
 
     Example:
         >>> Job(seconds=10.0).check()
@@ -29,12 +29,12 @@ class Job:
         self._stop = np.zeros(1, np.uint8)  # kernels look at it
 
     def cancel(self) -> None:
-        """Nobody waits for the result: stop at the next check, or within a kernel."""
+        """The result is no longer needed: stop at the next check, or within a kernel."""
         self._stop[0] = 1
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for the result."""
+        """Whether the result is no longer needed."""
         return bool(self._stop[0])
 
     def run(self, function: "Callable[[Job], Result]") -> "Result":
@@ -46,7 +46,7 @@ class Job:
             raise Refusal(499, "the client has left") from None
 
     def check(self) -> None:
-        """Raise if the client has left or the time is over."""
+        """Raise if the client has left or the time is up."""
         if self.cancelled:
             raise Refusal(499, "the client has left")
         if time.monotonic() > self.end:
@@ -56,8 +56,8 @@ class Job:
 class Work:
     """Runs functions of a Job in ``limits.parallel`` threads; at most ``limits.waiting`` more wait.
 
-    A request that takes longer than ``limits.seconds`` is answered with 503, and one that finds no place with 429. Its
-    thread is free again at the job's next check.
+    A request that takes longer than ``limits.seconds`` gets 503, and one that finds the queue full 429. Its thread is
+    free again at the job's next check.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -74,7 +74,7 @@ class Work:
         self.taken += 1
         loop = asyncio.get_running_loop()
         future = self.pool.submit(job.run, function)
-        # A job that was given up still takes a thread until it notices.
+        # A cancelled job keeps its thread until its next check.
         future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._free) if not loop.is_closed() else None)
         result = asyncio.wrap_future(future)
         left = asyncio.ensure_future(_has_left(request))
@@ -124,7 +124,7 @@ class Work:
         return Refusal(413, f"the body is larger than {self.limits.body} bytes", {"Connection": "close"})
 
     def close(self) -> None:
-        """Drop what waits; what runs ends by itself."""
+        """Drop waiting jobs; running ones end by themselves."""
         self.pool.shutdown(wait=False, cancel_futures=True)
 
 
