@@ -10,9 +10,10 @@ chosen without the test set.
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 import likewise as lw
+from likewise.data.shl import standardize
 from papers.common import Run, check_choice, device_name, emit, find_line, from_command_line, moved, thinned
 from papers.coupled_gru.data import FOLDS, fold_mask, read_har_npz
 
@@ -40,9 +41,7 @@ def main(run: Run, settings: Settings) -> None:
     check_choice("--part", settings.part, ("folds", "test"))
     train, test = (moved(thinned(part, run.items), run.device) for part in read_har_npz(run.data_dir))
     if settings.standardize:
-        frames = train.items.values.flatten(0, 1)
-        mean, deviation = frames.mean(0), frames.std(0, correction=0)
-        train, test = (replace(part, items=(part.items.values - mean) / deviation) for part in (train, test))
+        train, test = standardize(train, test)
     distance = DISTANCES[settings.distance](settings.band)
     for number in range(FOLDS) if settings.part == "folds" else (None,):
         about = {"recipe": "har_untrained", **asdict(settings), "number": number, "train": len(train)}

@@ -43,6 +43,13 @@ def sentences() -> Iterator[str]:
     )
     each = ", ".join(f"{theirs[seed]:.1f} to {own[seed]:.1f}" for seed in sorted(own))
     yield f"in each seed below one frame ({each})"
+    audio = read_lines(HERE / "audio.jsonl")
+    curves = [line["val_curve"] for line in audio if line["method"] in ("softdtw", "along_gt")]
+    growth = sorted(max(curve[1:]) / min(curve) for curve in curves)
+    yield f"their validation errors then grow to {growth[0]:.1f} to {growth[-1]:.1f} times the best"
+    mel = sorted(line["time_err"] for line in audio if (line["method"], line["feature"]) == ("dilate", "mel"))
+    low, middle, high = (f"{error:.1f}" for error in mel)
+    yield f"one of its three seeds is still at {high} ms then, where the others have {middle} and {low}"
 
 
 def audio_table(lines: list[dict]) -> str:

@@ -11,9 +11,10 @@ below 1e-6 to stop. OPW of all 2,947 x 7,352 pairs needs a GPU: --queries and --
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 import likewise as lw
+from likewise.data.shl import standardize
 from likewise.sklearn import RVSML
 from papers.common import Run, check_choice, device_name, emit, from_command_line, moved, thinned
 from papers.coupled_gru.data import read_har_npz
@@ -43,9 +44,7 @@ def main(run: Run, settings: Settings) -> None:
     check_choice("--aligner", settings.aligner, ALIGNERS)
     train, test = (moved(thinned(part, run.items), run.device) for part in read_har_npz(run.data_dir))
     if settings.standardize:
-        frames = train.items.values.flatten(0, 1)
-        mean, deviation = frames.mean(0), frames.std(0, correction=0)
-        train, test = (replace(part, items=(part.items.values - mean) / deviation) for part in (train, test))
+        train, test = standardize(train, test)
 
     learner = RVSML(ALIGNERS[settings.aligner](), ridge=RIDGES[settings.aligner], max_iter=settings.max_iter)
     start = time.perf_counter()

@@ -51,7 +51,6 @@ class Settings:
     lr: float = 1e-4
     weight_decay: float = 1e-4
     dropout: float = 0.0
-    aligners: tuple[str, ...] = tuple(ALIGNERS)
     validate: bool = False
 
 
@@ -65,9 +64,8 @@ def main(run: Run, settings: Settings) -> None:
     train, test = (moved(thinned(part, run.items), run.device) for part in (train, test))
     for seed in run.seeds:
         about = {"recipe": "framewise", **asdict(settings), "seed": seed, "train": len(train), "test": len(test)}
-        del about["aligners"]
-        wanted = {**about, "aligner": settings.aligners[-1]}
-        if find_line({name: value for name, value in wanted.items() if name != "checks"}, run.out) is None:
+        wanted = {name: value for name, value in about.items() if name != "checks"}
+        if find_line(wanted | {"aligner": next(reversed(ALIGNERS))}, run.out) is None:
             for line in experiment(run, settings, seed, train, test):
                 emit(about | line, run.out)
 
@@ -85,9 +83,9 @@ def experiment(run: Run, settings: Settings, seed: int, train: lw.Dataset, test:
         if settings.validate and epoch not in settings.checks and epoch != settings.epochs:
             return {"epoch": epoch}
         x, y = trained.embed(test.items), trained.embed(train.items)
-        for name in settings.aligners:
+        for name, make in ALIGNERS.items():
             found = lw.evaluate(
-                ALIGNERS[name](), (x, test.labels), (y, train.labels), ks=[k for k in (1, 5, 30) if k <= len(train)]
+                make(), (x, test.labels), (y, train.labels), ks=[k for k in (1, 5, 30) if k <= len(train)]
             )
             lines.append(
                 {"aligner": name, "epoch": epoch, "accuracy": found.accuracy, "map": found.map,

@@ -10,9 +10,10 @@ training sequences and scored on the test sequences. Both kinds of lines are kep
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 import likewise as lw
+from likewise.data.shl import standardize
 from likewise.sklearn import LDMLT, SWMD
 from papers.common import Run, check_choice, device_name, emit, find_line, from_command_line, moved, thinned
 from papers.tap.data import READERS, held_out
@@ -60,7 +61,7 @@ def lines_of(
     found = {name: find_line(each, run.out) for name, each in wanted.items()}
     if None in found.values():
         start = time.perf_counter()
-        first, second = centred_and_scaled(train, test)
+        first, second = standardize(train, test)  # channels that never change, as a hip's, stay zero
         learner = LEARNERS[about["method"]](seed=about["seed"], **options).fit(first)
         learning = time.perf_counter() - start
         y, x = learner.references_, learner.transform(second)
@@ -74,16 +75,6 @@ def lines_of(
             }  # fmt: skip
             emit(found[name], run.out)
     return [line for line in found.values() if line is not None]
-
-
-def centred_and_scaled(train: lw.Dataset, test: lw.Dataset) -> tuple[lw.Dataset, lw.Dataset]:
-    """Both with channels standardised by the training frames; channels that never change, as a hip's, stay zero."""
-    frames = train.items.values[train.items.mask]
-    mean, deviation = frames.mean(0), frames.std(0, correction=0)
-    scale = deviation.where(deviation > 1e-6, 1.0)
-    first, second = (replace(part, items=lw.Batch((part.items.values - mean) / scale, part.items.lengths))
-                     for part in (train, test))  # fmt: skip
-    return first, second
 
 
 if __name__ == "__main__":

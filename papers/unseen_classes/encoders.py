@@ -47,9 +47,12 @@ class Pooled(nn.Module):
     The control of GDFL: the same layers, as many features, and nothing that learns to look.
     """
 
-    def __init__(self, backbone: nn.Module, layers: Sequence[str], *, with_last: bool = False) -> None:
+    def __init__(
+        self, backbone: nn.Module, layers: Sequence[str], *, with_last: bool = False, example: object = None
+    ) -> None:
         super().__init__()
-        attended = lw.AttendedFeatures(backbone, layers, with_last=with_last)  # which knows the layers' widths
+        # It knows the layers' widths.
+        attended = lw.AttendedFeatures(backbone, layers, with_last=with_last, example=example)
         self.backbone, self.layers, self.with_last, self.out = backbone, tuple(layers), with_last, attended.out
 
     def forward(self, x: object) -> Tensor:

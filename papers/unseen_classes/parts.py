@@ -21,6 +21,7 @@ from likewise.regularizers import (
 from papers.tap.data_few_shot import TurnedSkeletons
 from papers.unseen_classes.data import SKELETONS
 from papers.unseen_classes.encoders import InParts, Motion, Pooled
+from papers.unseen_classes.frozen import KeptMaps
 
 LOSSES = ("triplet", "angular", "proxy_nca", "am_softmax")
 # The weight of each addition, where --strength and --alpha are not given: those of the papers where they have one.
@@ -41,6 +42,7 @@ ENCODERS: dict[str, Callable[[int], Any]] = {
     "lite0": lambda channels: lw.EfficientNetLite(0),
     "small": lambda channels: lw.models.SmallCNN(channels, out=128, normalize=False),
     "tcn": lambda channels: InParts(lw.TCN(channels, hidden=64, layers=3, standardize=False)),
+    "frozen": lambda channels: KeptMaps(),
 }
 # Three layers near the end, as the paper takes them of BN-Inception. For sequences the last vector is put beside them:
 # it has the order, which no weighted mean over time has.
@@ -48,10 +50,11 @@ ATTENDED = {
     "lite0": ("blocks.10", "blocks.15", "head"),
     "small": ("norms.1", "norms.2"),
     "tcn": ("encoder.convolutions.0", "encoder.convolutions.1", "encoder.convolutions.2"),
+    "frozen": ("maps.0", "maps.1", "maps.2"),
 }
 # The map that the encoder's last vector is the mean of, as the Embedder names it: JRD-Pooling takes its maximum.
 LAST_MAPS = {"lite0": "backbone.encoder.head", "small": "backbone.encoder.norms.2",
-             "tcn": "backbone.encoder.encoder.convolutions.2"}  # fmt: skip
+             "tcn": "backbone.encoder.encoder.convolutions.2", "frozen": "backbone.maps.2"}  # fmt: skip
 HIDDEN = 16  # of attention over time: the last vector's width would cost as much as a layer of so small an encoder
 PRETRAINED = {"lite0"}
 FOR_SEQUENCES = {"tcn"}
@@ -120,14 +123,17 @@ def make_encoder(settings: Settings, train: lw.Dataset) -> lw.Embedder:
     if name in PRETRAINED:
         lw.models.freeze_batch_norm(features)
         features.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # half the GPU's time a step
+    example = train.items[:1] if name == "frozen" else None
     if "gdfl" in settings.added:
         attention = lw.models.Additive(HIDDEN if name in FOR_SEQUENCES else None)
-        features = lw.AttendedFeatures(features, layers, attention, with_last=name in FOR_SEQUENCES)
+        features = lw.AttendedFeatures(features, layers, attention, with_last=name in FOR_SEQUENCES, example=example)
     elif "pooled" in settings.added:
-        features = Pooled(features, layers, with_last=name in FOR_SEQUENCES)
+        features = Pooled(features, layers, with_last=name in FOR_SEQUENCES, example=example)
     seen: nn.Module
     if settings.data in SKELETONS:
         seen = TurnedSkeletons(features)
+    elif name == "frozen":
+        seen = features
     elif name in FOR_SEQUENCES:
         seen = lw.models.Jitter(features, **JITTER)
     else:
@@ -198,9 +204,11 @@ def _class_scores(loss: Any) -> list[Callable[[Tensor], Tensor]]:
 
 def make_rates(settings: Settings, loss: Any, terms: list[Any], adversary: object) -> dict[str, float]:
     """Learning rates of the backbone, of proxies, of the adversary, and of the rest."""
-    rates = {"encoder.backbone": settings.lr_backbone, "rest": settings.lr}
-    if "gdfl" in settings.added:
-        rates["encoder.backbone.encoder.attentions"] = settings.lr
+    rates = {"rest": settings.lr}
+    if settings.encoder != "frozen":
+        rates["encoder.backbone"] = settings.lr_backbone
+        if "gdfl" in settings.added:
+            rates["encoder.backbone.encoder.attentions"] = settings.lr
     if isinstance(loss, nn.Module) and any(True for _ in loss.parameters()):
         rates["loss"] = settings.lr_loss
     if adversary is not None:

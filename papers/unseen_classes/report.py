@@ -56,6 +56,12 @@ def sentences() -> Iterator[str]:
     plain = next(100 * line["nmi"] for line in lines_of("sad") if line["loss"] == "untrained")
     trained = statistics.mean(100 * line["nmi"] for line in test_lines("sad", "am_softmax", "none"))
     yield f"What learning gains on digits is NMI: {plain:.1f} untrained, {trained:.1f} with AM-softmax"
+    swept = [line for line in lines_of("flowers102") if line["validate"] and line.get("alpha") is not None]
+    best = {
+        alpha: 100 * best_epoch([line for line in swept if line["alpha"] == alpha]).recall for alpha in (0, 0.3, 1, 10)
+    }
+    *first, last = (f"{recall:.1f} at {alpha:g}" for alpha, recall in best.items())
+    yield f"by alpha, at the best epoch, Recall@1 is {', '.join(first)} and {last}"
 
 
 @cache

@@ -14,7 +14,8 @@ soft_adv, adapt_adv (class adversaries), energy (energy confusion), jrd, mrd, jm
 layers, in one, mean discrepancy), jrd_c, jrd_pooling (one kernel for all layers, maximum for mean), intra (equation 5).
 --kernel laplace, polynomial, polynomial5 or mgf are JRD's other kernels; --ceiling inf takes the adaptive adversary's
 ceiling away, and --threshold 0.4 puts its threshold at 0.4 ln C. JRD's own recipe is --eps 0.01 --drop-every 20
---epochs 50 --lr 1e-4; triplets with the paper's margin, --margin 0.01.
+--epochs 50 --lr 1e-4; triplets with the paper's margin, --margin 0.01. --encoder frozen computes the maps of
+EfficientNet-Lite0 once and trains only what follows them: GDFL and its control on a CPU.
 
 How long to train, and the weights of additions, 0.2, 1 or 5 times those of the papers, are chosen for each row on
 training classes that are held out, half of them and then the other half, with the first seed, by Recall@1 and, among
@@ -48,6 +49,7 @@ from papers.common import (
     rounded,
 )
 from papers.unseen_classes.data import SEQUENCES, SKELETONS, folds, read, thinned
+from papers.unseen_classes.frozen import with_maps
 from papers.unseen_classes.parts import (
     ENCODERS,
     FOR_SEQUENCES,
@@ -86,6 +88,8 @@ def main(run: Run, settings: Settings) -> None:
         about |= {} if settings.add == "untrained" else {"add": settings.add}
         emit(rounded(about | {"validate": False, "test": len(test)} | untrained(settings, train, test)), run.out)
         return
+    if settings.encoder == "frozen":
+        train, test = with_maps(train, run.kept("train.npy")), with_maps(test, run.kept("test.npy"))
     chosen = []
     for tried in weighted(settings):
         found = [

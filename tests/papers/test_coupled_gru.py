@@ -106,6 +106,20 @@ def test_folds_cut_subjects():
     assert (every.sum(1) == 6).all()
 
 
+def test_figure_3_counts_epochs_not_validations(tmp_path, monkeypatch):
+    """Validations come every second epoch; earlier lines name the step of each, of 36 sequences."""
+    own = report.HAR_TRAIN - 1000
+    fold = {"kind": "fold", "number": 2, "pairs": own * 1000, "batch_size": 36}
+    earlier = {**fold, "validation_steps": [own // 36 * 2, own // 36 * 4]}
+    assert report.epochs_of({**earlier, "kind": "test", "number": 9}, [fold]) == [2, 4]
+    seen = []
+    monkeypatch.setattr("likewise.viz.plot_coupling_norm", lambda norms, scores, *, epochs, ax: seen.append(epochs))
+    monkeypatch.setattr("likewise.viz.plot_loss_by_coupling", lambda norms, losses, *, epochs, ax: seen.append(epochs))
+    line = {**fold, "model": "cgru", "norms": [1.0, 2.0], "accuracies": [0.5, 0.6], "losses": [2.0, 1.0]}
+    report.draw([{**line, "validation_epochs": [2, 4]}], tmp_path)
+    assert seen == [[2, 4], [2, 4]]
+
+
 def test_bad_words_are_refused(tmp_path):
     with pytest.raises(SystemExit, match="error: --model is 'lstm'; expected one of sgru, cgru, cgru-4"):
         run.main(Parts(data_dir=tmp_path), Settings(model="lstm"))

@@ -27,6 +27,15 @@ def test_distances_are_scored_and_timed(tmp_path):
     assert all(line["accuracy"] == 1.0 for line in lines if line["distance"] in ("dtw", "softdtw", "rvsml_dtw"))
 
 
+def test_rvsml_gets_centred_frames():
+    """It has no intercept. Padding has no part in the mean."""
+    x = lw.Batch.from_list([torch.randn(5, 2) + 9, torch.randn(3, 2) + 9])
+    train, test = run_distances.centred(lw.Dataset(x, ["a", "b"]), lw.Dataset(x[:1], ["a"]))
+    torch.testing.assert_close(train.items.values[train.items.mask].mean(0), torch.zeros(2), rtol=0, atol=1e-5)
+    torch.testing.assert_close(test.items[0], train.items[0])
+    torch.testing.assert_close(lw.DTW().matrix(train.items), lw.DTW().matrix(x), rtol=1e-4, atol=1e-4)
+
+
 def test_every_distance_works():
     x = lw.Batch.from_list([torch.zeros(3, 2), torch.ones(2, 2)])
     for make in run_distances.UNTRAINED.values():

@@ -1,11 +1,15 @@
 """The READMEs' tables are those that the lines give."""
 
+import re
+import runpy
+import shlex
+import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-import papers
+import papers.common
 from papers.report import PAPERS, main
 
 ROOT = Path(papers.__file__).parent
@@ -36,16 +40,12 @@ def test_every_folder_is_a_paper_that_is_reported(capsys):
 
 
 def test_pictures_and_files_that_readmes_name_exist():
-    import re
-
     for readme in ROOT.glob("**/README.md"):
         for target in re.findall(r"\]\(([^)#]+)\)", readme.read_text()):
             assert (readme.parent / target).exists(), f"{readme}: {target}"
 
 
 def test_the_index_quotes_the_tables():
-    import re
-
     # Every number of the last two columns is in a table of the paper that the row is of.
     paper = None
     for row in (ROOT / "README.md").read_text().splitlines():
@@ -57,3 +57,33 @@ def test_the_index_quotes_the_tables():
         text = (ROOT / str(paper) / "README.md").read_text()
         for number in re.findall(r"\d*\.\d+", cells[3] + cells[4]):
             assert number in text, f"{paper}: {number}"
+
+
+def commands():
+    """The commands in the READMEs, with continued lines joined, and without comments."""
+    for readme in sorted(ROOT.glob("**/README.md")):
+        text, names = readme.read_text().replace("\\\n", " "), {}
+        for line in re.findall(r"^(?:\$?\w+=?.*)$", "\n".join(re.findall(r"^```\n(.*?)^```", text, re.M | re.S)), re.M):
+            words = shlex.split(line, comments=True)
+            if "=" in words[0]:
+                name, value = words[0].split("=", 1)
+                names[f"${name}"] = shlex.split(value)
+            else:
+                yield pytest.param(names.get(words[0], words[:1]) + words[1:], id=f"{readme.parent.name}: {line[:60]}")
+
+
+@pytest.mark.parametrize("command", list(commands()))
+def test_commands_of_readmes_are_understood(command, monkeypatch):
+    python, module, *given = [word for word in command if word != "-m"]
+    assert python == "python"
+    real = papers.common.from_command_line
+
+    def parsed(*parts, arguments=None):
+        real(*parts, arguments=given)
+        raise SystemExit(0)
+
+    monkeypatch.setattr("papers.common.from_command_line", parsed)
+    monkeypatch.delitem(sys.modules, module, raising=False)  # or runpy warns
+    with pytest.raises(SystemExit) as found:
+        runpy.run_module(module, run_name="__main__")
+    assert found.value.code == 0
