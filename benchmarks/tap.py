@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -209,7 +210,10 @@ def plot(rows: list[dict[str, Any]], device: str) -> None:
 
 
 def step(batch: int, steps: int, channels: int, bar: float | None, device: str, exact: bool) -> dict[str, Any]:
-    """Milliseconds of a loss with hard mining and its backward pass; gradients of eight items are checked."""
+    """Milliseconds of a loss with hard mining and its backward pass; gradients of eight items are checked.
+
+    On a CPU, beside those of PyTorch's convolutions, which compute the same.
+    """
     torch.manual_seed(0)
     x, labels = torch.randn(batch, steps, channels, device=device), torch.arange(batch, device=device) % 4
     metric, measure = Metric(FrameMLP(channels), TAP()).to(device), HardMining()
@@ -235,6 +239,10 @@ def step(batch: int, steps: int, channels: int, bar: float | None, device: str, 
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
         row["step_ms"] = 1e3 * seconds(lambda: gradients(batch))
+        if device == "cpu":  # PyTorch's convolutions instead of our kernels
+            with mock.patch("likewise.ops.tap.cpu.fits", return_value=False):
+                row["torch_ms"] = 1e3 * seconds(lambda: gradients(batch))
+            row["times_faster"] = row["torch_ms"] / row["step_ms"]
         if device == "cuda":
             row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
     return row
