@@ -25,6 +25,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from measure import interleave
 from torch import Tensor
 from torch.nn import functional
 
@@ -226,6 +227,10 @@ def step(batch: int, steps: int, channels: int, bar: float | None, device: str, 
         row["with_slope"] = float((D.grad != 0).double().mean())
         return torch.cat([parameter.grad.flatten() for parameter in metric.parameters()]).double()
 
+    def by_torch(items: int) -> None:
+        with mock.patch("likewise.ops.tap.cpu.fits", return_value=False):
+            gradients(items)
+
     row: dict[str, Any] = {"case": "training step", "batch": batch, "steps": steps, "channels": channels}
     row |= {"device": device, "exact": exact, "bar_ms": bar}
     found = gradients(8)
@@ -238,11 +243,12 @@ def step(batch: int, steps: int, channels: int, bar: float | None, device: str, 
         if device == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-        row["step_ms"] = 1e3 * seconds(lambda: gradients(batch))
-        if device == "cpu":  # PyTorch's convolutions instead of our kernels
-            with mock.patch("likewise.ops.tap.cpu.fits", return_value=False):
-                row["torch_ms"] = 1e3 * seconds(lambda: gradients(batch))
-            row["times_faster"] = row["torch_ms"] / row["step_ms"]
+        if device == "cuda":
+            row["step_ms"] = 1e3 * seconds(lambda: gradients(batch))
+        else:
+            found = interleave({"step": lambda: gradients(batch), "torch": lambda: by_torch(batch)}, repeats=7)
+            row |= {f"{name}_ms": 1e3 * each for name, each in found.items()}
+            row |= {"times_faster": found["torch"] / found["step"], "load": os.getloadavg()[0]}
         if device == "cuda":
             row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
     return row
