@@ -243,14 +243,12 @@ def step(batch: int, steps: int, channels: int, bar: float | None, device: str, 
         if device == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-        if device == "cuda":
             row["step_ms"] = 1e3 * seconds(lambda: gradients(batch))
+            row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
         else:
             found = interleave({"step": lambda: gradients(batch), "torch": lambda: by_torch(batch)}, repeats=7)
             row |= {f"{name}_ms": 1e3 * each for name, each in found.items()}
             row |= {"times_faster": found["torch"] / found["step"], "load": os.getloadavg()[0]}
-        if device == "cuda":
-            row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
     return row
 
 
