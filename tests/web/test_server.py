@@ -159,4 +159,4 @@ def test_off_loopback_a_token_is_needed(tmp_path, monkeypatch):
 def test_errors_before_serving_are_one_line(tmp_path):
     assert "no such file or folder" in refusal(1, "serve", tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
-    assert "holds no metric" in refusal(1, "serve", tmp_path / "empty", tmp_path / "nothing.npz")
+    assert "has no metric" in refusal(1, "serve", tmp_path / "empty", tmp_path / "nothing.npz")

@@ -42,7 +42,7 @@ def evaluate(
     same = references is None or (references, split_b) == (queries, split_a)
     others = None if same else read_labelled(references, split_b, columns, size)  # type: ignore[arg-type]
     if by_group and rows.groups is None:
-        raise ValueError(f"{queries}: holds no groups, which --by-group needs")
+        raise ValueError(f"{queries}: has no groups, which --by-group needs")
     chosen, options = arguments.choose(distance, metric, settings)
     check_kind(rows, chosen, queries)
     chosen.to(arguments.device_of(device))

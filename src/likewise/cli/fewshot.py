@@ -37,9 +37,9 @@ def fewshot(
     """Classify items from a few examples of each class: mean accuracy of random episodes, with a 95 % interval."""
     data = read_items(a, split, columns, size)
     if data.codes is None:
-        raise ValueError(f"{a}: holds no classes")
+        raise ValueError(f"{a}: has no classes")
     if other_groups and data.groups is None:
-        raise ValueError(f"{a}: holds no groups, which --other-groups needs")
+        raise ValueError(f"{a}: has no groups, which --other-groups needs")
     chosen, options = arguments.choose(distance, metric, settings)
     check_kind(data, chosen, a)
     chosen.to(arguments.device_of(device))

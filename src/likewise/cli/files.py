@@ -47,7 +47,7 @@ def read(path: Path, split: str | None = None, columns: dict[str, str] | None = 
                 f"{path}: expected a folder of WAV files, or a file that ends in .npz, .ts, {', '.join(TABLES)}"
             )
     if len(data) == 0:
-        raise ValueError(f"{path}: holds no sequences")
+        raise ValueError(f"{path}: has no sequences")
     return data
 
 
@@ -68,7 +68,7 @@ def read_labelled(
     data = read_items(path, split, columns, size)
     if data.codes is None:
         hint = "; name its column with --columns id=...,label=..." if path.suffix.lower() in TABLES else ""
-        raise ValueError(f"{path}: holds no classes{hint}")
+        raise ValueError(f"{path}: has no classes{hint}")
     return data
 
 

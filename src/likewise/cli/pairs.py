@@ -57,7 +57,7 @@ def pairs(
     given = {"band": band, "gamma": gamma, "reg": reg, "ground": ground, "normalize": normalize}
     if metric is not None:
         if any(value is not None for value in given.values()):
-            raise typer.BadParameter("--metric has no options of a distance")
+            raise typer.BadParameter("--metric takes no options of a distance")
         chosen: lw.Distance = lw.Metric.load(metric)
     else:
         chosen, _ = arguments.build(distance, **given)
@@ -112,10 +112,10 @@ def _place(out: Path, *, resume: bool, force: bool) -> Path:
         raise NotADirectoryError(f"{out}: is a file; pairs writes a folder")
     if out.is_dir() and any(out.iterdir()):
         if not (out / MANIFEST).exists():
-            raise ValueError(f"{out}: holds other files, and no matrix; choose another folder")
+            raise ValueError(f"{out}: has other files but no matrix; choose another folder")
         Layout.read(out)  # only a matrix of ours is replaced or continued
         if not resume and not force:
-            raise ValueError(f"{out}: holds a matrix already; --resume continues it, --force replaces it")
+            raise ValueError(f"{out}: already has a matrix; --resume continues it, --force replaces it")
         if resume and not part.exists():
             return out
     if part.exists() and not resume and not force:
