@@ -171,8 +171,10 @@ Columns = Annotated[
         show_default=False,
     ),
 ]
-SplitA = Annotated[str | None, typer.Option(help="Read A's X_<split>, y_<split> ...; for .npz.", show_default=False)]
-SplitB = Annotated[str | None, typer.Option(help="The same for B.", show_default=False)]
+SplitA = Annotated[
+    str | None, typer.Option(help="The split of an .npz: its X_<split>, y_<split> ...", show_default=False)
+]
+SplitB = Annotated[str | None, typer.Option(help="The split of the second file.", show_default=False)]
 Named = Annotated[DistanceName, typer.Option("--distance", "-d", help="Which distance.")]
 Band = Annotated[
     Any,
