@@ -51,7 +51,7 @@ def read_token(path: Path | None, host: str) -> str | None:
     Example:
         >>> read_token(None, "0.0.0.0")
         Traceback (most recent call last):
-        ValueError: others can reach 0.0.0.0, so that a token is needed: ...
+        ValueError: other machines can reach 0.0.0.0, so a token is required: ...
     """
     token = os.environ.get(TOKEN_VARIABLE)
     if path is not None:
