@@ -99,7 +99,8 @@ def public(part: str, module: ModuleType) -> list[tuple[str, object]]:
     for name in sorted(names, key=lambda name: (BASES.index(name) if name in BASES else len(BASES), name.lower())):
         thing = getattr(module, name)
         if callable(thing) and not name.startswith("_"):
-            found.append((f"likewise.{name}" if name in likewise.__all__ else f"likewise.{part}.{name}", thing))
+            own = name in likewise.__all__ and getattr(likewise, name) is thing
+            found.append((f"likewise.{name}" if own else f"likewise.{part}.{name}", thing))
     return found
 
 
