@@ -193,9 +193,9 @@ def test_one_long_pair_can_be_interrupted(name):
         os.kill(os.getpid(), signal.SIGINT)
 
     timer = threading.Timer(0.3, interrupt)
-    timer.start()
     try:
         with pytest.raises(KeyboardInterrupt):
+            timer.start()
             work()
         taken = time.process_time() - sent[0]
     finally:

@@ -17,13 +17,13 @@ def read_too_far() -> None:
 
 
 def write_twice() -> None:
-    """Let two threads write the same distances, long enough for both to be at it."""
+    """Let two threads write the same distances, for seconds: on a busy machine, too, both are at it at some time."""
     import torch
 
     from likewise.ops import cpu
     from likewise.ops.rules import Rules
 
-    x = torch.randn(4, 600, 1)
+    x = torch.randn(64, 1000, 1)
     problem = cpu.problem("control", x, x.flip(0), None, None, Rules(), all_pairs=False)
     values, ready = torch.empty(len(x)), threading.Barrier(2)
 
