@@ -1,6 +1,4 @@
-import os
 import resource
-import signal
 import subprocess
 import sys
 import textwrap
