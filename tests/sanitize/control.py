@@ -25,11 +25,11 @@ def write_twice() -> None:
 
     x = torch.randn(64, 1000, 1)
     problem = cpu.problem("control", x, x.flip(0), None, None, Rules(), all_pairs=False)
-    values, ready = torch.empty(len(x)), threading.Barrier(2)
+    values, order, ready = torch.empty(len(x)), torch.arange(len(x)), threading.Barrier(2)
 
     def work() -> None:
         ready.wait()
-        cpu.native.dtw_values(cpu.INSTRUCTION_SET, problem.native, values.data_ptr(), 0, len(x))
+        cpu.native.dtw_values(cpu.INSTRUCTION_SET, problem.native, order.data_ptr(), values.data_ptr(), 0, len(x))
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:

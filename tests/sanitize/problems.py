@@ -200,6 +200,19 @@ class Problems:
         with self.torch.no_grad():
             distance.matrix(lw.Batch(x, n))
 
+    def tap(self) -> None:
+        import likewise as lw
+
+        draw = self.random
+        x, y, n, m = (None if given is None else given[:4] for given in self.pair(paired=True))
+        kernels = draw.choice([(5, 5, 3), (3, 3), (1, 3), (7, 3, 5, 3)])
+        distance = lw.TAP(draw.choice([1, 3, 8, 17, 30]), kernels, symmetric=draw.random() < 0.3).to(x.dtype)
+        x.requires_grad_()
+        distance(lw.Batch(x, n), lw.Batch(y, m)).sum().backward()
+        distance.matrix(lw.Batch(x, n)).sum().backward()
+        with self.torch.no_grad():
+            distance.matrix(lw.Batch(x, n), lw.Batch(y, m))
+
     def additive_attention(self) -> None:
         from likewise.ops.additive_attention import Layer, additive_attention
 
@@ -303,6 +316,7 @@ OPS = (
     "gdtw",
     "transport",
     "coupled_gru",
+    "tap",
     "additive_attention",
     "elastic",
     "search",
