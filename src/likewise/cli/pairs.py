@@ -69,9 +69,8 @@ def pairs(
         shutil.rmtree(growing)
     if ray is not None:
         module = import_ray("pairs")
-        where = {} if ray == "local" else {"address": ray}
         try:
-            module.init(**where, include_dashboard=False if ray == "local" else None, log_to_driver=False)
+            module.init(address=ray, include_dashboard=False if ray == "local" else None, log_to_driver=False)
         except ConnectionError as error:
             raise ValueError(f"--ray {ray}: there is no such cluster; --ray local starts one here") from error
     D = lw.scale.matrix(
