@@ -68,6 +68,11 @@ class Metric(Distance):
         self.symmetric = distance.symmetric
 
     @property
+    def name(self) -> str:
+        """The name of this metric in errors: its distance's, if it has no encoder."""
+        return self.distance.name if self.encoder is None else super().name
+
+    @property
     def training_defaults(self) -> TrainingDefaults:  # type: ignore[override]
         """The defaults of ``fit``: those of the distance and of the encoder, combined.
 
