@@ -69,8 +69,8 @@ class Metric(Distance):
 
     @property
     def name(self) -> str:
-        """The name of this metric in errors: its distance's, if it has no encoder."""
-        return self.distance.name if self.encoder is None else super().name
+        """The name of this metric in errors and lists, such as "learned TAP"; without an encoder, its distance's."""
+        return self.distance.name if self.encoder is None else f"learned {self.distance.name}"
 
     @property
     def training_defaults(self) -> TrainingDefaults:  # type: ignore[override]
