@@ -113,7 +113,8 @@ export function ask() {
     const rows = found.answers.flatMap(answer => (answer.hits ?? []).map((hit, i) => ({ metric: answer.metric, rank: i + 1, ...hit })));
     const all = table("Neighbours", [["metric", row => row.metric], ["rank", row => row.rank, true], ["item", row => row.item, true], ["id", row => row.id], ["label", row => row.label ?? ""],
       ["distance", row => number(row.distance, 6), true], ["start", row => row.start, true], ["end", row => row.end, true]], rows);
-    results.replaceChildren(h("div", { class: "columns" }, columns), h("details", { class: "card" }, h("summary", {}, "As a table"), all));
+    const note = found.stretch ? h("small", {}, "Stretches are compared after scaling each to mean 0 and deviation 1.") : null;
+    results.replaceChildren(...[note].filter(Boolean), h("div", { class: "columns" }, columns), h("details", { class: "card" }, h("summary", {}, "As a table"), all));
     results.dataset.ready = "true";
     say(found.answers.map(answer => `${answer.metric}: ${answer.hits?.length ?? 0} neighbours`).join("; "));
   }
