@@ -137,6 +137,7 @@ def _parse_setting(text: str) -> tuple[str, Any]:
         return name, value
 
 
+KINDS = "Items: .npz, .ts, a long table (.csv, .tsv, .parquet), or a folder of WAV files or images."
 FileA = Annotated[
     Path,
     typer.Argument(
@@ -147,35 +148,48 @@ ItemsA = Annotated[
     Path,
     typer.Argument(
         metavar="A",
-        help="Items: .npz, .ts, a long table (.csv, .tsv, .parquet), or a folder of WAV files or images.",
+        help=KINDS,
         show_default=False,
     ),
 ]
 Items = Annotated[
     Path,
     typer.Argument(
-        help="Items: .npz, .ts, a long table (.csv, .tsv, .parquet), or a folder of WAV files or images.",
+        metavar="DATA",
+        help=KINDS,
         show_default=False,
     ),
 ]
 MetricFolder = Annotated[
     Path | None,
-    typer.Option("--metric", "-m", help="A folder with a learned metric, instead of a distance.", show_default=False),
+    typer.Option(
+        "--metric",
+        "-m",
+        metavar="FOLDER",
+        help="A metric that train or tune has written, instead of a distance.",
+        show_default=False,
+    ),
 ]
 Columns = Annotated[
     Any,
     typer.Option(
         parser=_parse_columns,
         metavar="id=NAME,...",
-        help="Columns of a table: id, time, label, group; the others are channels. id=id,time=time by default.",
+        help="Columns of a table: id, time, label, group; any other is a channel. id=id,time=time by default.",
         show_default=False,
     ),
 ]
+_SPLIT = "which arrays to read, such as train for X_train and y_train."
+Split = Annotated[str | None, typer.Option(metavar="NAME", help=f"Of an .npz file, {_SPLIT}", show_default=False)]
 SplitA = Annotated[
-    str | None, typer.Option(help="The split of an .npz: its X_<split>, y_<split> ...", show_default=False)
+    str | None, typer.Option(metavar="NAME", help=f"Of the first .npz file, {_SPLIT}", show_default=False)
 ]
-SplitB = Annotated[str | None, typer.Option(help="The split of the second file.", show_default=False)]
-Named = Annotated[DistanceName, typer.Option("--distance", "-d", help="Which distance.")]
+SplitB = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The same, of the second .npz file.", show_default=False)
+]
+Named = Annotated[
+    DistanceName, typer.Option("--distance", "-d", metavar="NAME", help=f"One of {', '.join(DistanceName)}.")
+]
 Band = Annotated[
     Any,
     typer.Option(

@@ -33,7 +33,7 @@ def average(
     ground: arguments.GroundCost = None,
     normalize: arguments.Normalize = None,
     settings: arguments.Settings = None,
-    split: arguments.SplitA = None,
+    split: arguments.Split = None,
     columns: arguments.Columns = None,
     device: arguments.Device = arguments.DeviceName.AUTO,
     force: arguments.Force = False,

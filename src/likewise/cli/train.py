@@ -65,7 +65,7 @@ def train(
     ] = Score.MAP,
     refit: Annotated[bool, typer.Option(help="Train the best with all items, for the last sixth of the time.")] = True,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted search.")] = False,
-    split: arguments.SplitA = None,
+    split: arguments.Split = None,
     columns: arguments.Columns = None,
     size: arguments.Size = 96,
     seed: arguments.Seed = 0,

@@ -71,7 +71,7 @@ def tune(
         Path | None,
         typer.Option("--output", "-o", help="Write the best as a metric to this folder.", show_default=False),
     ] = None,
-    split: arguments.SplitA = None,
+    split: arguments.Split = None,
     columns: arguments.Columns = None,
     size: arguments.Size = 96,
     seed: arguments.Seed = 0,

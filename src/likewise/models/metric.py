@@ -68,6 +68,11 @@ class Metric(Distance):
         self.symmetric = distance.symmetric
 
     @property
+    def name(self) -> str:
+        """The name of this metric in errors and lists, such as "learned TAP"; without an encoder, its distance's."""
+        return self.distance.name if self.encoder is None else f"learned {self.distance.name}"
+
+    @property
     def training_defaults(self) -> TrainingDefaults:  # type: ignore[override]
         """The defaults of ``fit``: those of the distance and of the encoder, combined.
 

@@ -118,7 +118,8 @@ class Plan:
             yield
             return
         os.environ.setdefault("RAY_worker_niceness", "0")  # on one's own machine, workers are as important as the rest
-        ray.init(include_dashboard=False, log_to_driver=False)
+        # "local": without an address, Ray joins a cluster of somebody else that it finds on this machine.
+        ray.init(address="local", include_dashboard=False, log_to_driver=False)
         try:
             yield
         finally:

@@ -127,6 +127,11 @@ class Explanation:
         found = None if self._other is None else self._other()
         return None if found is None else Counterfactual(*found, self)
 
+    @property
+    def channel(self) -> str:
+        """What a channel of ``cost`` is: of the items, or of what an encoder made of them."""
+        return "channel" if getattr(self.distance, "encoder", None) is None else "encoded channel"
+
     def plot(self, ax: Any = None) -> Any:
         """Draw the explanation; see ``viz.plot_explanation``."""
         # Only drawing needs matplotlib, which is imported on first use.
@@ -137,7 +142,7 @@ class Explanation:
         lines += [f"  {segment}" for segment in self.segments]
         if self.by_channel is not None and len(self.by_channel) > 1:
             most = self.by_channel.argsort(descending=True)[:3].tolist()
-            lines.append("  " + ", ".join(f"channel {c}: {float(self.by_channel[c]):.4g}" for c in most))
+            lines.append("  " + ", ".join(f"{self.channel} {c}: {float(self.by_channel[c]):.4g}" for c in most))
         if abs(self.rest) > 1e-6 * max(1.0, abs(self.value)):
             lines.append(f"  not in any step: {self.rest:.4g}")
         if self.counterfactual is not None:
@@ -204,7 +209,7 @@ class Counterfactual:
     def __str__(self) -> str:
         text = f"nearest of another class: {self.id} ({self.label}), {self.distance:.6g}"
         for span in self.spans[:1]:
-            where = "" if span.channel is None else f", most in channel {span.channel}"
+            where = "" if span.channel is None else f", most in {self.explanation.channel} {span.channel}"
             text += f"; steps {span.start}..{span.end - 1} cost {span.excess:.4g} more there{where}"
         return text
 

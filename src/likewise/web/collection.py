@@ -94,7 +94,7 @@ class Collection:
             >>> list(Collection.of_index(index, {"euclidean": Euclidean()}).metrics)
             ['DTW', 'euclidean']
         """
-        own = short_name(index.distance)
+        own = index.distance.name
         collection = cls(
             index.items if index.labels is None else (index.items, index.labels),
             {own: index.distance, **(metrics or {})},
@@ -225,19 +225,6 @@ class Collection:
         if not isinstance(metric, Metric) or metric.encoder is None:
             raise Refusal(422, f"metric: {name} has no encoder, so it cannot embed items")
         return metric.embed(x)
-
-
-def short_name(distance: Distance) -> str:
-    """A name of a distance for a list of them.
-
-    Example:
-        >>> from likewise import DTW
-        >>> short_name(DTW(band=3))
-        'DTW'
-    """
-    learned = isinstance(distance, Metric) and distance.encoder is not None
-    inner = distance.distance if isinstance(distance, Metric) else distance
-    return f"learned {inner.name}" if learned else inner.name
 
 
 def _without_folders(name: str) -> str:
