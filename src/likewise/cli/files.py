@@ -54,7 +54,7 @@ def read(path: Path, split: str | None = None, columns: dict[str, str] | None = 
 def read_items(
     path: Path, split: str | None = None, columns: dict[str, str] | None = None, size: int = 96
 ) -> lw.Dataset:
-    """Sequences as ``read`` gives them, or the images of one folder per class."""
+    """Sequences as ``read`` returns them, or the images of one folder per class."""
     if not _holds_images(path):
         return read(path, split, columns)
     with waiting(f"reading {path}", shown=is_terminal()):
@@ -64,7 +64,7 @@ def read_items(
 def read_labelled(
     path: Path, split: str | None = None, columns: dict[str, str] | None = None, size: int = 96
 ) -> lw.Dataset:
-    """Items as ``read_items`` gives them, which must have labels."""
+    """Items as ``read_items`` returns them, which must have labels."""
     data = read_items(path, split, columns, size)
     if data.codes is None:
         hint = "; name its column with --columns id=...,label=..." if path.suffix.lower() in TABLES else ""

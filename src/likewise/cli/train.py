@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Score(StrEnum):
-    """What a metric is chosen by."""
+    """The score by which a metric is chosen."""
 
     MAP = "map"
     ACCURACY = "accuracy"

@@ -22,7 +22,7 @@ OP = "scale.matrix"
 
 @dataclass(frozen=True)
 class Shared:
-    """What all tiles share."""
+    """The data that all tiles share."""
 
     operands: Operands
     layout: Layout

@@ -122,7 +122,7 @@ class Collection:
 
     @property
     def kind(self) -> str:
-        """What the items are: "sequences", "images", "vectors", or "none"."""
+        """The kind of the items: "sequences", "images", "vectors", or "none"."""
         if self.items is None:
             return "none"
         if isinstance(self.items, Batch):
