@@ -27,7 +27,7 @@ REFIT = 1 / 3  # of the steps of the best weights: how many more are taken with 
 SAFETY = 1.5  # how much longer steps may take than those before
 
 
-class OutOfTime(Exception):  # noqa: N818  it is no error
+class OutOfTime(Exception):  # noqa: N818  it is not an error
     """The time of a candidate is up."""
 
 
