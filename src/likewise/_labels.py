@@ -222,7 +222,7 @@ def _array(op: str, name: str, labels: Any) -> np.ndarray:
                 _check.refuse(op, f"{name}[{i}] is {label!r}, but NumPy's strings cannot hold a NUL character")
     # NumPy would convert numbers among names to text as Python does, and 2.0 would not be the class "2".
     mixed = values.dtype.kind == "U" and isinstance(labels, (list, tuple)) and values.ndim == 1
-    if mixed and not all(isinstance(label, str) for label in labels):
+    if mixed and set(map(type, labels)) != {str}:
         values = np.empty(len(labels), object)
         values[:] = labels
     return values
