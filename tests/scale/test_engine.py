@@ -55,7 +55,7 @@ def test_a_job_that_kills_its_workers_ends_with_an_error(cluster, monkeypatch):
 
 
 def test_items_travel_once_to_each_machine(cluster):
-    """24 jobs on several machines: each machine maps one copy of the array, and no process has its own."""
+    """Jobs on several machines: each machine maps one copy of the array, and no process has its own."""
     import ray
     from ray._private.internal_api import memory_summary
 
@@ -74,19 +74,28 @@ def test_items_travel_once_to_each_machine(cluster):
             return Operand, (self.values, self.lengths)
 
     shared = Counted(np.arange(1 << 18, dtype=np.float64), None)  # 2 MB
-    copies = set()
-    for number, done in enumerate(Plan.read("op", "ray", None, None).run(look, shared, range(24))):
+    copies, asked = set(), []
+
+    def jobs():
+        """At least 24, and as many as it takes until a second machine has started its worker."""
+        while len(asked) < 24 or (len(copies) < 2 and len(asked) < 2000):
+            asked.append(len(asked))
+            yield asked[-1]
+        asked.append(None)
+
+    for number, done in enumerate(Plan.read("op", "ray", None, None).run(look, shared, jobs()), 2):
         machine, owns, writable, value = done.result
         copies.add(machine)
         assert not owns
         assert not writable
         assert value == done.job
-        if number == 23:
+        if number == len(asked) and asked[-1] is None:  # after the last job, and before the array goes
             stored = memory_summary(address=cluster.address, stats_only=True)
     assert len(pickled) == 1
     assert len(copies) >= 2  # Ray may leave one machine out
     used = int(stored.partition("Plasma memory usage ")[2].split()[0])
-    assert used == 2 * len(copies), stored
+    # A machine may have its copy for a job that another one was quicker to take.
+    assert used in range(2 * len(copies), 2 * 3 + 1, 2), stored
 
 
 @pytest.mark.parametrize("cores", [1, 2])
