@@ -244,4 +244,14 @@ def _read_result(value: dict[str, Any]) -> Result:
     made = dict(value)
     for key in ("interval", "precision", "right"):
         made[key] = tuple(made[key])
-    return Result(**made)
+    result = Result(**made)
+    texts = [result.name, result.about, "" if result.left_out is None else result.left_out]
+    numbers = [result.map, result.accuracy, *result.interval, *(each for each in result.precision if each is not None)]
+    numbers += [result.epochs, result.steps, result.best_steps, result.rounds]
+    numbers += [result.seconds, result.pace, result.scoring]
+    flags = [result.learns, *result.right]
+    if {type(text) for text in texts} != {str} or not {type(number) for number in numbers} <= {int, float}:
+        raise TypeError("expected texts and numbers")
+    if {type(flag) for flag in flags} != {bool} or len(result.interval) != 2:
+        raise TypeError("expected true or false, and intervals of two numbers")
+    return result
