@@ -12,7 +12,7 @@ import torch
 from likewise import _check
 from likewise.scale import pace
 from likewise.scale.engine import Plan, threads
-from likewise.scale.operands import Operands, read_operands
+from likewise.scale.operands import Operands, on_cpu, read_operands
 from likewise.scale.progress import watched
 from likewise.scale.tiled_matrix import TiledMatrix
 from likewise.scale.tiles import DTYPES, LARGEST_TILE, MANIFEST, Layout, Tile, check_tile, remove_leftovers, write_tile
@@ -166,16 +166,18 @@ def compute_tile(shared: Shared, job: tuple[int, int], device: str) -> int:
 
 
 def values_of(operands: Operands, tile: Tile, layout: Layout, device: str) -> np.ndarray:
-    """The distances of one tile, in the type of the file."""
+    """The distances of one tile, in the type of the file, checked and converted where they were computed."""
     own = operands.symmetric and tile.row == tile.column
-    D = operands.compare(tile.rows, None if own else tile.columns, device)
+    D = operands.compare_on(device, tile.rows, None if own else tile.columns)
+    kind = torch.float16 if layout.dtype == "float16" else torch.float32
+    stored = D.to(kind)
+    if all(end.isfinite() for end in stored.aminmax()):  # one quick pass, and the only one over nearly every tile
+        return on_cpu(stored).contiguous().numpy()
     if D.isnan().any():
         row, column = D.isnan().nonzero()[0].tolist()
         pair = (tile.rows.start + row, tile.columns.start + column)
         _check.refuse(OP, f"{operands.name} returned NaN for the pair {pair}")
-    kind = torch.float16 if layout.dtype == "float16" else torch.float32
-    stored = D.to(kind)
-    if stored.isinf().any() and not torch.equal(stored.isinf(), D.isinf()):
+    if not torch.equal(stored.isinf(), D.isinf()):
         most, wider = float(D[~D.isinf()].abs().max()), "float32" if kind == torch.float16 else "smaller distances"
         _check.refuse(OP, f"a distance of {most:.6g} does not fit in {layout.dtype}; use {wider}")
-    return stored.contiguous().numpy()
+    return on_cpu(stored).contiguous().numpy()
