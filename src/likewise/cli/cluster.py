@@ -53,7 +53,7 @@ def cluster(
     ground: arguments.GroundCost = None,
     normalize: arguments.Normalize = None,
     settings: arguments.Settings = None,
-    split: arguments.SplitA = None,
+    split: arguments.Split = None,
     columns: arguments.Columns = None,
     size: arguments.Size = 96,
     seed: arguments.Seed = 0,

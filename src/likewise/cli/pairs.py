@@ -41,6 +41,7 @@ def pairs(
     reg: arguments.Reg = None,
     ground: arguments.GroundCost = None,
     normalize: arguments.Normalize = None,
+    settings: arguments.Settings = None,
     split_a: arguments.SplitA = None,
     split_b: arguments.SplitB = None,
     columns: arguments.Columns = None,
@@ -55,12 +56,7 @@ def pairs(
     of this machine, --ray local starts one, --ray 10.0.0.1:6379 joins that one.
     """
     given = {"band": band, "gamma": gamma, "reg": reg, "ground": ground, "normalize": normalize}
-    if metric is not None:
-        if any(value is not None for value in given.values()):
-            raise typer.BadParameter("--metric has no options of a distance")
-        chosen: lw.Distance = lw.Metric.load(metric)
-    else:
-        chosen, _ = arguments.build(distance, **given)
+    chosen, _ = arguments.choose(distance, metric, settings, **given)
     growing = _place(out, resume=resume, force=force)
     x, y = read_both(a, b, split_a, split_b, columns, size)
     check_kind(x, chosen, a)
@@ -69,9 +65,8 @@ def pairs(
         shutil.rmtree(growing)
     if ray is not None:
         module = import_ray("pairs")
-        where = {} if ray == "local" else {"address": ray}
         try:
-            module.init(**where, include_dashboard=False if ray == "local" else None, log_to_driver=False)
+            module.init(address=ray, include_dashboard=False if ray == "local" else None, log_to_driver=False)
         except ConnectionError as error:
             raise ValueError(f"--ray {ray}: there is no such cluster; --ray local starts one here") from error
     D = lw.scale.matrix(
@@ -112,10 +107,10 @@ def _place(out: Path, *, resume: bool, force: bool) -> Path:
         raise NotADirectoryError(f"{out}: is a file; pairs writes a folder")
     if out.is_dir() and any(out.iterdir()):
         if not (out / MANIFEST).exists():
-            raise ValueError(f"{out}: holds other files, and no matrix; choose another folder")
+            raise ValueError(f"{out}: has other files but no matrix; choose another folder")
         Layout.read(out)  # only a matrix of ours is replaced or continued
         if not resume and not force:
-            raise ValueError(f"{out}: holds a matrix already; --resume continues it, --force replaces it")
+            raise ValueError(f"{out}: already has a matrix; --resume continues it, --force replaces it")
         if resume and not part.exists():
             return out
     if part.exists() and not resume and not force:
