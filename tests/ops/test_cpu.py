@@ -192,11 +192,14 @@ def test_one_long_pair_can_be_interrupted(name):
         sent.append(time.process_time())
         os.kill(os.getpid(), signal.SIGINT)
 
+    def interrupted():
+        timer.start()
+        work()
+
     timer = threading.Timer(0.3, interrupt)
-    timer.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            work()
+            interrupted()
         taken = time.process_time() - sent[0]
     finally:
         timer.join()

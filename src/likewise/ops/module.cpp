@@ -17,6 +17,7 @@
 #include "search/kernel.h"
 #include "soft_dtw/kernel.h"
 #include "stop.h"
+#include "tap/kernel.h"
 #include "transport/kernel.h"
 
 namespace nb = nanobind;
@@ -315,6 +316,32 @@ NB_MODULE(_native, module) {
            Address weights_grad, int64_t begin, int64_t end) {
             CALL(isa, coupled_gru_gradients, problem, at<void>(grad), every, at<void>(gx_grad), at<void>(gy_grad),
                  at<void>(weights_grad), begin, end);
+        },
+        Release());
+
+    nb::class_<TapProblem>(module, "TapProblem")
+        .def("__init__",
+             [](TapProblem* self, Address x, Address y, Address x_lengths, Address y_lengths, Address items, Address others,
+                Address kept, Address sides, Address weights, float unit, int64_t layers, int64_t x_steps,
+                int64_t y_steps, int64_t channels, int64_t width, int64_t stride) {
+                 new (self) TapProblem{at<float>(x), at<float>(y), at<int64_t>(x_lengths), at<int64_t>(y_lengths),
+                                       at<int64_t>(items), at<int64_t>(others), at<int64_t>(kept), at<int64_t>(sides),
+                                       at<float>(weights), unit, layers, x_steps, y_steps, channels, width, stride};
+             },
+             "x"_a, "y"_a, "x_lengths"_a, "y_lengths"_a, "items"_a, "others"_a, "kept"_a, "sides"_a, "weights"_a, "unit"_a,
+             "layers"_a, "x_steps"_a, "y_steps"_a, "channels"_a, "width"_a, "stride"_a);
+    module.def(
+        "tap_values",
+        [](const std::string& isa, const TapProblem& problem, Address memory, Address values, int64_t begin, int64_t end) {
+            CALL(isa, tap_values, problem, at<void>(memory), at<float>(values), begin, end);
+        },
+        Release());
+    module.def(
+        "tap_gradients",
+        [](const std::string& isa, const TapProblem& problem, Address memory, Address slopes, Address x_grad, Address y_grad,
+           Address weights_grad, int64_t begin, int64_t end) {
+            CALL(isa, tap_gradients, problem, at<void>(memory), at<float>(slopes), at<float>(x_grad), at<float>(y_grad),
+                 at<double>(weights_grad), begin, end);
         },
         Release());
 

@@ -60,6 +60,7 @@ export function ask() {
 
   async function load() {
     if (state.query?.item === undefined) return;
+    delete results.dataset.ready;
     try {
       item = await get("item", { item: state.query.item });
     } catch (error) {
@@ -98,6 +99,7 @@ export function ask() {
       results.replaceChildren(empty("Choose at least one metric."));
       return;
     }
+    delete results.dataset.ready;
     results.replaceChildren(busy("Searching …"));
     try {
       const found = await post("ask", { query: state.query, metrics: chosen, k: Math.max(1, Math.min(200, Number(k.value) || 10)) }, signal());

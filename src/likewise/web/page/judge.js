@@ -21,6 +21,7 @@ export function judge() {
       return;
     }
     const turn = ++asked, other = against.value && against.value !== state.metric ? against.value : null;
+    delete body.dataset.ready;
     body.replaceChildren(busy("Every query looks for its class among the other items …"));
     try {
       const found = [await verdict(state.metric), other ? await verdict(other) : null];

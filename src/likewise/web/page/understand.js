@@ -31,6 +31,7 @@ export function understand() {
       body.replaceChildren(empty("Choose two items: a neighbour in Ask, two points in Look, or their numbers here."));
       return;
     }
+    delete body.dataset.ready;
     body.replaceChildren(busy("Comparing …"));
     try {
       show(await post("understand", { x, y, metric: state.metric }, signal()));
