@@ -332,6 +332,8 @@ class SearchProblem:
         coarse: int,
         segment: int,
         means_error: float,
+        turned: int,
+        leading: bool,
         window: int,
         steps: int,
         channels: int,

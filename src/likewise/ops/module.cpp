@@ -362,19 +362,19 @@ NB_MODULE(_native, module) {
         .def("__init__",
              [](SearchProblem* self, const Problem& pairs, Address plane, Address upper, Address lower, int64_t padded,
                 Address means, Address means_upper, Address means_lower, int64_t coarse, int64_t segment, double means_error,
-                int64_t window, Address steps, Address channels, Address ordered_upper, Address ordered_lower,
+                Address turned, bool leading, int64_t window, Address steps, Address channels, Address ordered_upper, Address ordered_lower,
                 Address ordered_query, Address query_upper, Address query_lower, bool normalize, double error, bool by_lengths,
                 Address skip, Address skip_start, int64_t skip_radius, Matches* matches, Candidates* candidates, Address counts) {
                  new (self) SearchProblem{pairs, at<float>(plane), at<float>(upper), at<float>(lower), padded,
                                           at<float>(means), at<float>(means_upper), at<float>(means_lower), coarse, segment,
-                                          means_error, window,
+                                          means_error, at<float>(turned), leading, window,
                                           at<int32_t>(steps), at<int32_t>(channels), at<float>(ordered_upper),
                                           at<float>(ordered_lower), at<float>(ordered_query), at<float>(query_upper),
                                           at<float>(query_lower), normalize, error, by_lengths, at<int64_t>(skip),
                                           at<int64_t>(skip_start), skip_radius, matches, candidates, at<int64_t>(counts)};
              },
              "pairs"_a, "plane"_a, "upper"_a, "lower"_a, "padded"_a, "means"_a, "means_upper"_a, "means_lower"_a, "coarse"_a, "segment"_a,
-             "means_error"_a, "window"_a, "steps"_a, "channels"_a, "ordered_upper"_a,
+             "means_error"_a, "turned"_a, "leading"_a, "window"_a, "steps"_a, "channels"_a, "ordered_upper"_a,
              "ordered_lower"_a, "ordered_query"_a, "query_upper"_a, "query_lower"_a, "normalize"_a, "error"_a, "by_lengths"_a,
              "skip"_a, "skip_start"_a, "skip_radius"_a, "matches"_a, "candidates"_a.none(), "counts"_a);
     module.def(
