@@ -22,7 +22,7 @@ OP = "scale.matrix"
 
 @dataclass(frozen=True)
 class Shared:
-    """What all tiles share."""
+    """The data that all tiles share."""
 
     operands: Operands
     layout: Layout
@@ -98,10 +98,10 @@ def _found(folder: Path, resume: bool) -> Layout | None:
     if not folder.is_dir() or not any(folder.iterdir()):
         return None
     if not (folder / MANIFEST).exists():
-        _check.refuse(OP, f"{folder} holds other files, and no matrix; choose another folder")
+        _check.refuse(OP, f"{folder} has other files but no matrix; choose another folder")
     found = Layout.read(folder)
     if not resume:
-        _check.refuse(OP, f"{folder} holds a matrix already; resume it, or choose another folder")
+        _check.refuse(OP, f"{folder} already has a matrix; resume it, or choose another folder")
     return found
 
 
@@ -155,7 +155,7 @@ def compute_tile(shared: Shared, job: tuple[int, int], device: str) -> int:
     """Compute and write one tile, unless a good one is there. Returns the number of distances that it computed."""
     layout, folder, tile = shared.layout, Path(shared.folder), shared.layout.at(*job)
     if not (folder / MANIFEST).is_file():
-        raise FileNotFoundError(f"{folder}: not to be seen from this worker; use a folder that all machines share")
+        raise FileNotFoundError(f"{folder}: cannot be reached from this worker; use a folder that all machines share")
     try:
         check_tile(folder, layout, tile)
         return 0
