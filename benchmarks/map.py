@@ -30,6 +30,7 @@ import likewise as lw
 from likewise.testing import TOLERANCE
 
 GAMMA, REG, ITERATIONS, HIDDEN = 1.0, 1.0, 20, 20
+PEER_STEPS = 2048  # a peer gets no more steps of a sequence: the memory of some grows with their square
 HOPELESS = 3  # a peer this many times as slow as another is not measured again
 OPS = ("dtw", "soft_dtw", "soft_dtw gradient", "gdtw", "sinkhorn", "tap", "tap gradient", "coupled_gru")
 
@@ -124,7 +125,10 @@ class Peaks:
         return cls(1536**3 / multiply, 8 * len(x) / copy)
 
 
-def limits(shape: Shape, peaks: Peaks) -> dict[str, float]:
+WINOGRAD = 64 / 16  # products for each pair of channels and each result of TAP's middle convolution; directly, 25
+
+
+def limits(shape: Shape, peaks: Peaks, products: float = WINOGRAD) -> dict[str, float]:
     """Seconds that each resource takes at least; the slowest of them is the shape's limit.
 
     Issue slots: as many vectors are added or compared in a cycle as are multiplied, beside each other, so that an
@@ -135,12 +139,13 @@ def limits(shape: Shape, peaks: Peaks) -> dict[str, float]:
         GDTW: a grid of Tx times Ty nodes, and half of it twice more: insertion and readout of a parabola (12), and an
             interpolation and a square per channel (4); in float64, which has half the lanes.
         Sinkhorn: two multiply-adds an iteration, an exponential, and two instructions per channel in float64.
-        TAP: its convolutions of 5, 5 and 3, 30 channels wide; backwards, twice as much again.
+        TAP: its convolutions of 5, 5 and 3, 30 channels wide, the one between them by Winograd's algorithm; backwards,
+            twice as much again.
         Coupled GRU: per pair and step, eight products of H x H, for both sides, and their nonlinearities.
     Memory: the sequences once, the results once; gradients once more.
     """
     c, cells = shape.channels, shape.cells
-    tap = 2 * 25 * 30 + 30 * 30 * 25 + 30 * 9
+    tap = 2 * 25 * 30 + 30 * 30 * products + 30 * 9
     multiply, others = {  # per cell; of these, in order: multiplications, and all else
         "dtw": (c, 3 + c),
         "soft_dtw": (14 + c, 12 + c),
@@ -167,7 +172,7 @@ def gpu_limits(shape: Shape, peaks: Peaks) -> dict[str, float]:
     written and read; the gradient also writes and reads two shares, and E twice.
     """
     if shape.op not in ("dtw", "soft_dtw", "soft_dtw gradient"):
-        return limits(shape, peaks)
+        return limits(shape, peaks, products=25)
     c, cells, gradient = shape.channels, shape.cells, "gradient" in shape.op
     slots, special = {"dtw": (2, 0), "soft_dtw": (12, 3), "soft_dtw gradient": (24, 5)}[shape.op]
     products, numbers = 0, 7 * gradient
@@ -254,6 +259,14 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
+def shortened(batch: lw.data.Batch, kept: float) -> lw.data.Batch:
+    """The first steps of every sequence."""
+    if kept == 1:
+        return batch
+    lengths = (kept * batch.lengths).long().clamp(min=1)
+    return lw.data.Batch(batch.values[:, : int(lengths.max())].contiguous(), lengths)
+
+
 def fastest_peer(
     shape: Shape,
     x: lw.data.Batch,
@@ -264,20 +277,23 @@ def fastest_peer(
 ) -> dict[str, Any]:
     """The peer with the least time for all pairs, scaled up from as many as it computes in ``enough`` seconds.
 
+    Of long sequences it gets the first PEER_STEPS steps, and its time is scaled up by cells.
+
     Its turns alternate with ours, whose seconds ``mine`` returns, so that both see the same load. A peer whose first
     turn is HOPELESS times as long as the best one's has no more.
     """
     best: dict[str, Any] = {}
+    kept = min(1.0, PEER_STEPS / shape.steps)
     for name, peer in peers_of(shape, GAMMA, REG, ITERATIONS).items():
         count = 2 if shape.pairing == "all" else 1
         while True:
-            part = x[:count], None if y is None else y[:count]
+            part = [None if b is None else shortened(b[:count], kept) for b in (x, y)]
             first = seconds(lambda part=part, peer=peer: peer(*part))  # also compiles, where a peer does that
             spent = first if first > 10 * enough else seconds(lambda part=part, peer=peer: peer(*part))
             if spent > enough or count >= shape.count:
                 break
             count = min(shape.count, 2 * count)
-        share = (count / shape.count) ** (2 if shape.pairing == "all" else 1)
+        share = kept**2 * (count / shape.count) ** (2 if shape.pairing == "all" else 1)
         if best and spent > enough and spent / share > HOPELESS * best["peer_ms"] / 1e3:
             continue
         found, wanted = peer(*part), ours(*part).detach()
@@ -290,6 +306,7 @@ def fastest_peer(
         turns = [(seconds(lambda part=part, peer=peer: peer(*part)), mine()) for _ in range(2 if spent > 1 else 4)]
         theirs, beside = (1e3 * statistics.median(times) for times in zip(*turns, strict=True))
         row = {"peer": name, "peer_ms": theirs / share, "peer_sequences": count, "beside_ms": beside}
+        row |= {"peer_steps": round(kept * shape.steps)}
         best = row if not best or ahead(row) < ahead(best) else best
     return best
 

@@ -145,6 +145,14 @@ def test_pairs_by_the_kernels(monkeypatch):
         assert torch.equal(tap(lw.Batch(x, n), lw.Batch(y, m)), runs[0][0])
 
 
+def test_rows_of_the_matrix_in_parts(monkeypatch):
+    tap, (x, n), (y, m) = network(4, (3, 3, 3)), sequences([7, 1, 4, 9, 2]), sequences([3, 12], seed=1)
+    with torch.no_grad():
+        whole = tap.matrix(lw.Batch(x, n), lw.Batch(y, m))
+        monkeypatch.setattr(op, "PAIRS_AT_ONCE", 5)
+        assert torch.equal(tap.matrix(lw.Batch(x, n), lw.Batch(y, m)), whole)
+
+
 def test_what_does_not_change_with_threads_checkpoint_or_precision():
     metric, x, _ = mined()
     runs, before = [], torch.get_num_threads()

@@ -33,6 +33,7 @@ TILE = {"cpu": 32, "cuda": 64}
 CELLS_AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 25}  # cells of a tile; a cell takes some hundred bytes
 # With more cells, intermediate results are recomputed in the backward pass: they take 500 or 200 bytes per cell.
 KEPT_CELLS = {"cpu": 1 << 22, "cuda": 1 << 25}
+PAIRS_AT_ONCE = 1 << 20  # by the kernels for a CPU, without gradients: which pairs there are takes memory, too
 MANY = 0.75  # above this share of pairs with a slope, no pair is left out: that would take longer
 
 
@@ -86,7 +87,9 @@ def tap_matrix(
         if found is not None and found.isfinite().all():
             return found
         if cpu.fits(x, y, convolutions[0]):
-            return _all_by_kernels(x, y, n, m, parameters)
+            rows = max(1, PAIRS_AT_ONCE // len(y))
+            parts = zip(x.split(rows), n.split(rows), strict=True)
+            return torch.cat([_all_by_kernels(a, y, k, m, parameters) for a, k in parts])
     return _dense(x, y, n, m, scores)
 
 

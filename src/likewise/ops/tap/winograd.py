@@ -12,7 +12,7 @@ def at_points(side: int) -> Tensor:
 
     Example:
         >>> at_points(3)[:2]
-        tensor([[1.0000, 0.0000, 0.0000],
+        tensor([[ 1.0000,  0.0000,  0.0000],
                 [-0.2222, -0.2222, -0.2222]], dtype=torch.float64)
     """
     points = torch.tensor(POINTS, dtype=torch.float64)
