@@ -101,7 +101,7 @@ def test_an_item_that_is_removed_during_a_search(tmp_path):
 
 def test_what_does_not_go_with_a_store():
     for options, said in (
-        ({"length": 3}, "length does not go with a store"),
+        ({"length": 3}, "length cannot be combined with a store"),
         ({"normalize": "window"}, "normalize"),
         ({}, "DTW does not compare vectors"),
         ({"candidates": lw.evaluation.Candidates(lw.DTW(), keep=3)}, "DTW does not compare vectors"),
