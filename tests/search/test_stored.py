@@ -127,7 +127,7 @@ def test_what_does_not_go_with_a_store():
         (lambda: index.add(x, fields={"year": [1]}), "1 values for 5 items"),
         (lambda: index.ids, "not in memory"),
         (lambda: index.items, "not in memory"),
-        (lambda: index.save("x"), "there when add returns"),
+        (lambda: index.save("x"), "stored when add returns"),
         (lambda: lw.Index(lw.Euclidean(), x).add(x, fields={}), "fields need"),
         (lambda: lw.Index(lw.Euclidean(), x).search(x, where={}), "where needs"),
         (lambda: lw.Index(lw.Euclidean(), x).upsert(x), "needs an index with a store"),
