@@ -39,7 +39,7 @@ def check_pairs(distance: lw.Distance, x: torch.Tensor) -> None:
     """The peers may share a mistake: some pairs of 40 steps are computed by the plain recurrence."""
     if not isinstance(distance, Elastic):
         return
-    x = x[:3, :40]
+    x = x[:3, -40:]  # series may begin alike
     D = distance.matrix(x)
     sides = [distance.side(item[None], None) for item in x]
     steps = torch.tensor(sides[0].frames.shape[1])
