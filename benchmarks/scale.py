@@ -53,11 +53,10 @@ def overhead(repeats: int) -> None:
     import ray
 
     os.environ.setdefault("RAY_worker_niceness", "0")  # as the processes that it is compared with
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    x = walks(12_000, 64)
-    operands = read_operands("scale", DTW(band=0.1), x)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    side = 4000
+    operands = read_operands("scale", DTW(band=0.1), walks(4 * side, 64))
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(2) as pool:
-        side = 3000
         layout = Layout(operands.shape, (side, side), "float32", True, operands.name, operands.inputs)
         times: dict[str, list[float]] = {"ray": [], "without": []}
         memory = 0

@@ -265,7 +265,7 @@ def check(repeats: int) -> None:
         beside = [statistics.median(times) for times in zip(*(tiles_by(2) for _ in range(3)), strict=True)]
         shared_speed = sum(alone) / sum(beside)
         for workers in (1, 2, 3):
-            ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
+            ray.init(address="local", num_cpus=workers, include_dashboard=False, log_to_driver=False)
             plan = Plan.read("scale", "ray", None, None)
             list(plan.run(_nothing, None, range(20)))  # the workers start
             begin = time.perf_counter()

@@ -1,9 +1,24 @@
-"""Print the table of RVSML from its lines: python -m papers.rvsml.report."""
+"""Print the table of RVSML from its lines, and draw its figure.
+
+python -m papers.rvsml.report
+python -m papers.rvsml.report --figures FOLDER
+"""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from papers.common import decimals, read_lines, table
+import likewise as lw
+from papers.common import decimals, from_command_line, read_lines, table
+
+SPEAKER = 2  # of whom an utterance is drawn
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to draw."""
+
+    figures: Path | None = None  # where the figure goes
 
 
 def tables() -> Iterator[str]:
@@ -23,5 +38,33 @@ def tables() -> Iterator[str]:
     yield table(headings, rows)
 
 
-if __name__ == "__main__":
+def draw(folder: Path) -> None:
+    """Draw a test utterance of JapaneseVowels, encoded, over the virtual sequences of its nine speakers."""
+    from matplotlib.figure import Figure
+
+    from likewise import viz
+    from likewise.data.japanese_vowels import load_japanese_vowels
+    from likewise.sklearn import RVSML
+
+    train, test = load_japanese_vowels()
+    learner = RVSML().fit(train.items, train.codes)
+    own = test[[int((test.codes == SPEAKER).nonzero()[0])]]
+    encoded, virtual = learner.transform(own.items), learner.virtual_[own.codes]
+    figure = Figure(figsize=(7, 3.8), layout="constrained")
+    ax = figure.subplots()
+    names = [f"speaker {name}" for name in train.classes]
+    viz.plot_virtual_alignment(encoded, virtual, lw.DTW().align(encoded, virtual), names=names, ax=ax)
+    ax.set_title(f"JapaneseVowels, a test utterance of {names[SPEAKER]}")
+    folder.mkdir(parents=True, exist_ok=True)
+    figure.savefig(folder / "virtual_sequences.png", dpi=120)
+
+
+def main(options: Options) -> None:
+    """Print the table, and draw the figure if asked to."""
     print(*tables(), sep="\n\n")
+    if options.figures is not None:
+        draw(options.figures)
+
+
+if __name__ == "__main__":
+    main(*from_command_line(Options()))

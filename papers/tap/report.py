@@ -1,6 +1,7 @@
 """Print the tables of TAP from their lines: python -m papers.tap.report."""
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -77,6 +78,13 @@ def sentences() -> Iterator[str]:
         a, b = (by_split(shots, key, *ways_shots) for key in (own, theirs))
         less.append(100 * statistics.mean(b[split]["accuracy"] - a[split]["accuracy"] for split in a))
     yield f"TAP is {min(less):.1f} to {max(less):.1f} points below trained soft-DTW"
+    swmd = [line for line in read_lines(HERE / "linear.jsonl") if line["method"] == "swmd" and not line["validate"]]
+    aligned = {line["seed"]: 100 * line["accuracy"] for line in swmd if line["aligner"] == "dtw"}
+    yield (
+        f"the first seed of SWMD with DTW, {aligned[0]:.1f} %, is the best of {len(aligned)}"
+        if (aligned[0] == max(aligned.values()))
+        else f"SWMD with DTW has {min(aligned.values()):.1f} to {max(aligned.values()):.1f} %"
+    )
 
 
 def retrieval_table(lines: list[dict]) -> str:
@@ -268,7 +276,7 @@ def learned_frames_table(linear: list[dict], framewise: list[dict]) -> str:
         for aligner in ("dtw", "opw"):
             same = [line for line in tested if (line["method"], line["aligner"]) == (method, aligner)]
             if same:
-                rows.append(learned_row(name, aligner, options_of(same[0]["options"]), same))
+                rows.append(learned_row(name, aligner, options_of([line["options"] for line in same]), same))
     tested = [line for line in framewise if not line["validate"]]
     for loss, name in FRAMEWISE.items():
         for aligner in ("dtw", "opw"):
@@ -288,10 +296,11 @@ def learned_row(name: str, aligner: str, chosen: str, lines: list[dict]) -> list
     return [name, DISTANCES[aligner], chosen, len(lines), *scores]
 
 
-def options_of(options: dict) -> str:
-    """The settings of a learner, in words."""
+def options_of(chosen: list[dict]) -> str:
+    """The settings of a learner in words: those that its seeds chose, and how many chose each where they differ."""
     words = {"rate": "rate", "max_iter": "sweeps", "lr": "lr", "epochs": "epochs"}
-    return ", ".join(f"{words[name]} {value:g}" for name, value in options.items())
+    counts = Counter(", ".join(f"{words[name]} {value:g}" for name, value in one.items()) for one in chosen)
+    return "; ".join(f"{text} ({n} of {len(chosen)})" if len(counts) > 1 else text for text, n in counts.most_common())
 
 
 def best_epochs(lines: list[dict], loss: str, aligner: str) -> int | None:

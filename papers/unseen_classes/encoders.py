@@ -48,12 +48,22 @@ class Pooled(nn.Module):
     """
 
     def __init__(
-        self, backbone: nn.Module, layers: Sequence[str], *, with_last: bool = False, example: object = None
+        self,
+        backbone: nn.Module,
+        layers: Sequence[str],
+        *,
+        with_last: bool = False,
+        out: int | None = None,
+        example: object = None,
     ) -> None:
         super().__init__()
-        # It knows the layers' widths.
-        attended = lw.AttendedFeatures(backbone, layers, with_last=with_last, example=example)
-        self.backbone, self.layers, self.with_last, self.out = backbone, tuple(layers), with_last, attended.out
+        self.backbone, self.layers, self.with_last = backbone, tuple(layers), with_last
+        # Attended features know the layers' widths.
+        self.out = out or lw.AttendedFeatures(backbone, layers, with_last=with_last, example=example).out
+
+    def config(self) -> dict[str, object]:
+        """The constructor's arguments: the example is needed once, to find the widths."""
+        return {name: getattr(self, name) for name in ("backbone", "layers", "with_last", "out")}
 
     def forward(self, x: object) -> Tensor:
         """Means (B, out)."""

@@ -62,5 +62,5 @@ def test_json_is_all_that_is_printed_and_it_runs_again(tmp_path, monkeypatch):
         assert result.exit_code == 0, result.output
         found = json.loads(result.stdout)
         assert list(found["scores"]) == ["DTW", "dtw, chosen"]
-        assert found["explanation"].startswith("Metric")
+        assert found["explanation"].startswith("DTW")
         assert (tmp_path / "alignment.png").exists()

@@ -28,13 +28,13 @@ INSTRUMENTED = [
     "likewise.models",
     "likewise.scale",
     "likewise.search",
+    "likewise.selection",
     "likewise.web",
     "likewise.training",
     "PIL",
     "csv",
     "json",
     "numpy.lib",
-    "scipy.io",
     "zipfile",
 ]
 

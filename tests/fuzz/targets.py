@@ -26,16 +26,17 @@ from likewise.models.config import describe
 from likewise.scale.tiled_matrix import TiledMatrix
 from likewise.scale.tiles import Layout, write_tile
 from likewise.search.files import Files
+from likewise.selection import Candidate, Result, search, trainer
 from likewise.training.checkpoint import CHECKPOINT, Checkpoint, Progress
 from tests.fuzz.prober import Target
 
 try:  # the extra "web"
-    from likewise.web import bodies
+    from likewise.web import bodies, explorer
     from likewise.web.limits import DEFAULT_LIMITS
     from likewise.web.refusals import Refusal
     from likewise.web.uploads import CSV, Uploads
 except ImportError:
-    bodies, DEFAULT_LIMITS, Refusal, CSV, Uploads = None, None, ValueError, "", None
+    bodies, explorer, DEFAULT_LIMITS, Refusal, CSV, Uploads = None, None, None, ValueError, "", None
 
 DATA = lw.Dataset(
     lw.Batch(torch.arange(24.0).reshape(2, 4, 3), [4, 2]), ["walk", "run"], groups=[3, 4], classes=("walk", "run")
@@ -276,6 +277,29 @@ def checkpoint() -> Target:
     return Target(written(write), file(lambda path: Checkpoint.read(path, model, {"seed": 0}), CHECKPOINT))
 
 
+def selection() -> Target:
+    """The state of an interrupted ``select``."""
+
+    def opened(folder: Path, *, resume: bool) -> search._Search:
+        candidates = {"dtw": Candidate("dtw", "DTW", lambda data: lw.Metric(None, lw.DTW()), learns=False)}
+        found = search._Search(trainer.Trainer(None, candidates, folder, 0, "cpu"), print)
+        found.open(resume, {})
+        return found
+
+    def write(folder: Path) -> list[bytes]:
+        state = opened(folder, resume=False)
+        state.results["dtw"] = Result("dtw", "DTW", False, 0.5, (0.1, 0.9), precision=(0.5, None), right=(True, False))
+        state.results["tap"] = Result("tap", "TAP", True, left_out="too slow")
+        state.write()
+        return [(folder / search.STATE).read_bytes()]
+
+    def read(folder: Path, data: bytes) -> object:
+        (folder / search.STATE).write_bytes(data)
+        return opened(folder, resume=True).ranked()
+
+    return Target(write, read)
+
+
 def tiles(name: str) -> Target:
     layout = Layout((3, 3), (2, 2), "float32", True, "DTW()", "0")
 
@@ -299,6 +323,9 @@ def body(folder: Path, data: bytes) -> object:
             given = bodies.parse(model, data)
             for name in names:
                 bodies.sequences(name, getattr(given, name), DEFAULT_LIMITS)
+    for model in (explorer.AskBody, explorer.PairBody, explorer.ItemsBody):
+        with suppress(Refusal):
+            bodies.parse(model, data)
     return None
 
 
@@ -386,12 +413,16 @@ TARGETS: dict[str, Target] = {
     "tile": tiles("c/0/0"),
     "tiles-manifest": tiles("zarr.json"),
     "checkpoint": checkpoint(),
+    "selection": selection(),
     "json": Target(lambda folder: [b'{"a": [1, 2.5, "b"]}'], file(storage.read_json, "a.json")),
     "service-body": Target(
         lambda folder: [
             b'{"queries": [[0.0, 1.0]], "k": 3}',
             b'{"items": [[[1.0, 2.0]]]}',
             b'{"x": [[1]], "y": [[2]]}',
+            b'{"query": {"item": 1, "start": 0, "end": 3}, "metrics": ["dtw"], "k": 3}',
+            b'{"x": {"values": [[1]]}, "y": {"upload": "a"}, "metric": "dtw"}',
+            b'{"items": [1, 2], "size": 56}',
         ],
         body,
         named=False,

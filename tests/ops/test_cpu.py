@@ -113,7 +113,7 @@ def test_after_an_error_the_rest_is_left_undone(threads):
     assert len(done) < 64
     ended = len(done)
     time.sleep(0.05)
-    assert len(done) == ended, "nobody works on after the call has returned"
+    assert len(done) == ended, "no worker continues after the call has returned"
 
 
 def test_the_number_of_threads_does_not_change_a_bit():
@@ -192,11 +192,14 @@ def test_one_long_pair_can_be_interrupted(name):
         sent.append(time.process_time())
         os.kill(os.getpid(), signal.SIGINT)
 
+    def interrupted():
+        timer.start()
+        work()
+
     timer = threading.Timer(0.3, interrupt)
-    timer.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            work()
+            interrupted()
         taken = time.process_time() - sent[0]
     finally:
         timer.join()

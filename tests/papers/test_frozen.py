@@ -45,6 +45,7 @@ def test_they_end_and_pool_as_the_backbone_does(images, maps):
 
 
 @pytest.mark.parametrize("add", ["none", "pooled", "gdfl"])
-def test_what_follows_them_is_trained(maps, add):
+def test_what_follows_them_is_trained_and_kept(maps, add, tmp_path):
     settings = run.completed(Settings(add=add, encoder="frozen", embedding=4, epochs=1, batch_size=8), "cpu")
-    json.dumps(run.learn(Run(device="cpu"), settings, 0, maps, maps, None))
+    json.dumps(run.learn(Run(device="cpu", folder=tmp_path), settings, 0, maps, maps, None))
+    assert any(tmp_path.iterdir())

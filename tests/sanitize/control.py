@@ -17,19 +17,19 @@ def read_too_far() -> None:
 
 
 def write_twice() -> None:
-    """Let two threads write the same distances, long enough for both to be at it."""
+    """Let two threads write the same distances, for seconds: on a busy machine, too, both are at it at some time."""
     import torch
 
     from likewise.ops import cpu
     from likewise.ops.rules import Rules
 
-    x = torch.randn(4, 600, 1)
+    x = torch.randn(64, 1000, 1)
     problem = cpu.problem("control", x, x.flip(0), None, None, Rules(), all_pairs=False)
-    values, ready = torch.empty(len(x)), threading.Barrier(2)
+    values, order, ready = torch.empty(len(x)), torch.arange(len(x)), threading.Barrier(2)
 
     def work() -> None:
         ready.wait()
-        cpu.native.dtw_values(cpu.INSTRUCTION_SET, problem.native, values.data_ptr(), 0, len(x))
+        cpu.native.dtw_values(cpu.INSTRUCTION_SET, problem.native, order.data_ptr(), values.data_ptr(), 0, len(x))
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:

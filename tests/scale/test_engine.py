@@ -54,17 +54,20 @@ def test_a_job_that_kills_its_workers_ends_with_an_error(cluster, monkeypatch):
         list(Plan.read("op", "ray", None, None).run(die, None, [7]))
 
 
-def test_items_travel_once_to_each_machine(cluster):
+def test_items_travel_once_to_each_machine(cluster, tmp_path):
     """24 jobs on several machines: each machine maps one copy of the array, and no process has its own."""
     import ray
     from ray._private.internal_api import memory_summary
 
     @by_value
     def look(shared, job, device):
-        time.sleep(0.05)
         values = shared.values
-        context = ray.get_runtime_context()
-        return context.get_node_id(), values.flags.owndata, values.flags.writeable, float(values[job])
+        machine = ray.get_runtime_context().get_node_id()
+        (tmp_path / machine).touch()
+        end = time.monotonic() + 300
+        while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < end:
+            time.sleep(0.02)  # some are slow to start, and the others must leave them work
+        return machine, values.flags.owndata, values.flags.writeable, float(values[job])
 
     pickled = []
 
@@ -84,9 +87,10 @@ def test_items_travel_once_to_each_machine(cluster):
         if number == 23:
             stored = memory_summary(address=cluster.address, stats_only=True)
     assert len(pickled) == 1
-    assert len(copies) >= 2  # Ray may leave one machine out
+    assert len(copies) >= 2
     used = int(stored.partition("Plasma memory usage ")[2].split()[0])
-    assert used == 2 * len(copies), stored
+    machines = sum(node["Alive"] for node in ray.nodes())  # one may have its copy, but be too late for a job
+    assert 2 * len(copies) <= used <= 2 * machines, stored
 
 
 @pytest.mark.parametrize("cores", [1, 2])
@@ -102,22 +106,24 @@ def test_a_worker_uses_its_share_of_the_cores(cluster, cores):
 
 
 def test_workers_and_a_machine_are_lost(cluster, tmp_path):
-    x, pids = walks(40), tmp_path / "pids"
+    x, pids, go = walks(40), tmp_path / "pids", tmp_path / "go"
     pids.mkdir()
     killed = []
 
     def disturb():
-        deadline = time.monotonic() + 30
+        """Every worker waits in the middle of a tile meanwhile."""
+        deadline = time.monotonic() + 250
         while len(killed) < 2 and time.monotonic() < deadline:
             time.sleep(0.1)
             if kill_one(pids):
                 killed.append("worker")
         cluster.remove_node(cluster.worker_nodes.copy().pop(), allow_graceful=False)
+        go.touch()
 
     thread = threading.Thread(target=disturb)
     thread.start()
     try:
-        D = scale.matrix(slow_distance(pids), x, out=tmp_path / "D.zarr", tile=5, engine="ray")
+        D = scale.matrix(slow_distance(pids, until=go), x, out=tmp_path / "D.zarr", tile=5, engine="ray")
     finally:
         thread.join()
         cluster.add_node(**MACHINE)

@@ -1,13 +1,14 @@
 """A real Milvus server for tests, from the PyPI package ``milvus``: started, killed and started again."""
 
 import os
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from importlib.util import find_spec
 from pathlib import Path
+
+from tests.ports import free_ports
 
 # The server forgets a killed predecessor after a few seconds, not after a minute.
 QUICK = {"COMMON_SESSION_TTL": "5", "GOMAXPROCS": "2"}
@@ -28,10 +29,7 @@ class Server:
         from milvus import MilvusServer, _initialize_data_files
 
         self.folder = folder
-        with socket.socket() as one, socket.socket() as other:
-            for free in (one, other):
-                free.bind(("127.0.0.1", 0))
-            self.port, self.health = one.getsockname()[1], other.getsockname()[1]
+        self.port, self.health = free_ports(2)
         made = MilvusServer()
         made.set_base_dir(str(folder))
         made.config.configs.update(proxy_port=self.port)

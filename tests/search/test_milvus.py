@@ -129,19 +129,24 @@ def check_recall(store):
 
 def drill(server, index, at):
     """Kill the server in the middle of an add or of a search, and start it again: nothing is lost or doubled."""
-    before, calls, killed = len(index), [], []
+    before, calls, threads, killed = len(index), [], [], []
     new = 5000 if at == "add" else 0
     x = torch.arange(float(before + new))[:, None].expand(-1, 4).contiguous()
     names = [str(i) for i in range(len(x))]
 
-    def fault(number):
-        calls.append(number)
+    def kill():
+        time.sleep(0.01)
+        server.kill()
+        killed.append(len(calls))
+        server.start()
+
+    def fault(what):
+        calls.append(what)
         if len(calls) == 3:
-            thread = threading.Thread(
-                target=lambda: (time.sleep(0.01), server.kill(), killed.append(len(calls)), server.start())
-            )
-            thread.start()
-            killed.append(thread)
+            threads.append(threading.Thread(target=kill))
+            threads[0].start()
+        while len(calls) == 4 and not killed:  # at the latest now
+            time.sleep(0.01)
 
     def put(rows, done=index.store.put):
         fault("put")
@@ -155,8 +160,8 @@ def drill(server, index, at):
         for _ in range(6):
             fault("search")
             assert index.search(x[::500], k=1).ids[:, 0].tolist() == names[::500]
-    killed[0].join()
-    assert killed[1] < len(calls), "the server was killed after the end"
+    threads[0].join()
+    assert killed[0] < len(calls), "the server was killed after the end"
     assert len(index) == len(x)
     found = index.search(x[::497], k=2)
     assert found.ids[:, 0].tolist() == names[::497]

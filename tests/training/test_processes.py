@@ -1,5 +1,4 @@
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from likewise.training.fit import fit
 from likewise.training.options import Optimization
 from likewise.training.ranks import Ranks
 from likewise.training.regularizer import Regularizer
+from tests.ports import free_ports
 from tests.training.kinds import QUICK, doubled, run_all
 from tests.training.problems import metric, problem, spread, train, weights
 
@@ -89,9 +89,7 @@ def run(path, **options):
 
 def spawned(program, path, size):
     """Processes that run a program together."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     processes = []
     for rank in range(size):
         place = {

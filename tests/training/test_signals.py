@@ -18,13 +18,14 @@ from likewise.training.signals import listening
 from tests.training.problems import metric, problem, train, weights
 
 PROGRAM = """
-import sys, time, torch
+import sys, torch
 torch.set_num_threads(1)
 from tests.training.problems import metric, train, problem
 from likewise.training.options import Checkpoints
 def slow(step):
     print(step.total, flush=True)
-    time.sleep(0.3 if step.total == 5 else 0.01)
+    if step.total == 5:
+        sys.stdin.readline()  # after the signal
     return step.features.values.sum() * 0
 train(metric(), checkpoints=sys.argv[1], epochs=4, val=problem(9, seed=1), terms=[slow])
 """
@@ -35,6 +36,7 @@ def test_a_signal_ends_the_run_within_a_step_with_a_checkpoint(tmp_path, number,
     root = Path(__file__).parents[2]
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "run")],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -46,7 +48,7 @@ def test_a_signal_ends_the_run_within_a_step_with_a_checkpoint(tmp_path, number,
             if int(line) == 5:  # in the second epoch's second step
                 process.send_signal(number)
                 break
-        rest, said = process.communicate(timeout=60)
+        rest, said = process.communicate("\n", timeout=300)
     finally:
         process.kill()
         process.wait()

@@ -34,7 +34,7 @@ def command(*arguments, env=None):
 
 
 def wait_for(port):
-    for _ in range(200):
+    for _ in range(1200):
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as connection:
             connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             if b" 200 " in connection.recv(100):

@@ -104,6 +104,15 @@ def test_a_stretch_is_drawn_with_the_mouse_and_found_in_the_others(browser, addr
         with page.expect_response("**/api/ask") as answer:
             page.keyboard.press("Tab")
         assert json.loads(answer.value.request.post_data)["query"]["start"] == begin + 1
+        # The stretch itself is no match, and Understand shows the distance of the search.
+        hits = answer.value.json()["answers"][0]["hits"]
+        assert len(hits) == 10
+        assert not any(hit["item"] == 0 and abs(hit["start"] - begin - 1) < (end - begin - 1) / 2 for hit in hits)
+        ready(page)
+        page.locator(".hits button").first.click()
+        page.wait_for_selector(f"h2 >> text=x: 0 (slow), steps {begin + 1} to {end - 1}")
+        shown = float(page.locator("main .bar b").inner_text())
+        assert shown == pytest.approx(hits[0]["distance"], rel=1e-4)
 
 
 def test_a_query_is_drawn_on_the_pad(browser, address):

@@ -120,7 +120,9 @@ def _parse_columns(text: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in text.split(",")]
     known = ("id", "time", "label", "group")
     if not all(name in known and column for name, _, column in pairs) or "id" not in {name for name, _, _ in pairs}:
-        raise typer.BadParameter(f"{text!r} is no list such as id=who,time=t,label=kind,group=subject; id is needed")
+        raise typer.BadParameter(
+            f"{text!r} is not a list such as id=who,time=t,label=kind,group=subject; id is required"
+        )
     return {name: column for name, _, column in pairs}
 
 
@@ -128,13 +130,14 @@ def _parse_setting(text: str) -> tuple[str, Any]:
     """``cost=0.5`` as a name and a value: a number, true, false, null, or text."""
     name, given, value = text.partition("=")
     if not name.isidentifier() or not given:
-        raise typer.BadParameter(f"{text!r} is no setting such as cost=0.5")
+        raise typer.BadParameter(f"{text!r} is not a setting such as cost=0.5")
     try:
         return name, json.loads(value)
     except ValueError:
         return name, value
 
 
+KINDS = "Items: .npz, .ts, a long table (.csv, .tsv, .parquet), or a folder of WAV files or images."
 FileA = Annotated[
     Path,
     typer.Argument(
@@ -145,33 +148,48 @@ ItemsA = Annotated[
     Path,
     typer.Argument(
         metavar="A",
-        help="Items: .npz, .ts, a long table (.csv, .tsv, .parquet), or a folder of WAV files or images.",
+        help=KINDS,
         show_default=False,
     ),
 ]
 Items = Annotated[
     Path,
     typer.Argument(
-        help="Items: .npz, .ts, a long table (.csv, .tsv, .parquet), or a folder of WAV files or images.",
+        metavar="DATA",
+        help=KINDS,
         show_default=False,
     ),
 ]
 MetricFolder = Annotated[
     Path | None,
-    typer.Option("--metric", "-m", help="A folder with a learned metric, instead of a distance.", show_default=False),
+    typer.Option(
+        "--metric",
+        "-m",
+        metavar="FOLDER",
+        help="A metric that train or tune has written, instead of a distance.",
+        show_default=False,
+    ),
 ]
 Columns = Annotated[
     Any,
     typer.Option(
         parser=_parse_columns,
         metavar="id=NAME,...",
-        help="Columns of a table: id, time, label, group; the others are channels. id=id,time=time by default.",
+        help="Columns of a table: id, time, label, group; any other is a channel. id=id,time=time by default.",
         show_default=False,
     ),
 ]
-SplitA = Annotated[str | None, typer.Option(help="Read A's X_<split>, y_<split> ...; for .npz.", show_default=False)]
-SplitB = Annotated[str | None, typer.Option(help="The same for B.", show_default=False)]
-Named = Annotated[DistanceName, typer.Option("--distance", "-d", help="Which distance.")]
+_SPLIT = "which arrays to read, such as train for X_train and y_train."
+Split = Annotated[str | None, typer.Option(metavar="NAME", help=f"Of an .npz file, {_SPLIT}", show_default=False)]
+SplitA = Annotated[
+    str | None, typer.Option(metavar="NAME", help=f"Of the first .npz file, {_SPLIT}", show_default=False)
+]
+SplitB = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The same, of the second .npz file.", show_default=False)
+]
+Named = Annotated[
+    DistanceName, typer.Option("--distance", "-d", metavar="NAME", help=f"One of {', '.join(DistanceName)}.")
+]
 Band = Annotated[
     Any,
     typer.Option(

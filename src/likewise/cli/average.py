@@ -33,7 +33,7 @@ def average(
     ground: arguments.GroundCost = None,
     normalize: arguments.Normalize = None,
     settings: arguments.Settings = None,
-    split: arguments.SplitA = None,
+    split: arguments.Split = None,
     columns: arguments.Columns = None,
     device: arguments.Device = arguments.DeviceName.AUTO,
     force: arguments.Force = False,
@@ -51,7 +51,7 @@ def average(
         check_output(output, overwrite=force)
     data = read(a, split, columns)
     if by_class and data.codes is None:
-        raise ValueError(f"{a}: holds no classes, which --by-class needs")
+        raise ValueError(f"{a}: has no classes, which --by-class needs")
     start = time.perf_counter()
     groups = data.labels if by_class else None
     items = arguments.moved(data.items, device)

@@ -15,6 +15,7 @@ from likewise._modes import evaluating
 from likewise._output import writing
 from likewise.cli.files import save_figure
 from likewise.cli.info import environment
+from likewise.cli.printing import described
 from likewise.evaluation import Scores, evaluate_matrix
 from likewise.models.metric import CONFIG, WEIGHTS
 from likewise.models.storage import write_json
@@ -34,7 +35,7 @@ LONGEST, DEEPEST = 60, 7  # lines of a metric's description, and the spaces befo
 
 @dataclass(frozen=True)
 class Pair:
-    """A validation item, its nearest item of another class, and by how much that is nearer than its own class."""
+    """A validation item, its nearest item of another class, and by how much its own class is farther away."""
 
     query: int
     reference: int
@@ -179,7 +180,7 @@ def _settings(selection: Selection, seed: int) -> str:
         more = f", and {selection.refit:,} steps with all items" if selection.refit else ""
         lines.append(f"Trained: {best.about}. Best after {best.best_steps:,} of {best.steps:,} steps{more}; {shown}.")
     else:
-        lines.append("It learns nothing.")
+        lines.append("It has no weights to train.")
     versions = ", ".join(f"{name} {found[name]}" for name in ("likewise", "python", "torch"))
     lines.append(
         f"\nChosen by {SCORES[selection.by]}, seed {seed}. Made on {time.strftime('%Y-%m-%d')} with {versions}, on "
@@ -192,7 +193,7 @@ def _data(parts: Parts, data: Path, seed: int) -> str:
     counts = Counter(parts.train.labels.tolist()), Counter(parts.held.labels.tolist())
     names = sorted(set(counts[0]) | set(counts[1]))
     lines = [f"`{data}`, divided with seed {seed}:", ""]
-    lines += [f"- to train with: {parts.train!r}", f"- to validate with: {parts.held!r}", ""]
+    lines += [f"- to train with: {described(parts.train)}", f"- to validate with: {described(parts.held)}", ""]
     if parts.groups is not None:
         lines.append(f"No group is in both parts: {len(set(parts.groups))} groups validate.")
     elif parts.references is not None:
@@ -215,6 +216,10 @@ def _scores(scores: Scores, parts: Parts, selection: Selection) -> str:
     text = f"{scores.queries} validation items among {what}."
     if selection.refit:
         text += " All scores, pairs and pictures are of the metric before it was trained with all items."
+    text += (
+        " MAP, the mean average precision, is 1 if the items nearest to every query are all those of its class; 1-NN "
+        "accuracy asks for the nearest one only."
+    )
     return f"{text}\n\n" + "\n".join(rows)
 
 

@@ -20,7 +20,7 @@ def convert(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write it here: .npz or .ts.", show_default=False)
     ] = None,
-    split: arguments.SplitA = None,
+    split: arguments.Split = None,
     columns: arguments.Columns = None,
     size: arguments.Size = 96,
     force: arguments.Force = False,

@@ -20,7 +20,7 @@ import likewise as lw
 from likewise._output import check_output_folder
 from likewise.cli import arguments, serve
 from likewise.cli.files import save_figure
-from likewise.cli.printing import is_terminal
+from likewise.cli.printing import described, is_terminal
 from likewise.cli.train import Progress, begin_search, beside, keep
 from likewise.data.japanese_vowels import load_japanese_vowels
 from likewise.selection import select
@@ -65,7 +65,7 @@ def demo(
     out.mkdir(parents=True, exist_ok=True)
     lw.data.write_npz(train, out / "train.npz")
     lw.data.write_npz(test, out / "test.npz")
-    say(f"{DATA}, {train}: which of nine speakers says /ae/?")
+    say(f"{DATA}, {described(train)}: which of nine speakers says /ae/?")
     scores = {name: score(distance, test, train) for name, distance in DISTANCES.items()}
 
     run, index = out / "run", out / "index"

@@ -15,10 +15,12 @@ from likewise.cli.printing import is_terminal
 
 
 def evaluate(
-    queries: arguments.Items,
+    queries: Annotated[Path, typer.Argument(metavar="QUERIES", help=arguments.KINDS, show_default=False)],
     references: Annotated[
         Path | None,
-        typer.Argument(help="What to search; without, each query searches all others.", show_default=False),
+        typer.Argument(
+            metavar="REFERENCES", help="What to search; without, each query searches all others.", show_default=False
+        ),
     ] = None,
     distance: arguments.Named = DistanceName.DTW,
     metric: arguments.MetricFolder = None,
@@ -26,6 +28,11 @@ def evaluate(
     by_group: Annotated[
         bool, typer.Option("--by-group", help="Intervals over groups, such as subjects, rather than items.")
     ] = False,
+    band: arguments.Band = None,
+    gamma: arguments.Gamma = None,
+    reg: arguments.Reg = None,
+    ground: arguments.GroundCost = None,
+    normalize: arguments.Normalize = None,
     settings: arguments.Settings = None,
     split_a: arguments.SplitA = None,
     split_b: arguments.SplitB = None,
@@ -42,8 +49,9 @@ def evaluate(
     same = references is None or (references, split_b) == (queries, split_a)
     others = None if same else read_labelled(references, split_b, columns, size)  # type: ignore[arg-type]
     if by_group and rows.groups is None:
-        raise ValueError(f"{queries}: holds no groups, which --by-group needs")
-    chosen, options = arguments.choose(distance, metric, settings)
+        raise ValueError(f"{queries}: has no groups, which --by-group needs")
+    given = {"band": band, "gamma": gamma, "reg": reg, "ground": ground, "normalize": normalize}
+    chosen, options = arguments.choose(distance, metric, settings, **given)
     check_kind(rows, chosen, queries)
     chosen.to(arguments.device_of(device))
     rows, others = arguments.moved(rows, device), None if others is None else arguments.moved(others, device)

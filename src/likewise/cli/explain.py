@@ -21,7 +21,7 @@ def explain(
     query: Annotated[int, typer.Option("--query", "-q", help="Which query, from 0.")] = 0,
     hit: Annotated[int, typer.Option("--hit", "-i", help="Which of its hits, the nearest is 0.")] = 0,
     plot: Annotated[Path | None, typer.Option(help="Draw it here: .png, .pdf, .svg.", show_default=False)] = None,
-    split: Annotated[str | None, typer.Option(help="Read X_<split> ... of the queries; for .npz.")] = None,
+    split: arguments.Split = None,
     columns: arguments.Columns = None,
     size: arguments.Size = 96,
     force: arguments.Force = False,

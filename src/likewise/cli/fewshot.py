@@ -21,13 +21,18 @@ def fewshot(
     metric: arguments.MetricFolder = None,
     ways: Annotated[int, typer.Option(help="Classes of an episode.")] = 5,
     shots: Annotated[int, typer.Option(help="Examples of each class.")] = 1,
-    queries: Annotated[int, typer.Option(help="Sequences to classify, of each class.")] = 1,
+    queries: Annotated[int, typer.Option(help="Items to classify, of each class.")] = 1,
     episodes: Annotated[int, typer.Option(help="How many episodes.")] = 10_000,
     other_groups: Annotated[
         bool, typer.Option("--other-groups", help="Examples and queries of a class are of different subjects.")
     ] = False,
+    band: arguments.Band = None,
+    gamma: arguments.Gamma = None,
+    reg: arguments.Reg = None,
+    ground: arguments.GroundCost = None,
+    normalize: arguments.Normalize = None,
     settings: arguments.Settings = None,
-    split: arguments.SplitA = None,
+    split: arguments.Split = None,
     columns: arguments.Columns = None,
     size: arguments.Size = 96,
     seed: arguments.Seed = 0,
@@ -37,10 +42,11 @@ def fewshot(
     """Classify items from a few examples of each class: mean accuracy of random episodes, with a 95 % interval."""
     data = read_items(a, split, columns, size)
     if data.codes is None:
-        raise ValueError(f"{a}: holds no classes")
+        raise ValueError(f"{a}: has no classes")
     if other_groups and data.groups is None:
-        raise ValueError(f"{a}: holds no groups, which --other-groups needs")
-    chosen, options = arguments.choose(distance, metric, settings)
+        raise ValueError(f"{a}: has no groups, which --other-groups needs")
+    given = {"band": band, "gamma": gamma, "reg": reg, "ground": ground, "normalize": normalize}
+    chosen, options = arguments.choose(distance, metric, settings, **given)
     check_kind(data, chosen, a)
     chosen.to(arguments.device_of(device))
     groups = data.groups if other_groups else None

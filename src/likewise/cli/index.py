@@ -35,7 +35,7 @@ def index(
     normalize: arguments.Normalize = None,
     subsequence: arguments.Subsequence = None,
     settings: arguments.Settings = None,
-    split_a: arguments.SplitA = None,
+    split: arguments.Split = None,
     columns: arguments.Columns = None,
     size: arguments.Size = 96,
     force: arguments.Force = False,
@@ -47,7 +47,7 @@ def index(
     options of the index that is there; --force replaces it.
     """
     start = time.perf_counter()
-    data = read_items(a, split_a, columns, size)
+    data = read_items(a, split, columns, size)
     given: dict[str, Any] = {
         "band": band, "gamma": gamma, "reg": reg, "ground": ground, "normalize": normalize, "subsequence": subsequence,
     }  # fmt: skip
@@ -57,7 +57,7 @@ def index(
         built = lw.Index.load(folder).add(data)
     else:
         if (folder / MANIFEST).exists() and not force:
-            raise ValueError(f"{folder}: holds an index already; --force replaces it, --add adds to it")
+            raise ValueError(f"{folder}: already has an index; --force replaces it, --add adds to it")
         chosen, _ = arguments.choose(distance, metric, settings, **given)
         check_kind(data, chosen, a)
         how = {"length": length, "subsequence": windows, "normalize": "window" if scale else None}

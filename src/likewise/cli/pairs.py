@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,8 @@ from likewise.cli.files import check_kind, read_both
 from likewise.cli.printing import is_terminal, print_facts
 from likewise.scale.engine import import_ray
 from likewise.scale.tiles import MANIFEST, Layout
+
+PATIENCE = 5.0  # seconds for a cluster to answer
 
 
 def pairs(
@@ -41,6 +44,7 @@ def pairs(
     reg: arguments.Reg = None,
     ground: arguments.GroundCost = None,
     normalize: arguments.Normalize = None,
+    settings: arguments.Settings = None,
     split_a: arguments.SplitA = None,
     split_b: arguments.SplitB = None,
     columns: arguments.Columns = None,
@@ -55,25 +59,15 @@ def pairs(
     of this machine, --ray local starts one, --ray 10.0.0.1:6379 joins that one.
     """
     given = {"band": band, "gamma": gamma, "reg": reg, "ground": ground, "normalize": normalize}
-    if metric is not None:
-        if any(value is not None for value in given.values()):
-            raise typer.BadParameter("--metric has no options of a distance")
-        chosen: lw.Distance = lw.Metric.load(metric)
-    else:
-        chosen, _ = arguments.build(distance, **given)
+    chosen, _ = arguments.choose(distance, metric, settings, **given)
     growing = _place(out, resume=resume, force=force)
     x, y = read_both(a, b, split_a, split_b, columns, size)
     check_kind(x, chosen, a)
     if not resume and growing.exists():
         Layout.read(growing)  # only a matrix of ours is removed
         shutil.rmtree(growing)
-    if ray is not None:
-        module = import_ray("pairs")
-        where = {} if ray == "local" else {"address": ray}
-        try:
-            module.init(**where, include_dashboard=False if ray == "local" else None, log_to_driver=False)
-        except ConnectionError as error:
-            raise ValueError(f"--ray {ray}: there is no such cluster; --ray local starts one here") from error
+    if ray not in (None, "local"):  # scale.matrix starts a local one
+        _join(ray)
     D = lw.scale.matrix(
         chosen,
         x,
@@ -105,6 +99,20 @@ def pairs(
         print_facts(facts)
 
 
+def _join(address: str) -> None:
+    """Join a cluster; an address at which nothing listens is an error at once, while Ray would wait for minutes."""
+    module = import_ray("pairs")
+    try:
+        if address != "auto":
+            host, _, port = address.removeprefix("ray://").rpartition(":")
+            if not host or not port.isdecimal():
+                raise typer.BadParameter(f"--ray {address}: expected auto, local, or an address such as 10.0.0.1:6379")
+            socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+        module.init(address=address, log_to_driver=False)
+    except OSError as error:  # a ConnectionError of Ray's, too
+        raise ValueError(f"--ray {address}: there is no such cluster; --ray local starts one here") from error
+
+
 def _place(out: Path, *, resume: bool, force: bool) -> Path:
     """The folder in which the matrix grows: beside ``out``, or in it, if a matrix there is to be mended."""
     part = out.with_name(f"{out.name}.unfinished")
@@ -112,10 +120,10 @@ def _place(out: Path, *, resume: bool, force: bool) -> Path:
         raise NotADirectoryError(f"{out}: is a file; pairs writes a folder")
     if out.is_dir() and any(out.iterdir()):
         if not (out / MANIFEST).exists():
-            raise ValueError(f"{out}: holds other files, and no matrix; choose another folder")
+            raise ValueError(f"{out}: has other files but no matrix; choose another folder")
         Layout.read(out)  # only a matrix of ours is replaced or continued
         if not resume and not force:
-            raise ValueError(f"{out}: holds a matrix already; --resume continues it, --force replaces it")
+            raise ValueError(f"{out}: already has a matrix; --resume continues it, --force replaces it")
         if resume and not part.exists():
             return out
     if part.exists() and not resume and not force:

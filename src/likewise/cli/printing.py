@@ -8,11 +8,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+import likewise as lw
 from likewise.selection.result import Result
 
 
 def print_facts(facts: dict[str, Any], *, err: bool = False) -> None:
-    """Print names and values, a line each, on stderr if so asked; what is None is left out."""
+    """Print names and values, one per line, on stdout or stderr; None values are left out."""
     table = Table(show_header=False, box=None)
     table.add_column(style="dim")
     for name, value in facts.items():
@@ -29,12 +30,12 @@ def finite(value: Any) -> float | None:
 
 
 def is_terminal() -> bool:
-    """Whether someone sees a progress bar."""
+    """Whether a progress bar is visible."""
     return sys.stderr.isatty()
 
 
 def stderr_console() -> Console:
-    """Where progress goes: stdout is for results."""
+    """The console for progress; stdout is for results."""
     return Console(stderr=True, highlight=False)
 
 
@@ -51,3 +52,20 @@ def ranking_table(results: Sequence[Result]) -> Table:
         numbers = f"{result.map:.3f}", f"{low:.3f} to {high:.3f}", f"{result.accuracy:.3f}"
         table.add_row(str(place), result.name, *numbers, str(result.steps), f"{result.seconds:.1f}")
     return table
+
+
+def described(data: lw.Dataset) -> str:
+    """The size of a Dataset in words.
+
+    Example:
+        >>> described(lw.Dataset([[0.0, 1.0], [2.0]], ["a", "b"]))
+        '2 sequences of 1 to 2 steps and 1 channel, in 2 classes'
+    """
+    text = f"{len(data):,} items"
+    if isinstance(data.items, lw.Batch):
+        least, most, channels = int(data.items.lengths.min()), int(data.items.lengths.max()), data.items.channels
+        steps = f"{least} to {most}" if least < most else str(least)
+        text = f"{len(data):,} sequences of {steps} steps and {channels} channel{'s' * (channels != 1)}"
+    elif isinstance(data, lw.ImageSet):
+        text = f"{len(data):,} images of {' x '.join(map(str, data.items.shape[2:]))} pixels"
+    return text if data.codes is None else f"{text}, in {len(set(data.labels.tolist()))} classes"

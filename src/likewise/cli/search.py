@@ -33,7 +33,7 @@ def search(
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page about one query here.", show_default=False)] = None,
     query: Annotated[int, typer.Option("--query", "-q", help="The query of --html, from 0.")] = 0,
-    split: Annotated[str | None, typer.Option(help="Read X_<split> ... of the queries; for .npz.")] = None,
+    split: arguments.Split = None,
     columns: arguments.Columns = None,
     size: arguments.Size = 96,
     force: arguments.Force = False,

@@ -1,6 +1,7 @@
 """``likewise serve`` and ``likewise explore``."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,11 +18,27 @@ Run = Annotated[
 ]
 Data = Annotated[
     Path | None,
-    typer.Argument(metavar="[DATA]", help="The items to search; an index holds its own.", show_default=False),
+    typer.Argument(metavar="DATA", help="The items to search; an index holds its own.", show_default=False),
 ]
 More = Annotated[
     list[DistanceName] | None,
-    typer.Option("--distance", "-d", help="Another metric beside it; may be repeated.", show_default=False),
+    typer.Option(
+        "--distance",
+        "-d",
+        metavar="NAME",
+        help="A distance beside it, such as dtw; may be repeated.",
+        show_default=False,
+    ),
+]
+Others = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--metric",
+        "-m",
+        metavar="FOLDER",
+        help="Another metric that train or tune has written, beside it; may be repeated.",
+        show_default=False,
+    ),
 ]
 Host = Annotated[str, typer.Option(help="The address to listen on; off loopback, a token is needed.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 picks a free one.")]
@@ -35,7 +52,8 @@ def serve(
     run: Run,
     data: Data = None,
     distance: More = None,
-    split: arguments.SplitA = None,
+    metric: Others = None,
+    split: arguments.Split = None,
     columns: arguments.Columns = None,
     size: arguments.Size = 96,
     host: Host = "127.0.0.1",
@@ -52,7 +70,7 @@ def serve(
     web = _web()
     limits = web.Limits(seconds=seconds, parallel=parallel)
     token = web.read_token(token_file, host)
-    collection = open_collection(run, data, distance or [], split, columns, size)
+    collection = open_collection(run, data, distance or [], split, columns, size, metric or [])
     server = web.Server(web.create_service(collection, limits), host=host, port=port, token=token, limits=limits)
     _announce(server.url, collection, as_json)
     server.run()
@@ -62,7 +80,8 @@ def explore(
     run: Run,
     data: Data = None,
     distance: More = None,
-    split: arguments.SplitA = None,
+    metric: Others = None,
+    split: arguments.Split = None,
     columns: arguments.Columns = None,
     size: arguments.Size = 96,
     host: Host = "127.0.0.1",
@@ -74,11 +93,11 @@ def explore(
 ) -> None:
     """Open a page to browse the items, find neighbours, explain matches, and judge the metric.
 
-    RUN may also be data; it is then compared by DTW, or by the distances that -d names.
+    RUN may also be data, which is then compared by DTW, or by the distances and metrics that -d and -m name.
     """
     web = _web()
     token = web.read_token(token_file, host)
-    collection = open_collection(run, data, distance or [], split, columns, size)
+    collection = open_collection(run, data, distance or [], split, columns, size, metric or [])
     page = web.Explorer(collection, host=host, port=port, token=token, seed=seed)
     _announce(page.url, collection, as_json)
     if browser:
@@ -101,9 +120,14 @@ def open_collection(
     split: str | None,
     columns: dict[str, str] | None,
     size: int = 96,
+    others: Sequence[Path] = (),
 ) -> Any:
-    """The metric of a run, and the items of data; RUN may itself be data, compared with the distances given."""
-    beside = {str(name): DISTANCES[name]() for name in more}
+    """The metric of a run, and the items of data; RUN may itself be data, compared with the metrics given beside it."""
+    beside: dict[str, lw.Distance] = {str(name): DISTANCES[name]() for name in more}
+    for folder in others:
+        if folder.resolve().name in (*beside, run.resolve().name):
+            raise ValueError(f"{folder}: two metrics have this name; rename one of the folders")
+        beside[folder.resolve().name] = lw.Metric.load(folder)
     if (run / "index.json").is_file():
         if data is not None:
             raise ValueError(f"{run}: is an index, which holds its own items; leave {data} out")
@@ -116,7 +140,7 @@ def open_collection(
     elif not run.exists():
         raise ValueError(f"{run}: there is no such file or folder")
     else:
-        raise ValueError(f"{run}: holds no metric; expected a folder with config.json, which likewise train writes")
+        raise ValueError(f"{run}: has no metric; expected a folder with config.json, which likewise train writes")
     metrics |= beside
     if not metrics:
         metrics[str(DistanceName.DTW)] = lw.DTW()

@@ -47,7 +47,7 @@ def _parse_grid(text: str) -> tuple[str, list[Any]]:
     except ValueError:
         found = values.split(",")
     if not name.isidentifier() or not values:
-        raise typer.BadParameter(f"{text!r} is no list of values such as band=0,0.05,0.1,null")
+        raise typer.BadParameter(f"{text!r} is not a list of values such as band=0,0.05,0.1,null")
     return name, found
 
 
@@ -71,7 +71,7 @@ def tune(
         Path | None,
         typer.Option("--output", "-o", help="Write the best as a metric to this folder.", show_default=False),
     ] = None,
-    split: arguments.SplitA = None,
+    split: arguments.Split = None,
     columns: arguments.Columns = None,
     size: arguments.Size = 96,
     seed: arguments.Seed = 0,
@@ -81,7 +81,7 @@ def tune(
 ) -> None:
     """Choose the settings of a distance by the leave-one-out accuracy of 1-NN on the labelled items of A.
 
-    The folder of -o is what --metric of the other commands takes.
+    The other commands take the folder of -o as --metric.
     """
     if output is not None:
         check_output_folder(output, overwrite=force, known=(CONFIG, WEIGHTS))
@@ -91,7 +91,7 @@ def tune(
     data = read_items(a, split, columns, size)
     check_kind(data, chosen, a)
     if data.codes is None:
-        raise ValueError(f"{a}: holds no classes, which tuning needs")
+        raise ValueError(f"{a}: has no classes, which tuning needs")
     chosen.to(arguments.device_of(device))
     data = arguments.moved(data, device)
     try:

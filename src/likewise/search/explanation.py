@@ -123,9 +123,14 @@ class Explanation:
 
     @cached_property
     def counterfactual(self) -> "Counterfactual | None":
-        """What the nearest item of another class differs in."""
+        """How the nearest item of another class differs."""
         found = None if self._other is None else self._other()
         return None if found is None else Counterfactual(*found, self)
+
+    @property
+    def channel(self) -> str:
+        """The kind of the channels of ``cost``: those of the items, or of encoded items."""
+        return "channel" if getattr(self.distance, "encoder", None) is None else "encoded channel"
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the explanation; see ``viz.plot_explanation``."""
@@ -137,7 +142,7 @@ class Explanation:
         lines += [f"  {segment}" for segment in self.segments]
         if self.by_channel is not None and len(self.by_channel) > 1:
             most = self.by_channel.argsort(descending=True)[:3].tolist()
-            lines.append("  " + ", ".join(f"channel {c}: {float(self.by_channel[c]):.4g}" for c in most))
+            lines.append("  " + ", ".join(f"{self.channel} {c}: {float(self.by_channel[c]):.4g}" for c in most))
         if abs(self.rest) > 1e-6 * max(1.0, abs(self.value)):
             lines.append(f"  not in any step: {self.rest:.4g}")
         if self.counterfactual is not None:
@@ -160,7 +165,7 @@ class Span:
 
 
 class Counterfactual:
-    """What the nearest item of another class differs in.
+    """How the nearest item of another class differs.
 
     id, label: of that item. explanation: of the query and that item. distance: between the two; margin: how much
     farther it is than the match.
@@ -204,7 +209,7 @@ class Counterfactual:
     def __str__(self) -> str:
         text = f"nearest of another class: {self.id} ({self.label}), {self.distance:.6g}"
         for span in self.spans[:1]:
-            where = "" if span.channel is None else f", most in channel {span.channel}"
+            where = "" if span.channel is None else f", most in {self.explanation.channel} {span.channel}"
             text += f"; steps {span.start}..{span.end - 1} cost {span.excess:.4g} more there{where}"
         return text
 

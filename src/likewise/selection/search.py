@@ -143,7 +143,7 @@ class _Search:
             self.folder.mkdir(parents=True, exist_ok=True)
             return
         if not path.exists():
-            _check.refuse("select", f"{self.folder} holds no search to resume")
+            _check.refuse("select", f"{self.folder} has no search to resume")
         found = read_json(path)
         if not isinstance(found, dict) or found.get("settings") != settings:
             _check.refuse(str(path), "the search was of other data, candidates, seed or validation part")
@@ -244,4 +244,14 @@ def _read_result(value: dict[str, Any]) -> Result:
     made = dict(value)
     for key in ("interval", "precision", "right"):
         made[key] = tuple(made[key])
-    return Result(**made)
+    result = Result(**made)
+    texts = [result.name, result.about, "" if result.left_out is None else result.left_out]
+    numbers = [result.map, result.accuracy, *result.interval, *(each for each in result.precision if each is not None)]
+    numbers += [result.epochs, result.steps, result.best_steps, result.rounds]
+    numbers += [result.seconds, result.pace, result.scoring]
+    flags = [result.learns, *result.right]
+    if {type(text) for text in texts} != {str} or not {type(number) for number in numbers} <= {int, float}:
+        raise TypeError("expected texts and numbers")
+    if {type(flag) for flag in flags} != {bool} or len(result.interval) != 2:
+        raise TypeError("expected true or false, and intervals of two numbers")
+    return result

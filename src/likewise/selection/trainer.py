@@ -27,7 +27,7 @@ REFIT = 1 / 3  # of the steps of the best weights: how many more are taken with 
 SAFETY = 1.5  # how much longer steps may take than those before
 
 
-class OutOfTime(Exception):  # noqa: N818  it is no error
+class OutOfTime(Exception):  # noqa: N818  it is not an error
     """The time of a candidate is up."""
 
 
@@ -84,20 +84,22 @@ class Trainer:
             result = replace(result, pace=pace, scoring=scoring)
         while result.epochs < target and time.monotonic() - begin + result.pace + result.scoring <= turn.seconds:
             left = turn.seconds - (time.monotonic() - begin) - result.scoring
-            # The first epoch tells how long the others take; what is not done in time counts only in the next round.
+            # The first epoch shows how long the others take; epochs that end too late count only in the next round.
             affordable = int(left / max(result.pace, 1e-9) / SAFETY) if result.epochs else 1
             more = min(target - result.epochs, max(1, course.epochs // CHUNKS), max(1, affordable))
             start = time.monotonic()
             try:
-                epochs = self._fit(turn.result.name, metric, result.epochs + more, course, start + left)
+                seconds = self._fit(turn.result.name, metric, result.epochs + more, course, start + left)
             except OutOfTime:
                 if not result.epochs:
                     text = f"an epoch did not end within the {max(0.0, left):.0f} s that were left for it"
                     result = replace(result, left_out=text)
                 break
-            pace = (time.monotonic() - start) / more
-            result = replace(result, epochs=epochs, steps=epochs * course.per_epoch, pace=pace)
-            result = self._score(metric, result, start)
+            # An interrupted search may have computed these epochs, but not scored them.
+            spent = max(time.monotonic() - start, sum(seconds[result.epochs :]))
+            pace = spent / max(1, len(seconds) - result.epochs)
+            result = replace(result, epochs=len(seconds), steps=len(seconds) * course.per_epoch, pace=pace)
+            result = self._score(metric, replace(result, seconds=result.seconds + spent), time.monotonic())
         return replace(result, rounds=turn.round + 1)
 
     def refit(self, result: Result, data: Dataset, seconds: float) -> tuple[Metric, int]:
@@ -121,8 +123,8 @@ class Trainer:
             return self.load(result.name), 0
         return metric, course.epochs * course.per_epoch
 
-    def _fit(self, name: str, metric: Metric, epochs: int, course: Course, deadline: float) -> int:
-        """Train up to some epochs, from the last checkpoint, and return how many there were."""
+    def _fit(self, name: str, metric: Metric, epochs: int, course: Course, deadline: float) -> list[float]:
+        """Train up to some epochs, from the last checkpoint, and return the seconds of all."""
         files = Checkpoints(self.place(name), resume=True)
         candidate, options = self.candidates[name], {"seed": self.seed, "checkpoints": files}
         return self._train(candidate, metric, self.parts.train, course, epochs, deadline, **options)
@@ -136,8 +138,8 @@ class Trainer:
         epochs: int,
         deadline: float,
         **options: Any,
-    ) -> int:
-        """Call ``fit``, within the time; returns the number of epochs."""
+    ) -> list[float]:
+        """Call ``fit``, within the time; returns the seconds of each epoch."""
 
         def watch_time(step: Step) -> torch.Tensor:
             if time.monotonic() > deadline:
@@ -159,7 +161,7 @@ class Trainer:
                 **options,
                 **dict(candidate.settings),
             )
-        return len(history.losses)
+        return history.seconds
 
     def _score(self, metric: Metric, result: Result, begin: float) -> Result:
         """Score a metric on the validation items, and keep it if it is the best of its candidate."""

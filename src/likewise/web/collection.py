@@ -94,7 +94,7 @@ class Collection:
             >>> list(Collection.of_index(index, {"euclidean": Euclidean()}).metrics)
             ['DTW', 'euclidean']
         """
-        own = short_name(index.distance)
+        own = index.distance.name
         collection = cls(
             index.items if index.labels is None else (index.items, index.labels),
             {own: index.distance, **(metrics or {})},
@@ -122,7 +122,7 @@ class Collection:
 
     @property
     def kind(self) -> str:
-        """What the items are: "sequences", "images", "vectors", or "none"."""
+        """The kind of the items: "sequences", "images", "vectors", or "none"."""
         if self.items is None:
             return "none"
         if isinstance(self.items, Batch):
@@ -223,21 +223,8 @@ class Collection:
         """The items, encoded by the metric's encoder."""
         name, metric = self.metric(name)
         if not isinstance(metric, Metric) or metric.encoder is None:
-            raise Refusal(422, f"metric: {name} has no encoder, so that it does not embed")
+            raise Refusal(422, f"metric: {name} has no encoder, so it cannot embed items")
         return metric.embed(x)
-
-
-def short_name(distance: Distance) -> str:
-    """A name of a distance for a list of them.
-
-    Example:
-        >>> from likewise import DTW
-        >>> short_name(DTW(band=3))
-        'DTW'
-    """
-    learned = isinstance(distance, Metric) and distance.encoder is not None
-    inner = distance.distance if isinstance(distance, Metric) else distance
-    return f"learned {inner.name}" if learned else inner.name
 
 
 def _without_folders(name: str) -> str:

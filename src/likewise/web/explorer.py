@@ -14,7 +14,7 @@ from likewise.distances.dtw import DTW
 from likewise.search import Index
 from likewise.web import bodies
 from likewise.web.answers import finite
-from likewise.web.collection import Collection, short_name
+from likewise.web.collection import Collection
 from likewise.web.limits import Limits
 from likewise.web.panels import Panels
 from likewise.web.refusals import Refusal
@@ -187,7 +187,7 @@ def explore(
         True
         >>> page.close()
     """
-    given = {short_name(metrics): metrics} if isinstance(metrics, Distance) else dict(metrics or {})
+    given = {metrics.name: metrics} if isinstance(metrics, Distance) else dict(metrics or {})
     if isinstance(items, Index):
         collection = Collection.of_index(items, given, name=name)
     else:

@@ -17,6 +17,7 @@ from likewise.distances.alignment import Alignment, PathAlignment
 from likewise.models.attended_features import AttendedFeatures
 from likewise.models.metric import Metric
 from likewise.ops.ground import sqeuclidean
+from likewise.search.normalization import normalized
 from likewise.web import bodies
 from likewise.web.collection import Collection
 from likewise.web.judging import judge
@@ -156,23 +157,22 @@ class Panels:
         return Batch(found.values[:, start:end].clone())
 
     def ask(self, job: Job, ref: Any, metrics: list[str], k: int) -> dict[str, Any]:
-        """Ask: the neighbours of a query under several metrics; of a stretch, the stretches that match it."""
-        query = self.find(ref)
-        stretch = ref.start is not None or ref.end is not None
+        """Ask: the neighbours of a query under several metrics; of a stretch, the other stretches that match it."""
+        query, stretch = self.find(ref), _is_stretch(ref)
         skip = [ref.item] if ref.item is not None and not stretch else None
         answers = []
         for name in metrics:
             self.collection.metric(name)
             began = time.perf_counter()
             try:
-                found = self.collection.search(name, query, k=k, skip=skip, windows=stretch, job=job)
+                found = self.collection.search(name, query, k=k + stretch, skip=skip, windows=stretch, job=job)
             except (ValueError, NotImplementedError) as error:
                 answers.append({"metric": name, "problem": str(error)[:300]})
                 continue
             answers.append(
                 {
                     "metric": name,
-                    "hits": [self._hit(hit) for hit in found.hits[0]],
+                    "hits": [self._hit(hit) for hit in found.hits[0] if not (stretch and _is_own(ref, hit))][:k],
                     "seconds": found.seconds,
                     "waited": time.perf_counter() - began,
                     "method": found.method,
@@ -196,8 +196,12 @@ class Panels:
         """Understand: how two items match, and which of their parts carry the distance."""
         name, metric = self.collection.metric(name)
         x, y = self.find(x_ref), self.find(y_ref)
+        scaled = _is_stretch(x_ref) or _is_stretch(y_ref)
+        if scaled and isinstance(x, Batch) and isinstance(y, Batch):  # as the search for stretches compares them
+            x, y = normalized(x), normalized(y)
         answer: dict[str, Any] = {
             "metric": name,
+            "scaled": scaled,
             "x": self._drawn(x, _named(x_ref)),
             "y": self._drawn(y, _named(y_ref)),
         }
@@ -291,7 +295,7 @@ class Panels:
 
 
 def _sequence(values: Any, limits: Limits, collection: Collection) -> Batch:
-    """What a visitor drew, as a query."""
+    """A drawn series, as a query."""
     if collection.like.image is not None:
         raise Refusal(422, "this collection holds images; a drawn series cannot be a query")
     return bodies.sequences("values", [values], limits, collection.like.channels)
@@ -303,9 +307,19 @@ def _has_umap() -> bool:
     return find_spec("umap") is not None
 
 
+def _is_stretch(ref: Any) -> bool:
+    return ref.start is not None or ref.end is not None
+
+
+def _is_own(ref: Any, hit: Any) -> bool:
+    """Whether a match of a stretch is that stretch."""
+    return hit.item == ref.item and 2 * abs(hit.start - (ref.start or 0)) < hit.end - hit.start
+
+
 def _named(ref: Any) -> dict[str, Any]:
-    whole = ref.item is not None and ref.start is None and ref.end is None
-    return {"item": ref.item} if whole else {}
+    if ref.item is None:
+        return {}
+    return {"item": ref.item} | ({"start": ref.start, "end": ref.end} if _is_stretch(ref) else {})
 
 
 def _thousandths(values: np.ndarray) -> list[int]:

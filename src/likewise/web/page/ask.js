@@ -60,6 +60,7 @@ export function ask() {
 
   async function load() {
     if (state.query?.item === undefined) return;
+    delete results.dataset.ready;
     try {
       item = await get("item", { item: state.query.item });
     } catch (error) {
@@ -98,6 +99,7 @@ export function ask() {
       results.replaceChildren(empty("Choose at least one metric."));
       return;
     }
+    delete results.dataset.ready;
     results.replaceChildren(busy("Searching …"));
     try {
       const found = await post("ask", { query: state.query, metrics: chosen, k: Math.max(1, Math.min(200, Number(k.value) || 10)) }, signal());
@@ -113,7 +115,8 @@ export function ask() {
     const rows = found.answers.flatMap(answer => (answer.hits ?? []).map((hit, i) => ({ metric: answer.metric, rank: i + 1, ...hit })));
     const all = table("Neighbours", [["metric", row => row.metric], ["rank", row => row.rank, true], ["item", row => row.item, true], ["id", row => row.id], ["label", row => row.label ?? ""],
       ["distance", row => number(row.distance, 6), true], ["start", row => row.start, true], ["end", row => row.end, true]], rows);
-    results.replaceChildren(h("div", { class: "columns" }, columns), h("details", { class: "card" }, h("summary", {}, "As a table"), all));
+    const note = found.stretch ? h("small", {}, "Stretches are compared after scaling each to mean 0 and deviation 1.") : null;
+    results.replaceChildren(...[note].filter(Boolean), h("div", { class: "columns" }, columns), h("details", { class: "card" }, h("summary", {}, "As a table"), all));
     results.dataset.ready = "true";
     say(found.answers.map(answer => `${answer.metric}: ${answer.hits?.length ?? 0} neighbours`).join("; "));
   }

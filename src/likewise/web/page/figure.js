@@ -2,7 +2,7 @@
 import { h, s } from "/dom.js";
 import { token } from "/color.js";
 
-const STYLES = ["fill", "stroke", "stroke-width", "stroke-opacity", "opacity", "font-family", "font-size", "text-anchor"];
+const STYLES = ["fill", "stroke", "stroke-width", "stroke-opacity", "stroke-linejoin", "paint-order", "opacity", "font-family", "font-size", "text-anchor"];
 
 export function figure(title, picture, { note = null, name = title, toSvg = null, holder = picture } = {}) {
   const save = kind => h("button", { class: "quiet", type: "button", "aria-label": `Save “${title}” as ${kind.toUpperCase()}`, "data-export": kind,

@@ -21,6 +21,7 @@ export function judge() {
       return;
     }
     const turn = ++asked, other = against.value && against.value !== state.metric ? against.value : null;
+    delete body.dataset.ready;
     body.replaceChildren(busy("Every query looks for its class among the other items …"));
     try {
       const found = [await verdict(state.metric), other ? await verdict(other) : null];
@@ -53,6 +54,8 @@ export function judge() {
 
 const SCORES = [["score", ([name]) => name], ["value", ([, [value]]) => number(value, 6), true], ["low", ([, [, low]]) => number(low, 6), true], ["high", ([, [, , high]]) => number(high, 6), true]];
 
+const ITEMS = [["item", row => row.item], ["id", row => row.id], ["label", row => row.label], ["nearest item", row => row.other]];
+
 function scores(found) {
   return h("div", { class: "scores" }, Object.entries(found.scores).map(([name, [value, low, high]]) => h("div", { class: "score" },
     h("small", {}, name), h("b", {}, percent(value)), h("small", {}, `${percent(low)} to ${percent(high)}`), interval(value, low, high))));
@@ -84,7 +87,7 @@ function openCell(found, i, j, opened) {
 
 async function gallery(opened, title, rows) {
   const few = rows.slice(0, 60), pictures = await thumbnails(few.map(row => row.item));
-  opened.replaceChildren(h("section", { class: "card stack", id: "opened" }, h("div", { class: "bar" }, h("h2", { tabindex: "-1" }, `${title}: ${count(rows.length)} quer${rows.length === 1 ? "y" : "ies"}`), h("button", { class: "quiet end", type: "button", onclick: () => opened.replaceChildren() }, "Close")),
+  opened.replaceChildren(h("section", { class: "card stack", id: "opened" }, h("div", { class: "bar" }, h("h2", { tabindex: "-1" }, `${title}: ${count(rows.length)} quer${rows.length === 1 ? "y" : "ies"}`), h("span", { class: "end" }, csvButton(title, ITEMS, rows)), h("button", { class: "quiet", type: "button", onclick: () => opened.replaceChildren() }, "Close")),
     h("ul", { class: "grid" }, few.map((row, i) => h("li", {}, h("button", { type: "button", "aria-label": `Item ${row.id}, label ${row.label}: understand it beside its nearest item`, title: "Understand it beside its nearest item", onclick: () => understand(row.item, row.other) }, pictures[i], tag(row.label, row.id)))))));
   opened.querySelector("h2").focus();
   say(`${title}: ${rows.length} queries`);

@@ -30,6 +30,7 @@ export function look() {
   listen("metric", () => node.isConnected && load());
 
   async function load() {
+    delete node.dataset.ready;
     status.replaceChildren(busy("Placing the items …"));
     try {
       found = await get("map", { metric: state.metric, method: method.value || null }, signal());

@@ -35,7 +35,7 @@ export function small(series, { match = null, length = null, width = 160, height
     lines(series, x, y));
 }
 
-// A large series; drag, or shift with the arrow keys, to mark a stretch: onstretch(start, end), or (null, null).
+// A large series; drag to mark a stretch: onstretch(start, end), or (null, null) after a click.
 export function large(item, { height = 170, onstretch = null, stretch = null, label = "series" } = {}) {
   const { series, step } = item, width = wide(), left = 44, bottom = 20;
   const [low, high] = range(series), steps = series[0].length;

@@ -31,6 +31,7 @@ export function understand() {
       body.replaceChildren(empty("Choose two items: a neighbour in Ask, two points in Look, or their numbers here."));
       return;
     }
+    delete body.dataset.ready;
     body.replaceChildren(busy("Comparing …"));
     try {
       show(await post("understand", { x, y, metric: state.metric }, signal()));
@@ -40,7 +41,8 @@ export function understand() {
   }
 
   function show(found) {
-    const head = h("div", { class: "bar" }, h("h2", {}, `${name(found.x, "x")} and ${name(found.y, "y")}`), h("span", {}, `${found.metric}: `, h("b", {}, number(found.distance, 6))));
+    const head = h("div", { class: "bar" }, h("h2", {}, `${name(found.x, "x")} and ${name(found.y, "y")}`), h("span", {}, `${found.metric}: `, h("b", {}, number(found.distance, 6))),
+      found.scaled ? h("small", {}, "stretches are scaled to mean 0 and deviation 1, as in the search for them") : null);
     const parts = found.x.png ? pictures(found) : sequences(found);
     body.replaceChildren(head, ...parts);
     body.dataset.ready = "true";
@@ -51,7 +53,7 @@ export function understand() {
   return node;
 }
 
-const name = (item, letter) => item.id === undefined ? letter : `${letter}: ${item.id}${item.label ? ` (${item.label})` : ""}`;
+const name = (item, letter) => item.id === undefined ? letter : `${letter}: ${item.id}${item.label ? ` (${item.label})` : ""}${item.end ? `, steps ${item.start ?? 0} to ${item.end - 1}` : ""}`;
 
 function sequences(found) {
   const { alignment, contributions } = found, nodes = [];
@@ -80,7 +82,7 @@ function matched(found) {
     svg.append(s("path", { class: "link", d: `M${place(i).toFixed(1)} ${up(at(found.x, i)).toFixed(1)}L${place(j).toFixed(1)} ${down(at(found.y, j)).toFixed(1)}` }));
   }
   svg.append(...lines(found.x.series, i => place(i * found.x.step), up), ...lines(found.y.series, i => place(i * found.y.step), down),
-    s("text", { x: left, y: 12 }, name(found.x, "x")), s("text", { x: left, y: 2 * tall + gap - 4 }, name(found.y, "y")));
+    s("text", { class: "halo", x: left, y: 12 }, name(found.x, "x")), s("text", { class: "halo", x: left, y: 2 * tall + gap - 4 }, name(found.y, "y")));
   return svg;
 }
 
