@@ -128,7 +128,7 @@ def replayed_or_none(work: Callable[[], object]) -> float | None:
 
 
 def host_polish_ms(x: Tensor, y: Tensor) -> float:
-    """What the C++ kernel takes for the polish, without copies."""
+    """The time of the C++ kernel's polish, without copies."""
     given = arguments(x, y, 0)
     found = searching.Search.of(Inputs(*given)).search().cpu()
     host = [each.cpu() if isinstance(each, Tensor) else each for each in given]

@@ -100,14 +100,14 @@ def shapes(device: str = "cpu") -> list[Shape]:
         found += [Shape(op, "all", count, steps, channels) for op in ("tap", "tap gradient")]
     for count, steps, channels in ((4, 512, 3), (36, 128, 9), (100, 64, 16), (300, 32, 1)):
         found += [Shape("coupled_gru", "all", count, steps, channels)]
-    # What needs more than some seconds on two cores tells nothing that smaller shapes do not.
+    # Shapes that take more than a few seconds on two cores show nothing that smaller ones do not.
     most = 2.5e10 if device == "cpu" else 4e12
     return [s for s in found if s.cells * (s.channels + 8) * (3 if "gradient" in s.op else 1) < most]
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """What the machine can do: multiply-adds and bytes a second, measured here or from the maker's sheet."""
+    """The limits of the machine: multiply-adds and bytes per second, measured here or from its data sheet."""
 
     fma: float
     bytes: float

@@ -26,7 +26,7 @@ def peers_of(shape: Any, gamma: float, reg: float, iterations: int) -> dict[str,
         return _gdtw(shape)
     if shape.op == "sinkhorn":
         return {"POT": lambda x, y: _pot(x, y, reg, iterations)}
-    return {}  # nobody else has TAP or the coupled GRU
+    return {}  # no other library has TAP or the coupled GRU
 
 
 def _arrays(batch: Any) -> list[np.ndarray]:

@@ -16,13 +16,29 @@ PAGES = {
     "training": "Training",
     "evaluation": "Evaluation",
     "clusters": "Averages and clusters",
+    "search": "Search",
+    "selection": "Selection",
+    "scale": "Beyond one machine",
     "sklearn": "scikit-learn estimators",
     "viz": "Plots",
+    "web": "The explorer and the service",
     "dynamics": "Dynamics of recurrent networks",
     "testing": "Contract checks",
 }
 # Base classes come first on their pages, with the methods that subclasses implement; subclasses do not repeat them.
-BASES = ("Distance", "Alignment", "Loss", "Metric", "Dataset", "fit", "evaluate")
+BASES = (
+    "Distance",
+    "Alignment",
+    "Elastic",
+    "Loss",
+    "Metric",
+    "Dataset",
+    "fit",
+    "evaluate",
+    "Index",
+    "Searcher",
+    "Store",
+)
 PLUMBING = (
     "config",
     "extra_repr",
@@ -34,6 +50,11 @@ PLUMBING = (
     "scores",
     "draw",
     "begin",
+    "moves",
+    "side",
+    "sides",
+    "scale",
+    "settings",
 )
 
 
@@ -51,7 +72,10 @@ def write(folder: Path) -> None:
                 lines += ["```{eval-rst}", *directive(path, thing), "```", ""]
         update(folder / f"{part}.md", "\n".join(lines))
     text = "Names at the top level are `lw.X` after `import likewise as lw`; the others live in their subpackage."
-    update(folder / "index.md", "\n".join(["# Reference", "", text, "", "```{toctree}", *PAGES, "```", ""]))
+    update(
+        folder / "index.md",
+        "\n".join(["# Reference", "", text, "", "```{toctree}", ":maxdepth: 1", "", *PAGES, "```", ""]),
+    )
 
 
 def directive(path: str, thing: object) -> list[str]:
@@ -75,7 +99,8 @@ def public(part: str, module: ModuleType) -> list[tuple[str, object]]:
     for name in sorted(names, key=lambda name: (BASES.index(name) if name in BASES else len(BASES), name.lower())):
         thing = getattr(module, name)
         if callable(thing) and not name.startswith("_"):
-            found.append((f"likewise.{name}" if name in likewise.__all__ else f"likewise.{part}.{name}", thing))
+            own = name in likewise.__all__ and getattr(likewise, name) is thing
+            found.append((f"likewise.{name}" if own else f"likewise.{part}.{name}", thing))
     return found
 
 

@@ -116,6 +116,31 @@ def test_labelled_takes_what_has_items_and_labels():
             _labels.labelled("op", "data", wrong)
 
 
+@pytest.mark.parametrize("labels", [["a", "b"], [1, 2], np.array(["a", "b"]), torch.tensor([0, 1])])
+@pytest.mark.parametrize(
+    "items",
+    [
+        torch.zeros(2, 3, 1),
+        np.zeros((2, 3, 1)),
+        torch.zeros(2, 4),
+        Batch(torch.zeros(2, 3, 1)),
+        [torch.zeros(3), torch.zeros(2)],
+        [[[1.0]], [[2.0], [3.0]]],
+        MapStyle(),
+    ],
+    ids=lambda items: type(items).__name__,
+)
+def test_items_of_a_pair(items, labels):
+    assert _labels.items_of((items, labels)) is items
+
+
+def test_a_tuple_of_sequences_is_not_a_pair():
+    one, two = torch.zeros(2, 1), torch.zeros(2)
+    tuples = [(one, one), (one, two), (two, two), ([1.0, 2.0], [3.0, 4.0]), ([[1.0], [2.0]], [3, 4])]
+    for sequences in [*tuples, ([[1.0, 2.0]], [[3.0, 4.0]]), (one, two, two), (torch.zeros(2, 3, 1), [0, 1, 2])]:
+        assert _labels.items_of(sequences) is sequences
+
+
 def test_map_style_datasets_are_recognised():
     assert _labels.is_map_style(MapStyle())
     for other in (Dataset(torch.zeros(2, 3, 1)), Batch(torch.zeros(2, 3, 1)), torch.zeros(2, 3, 1), [1, 2], None):

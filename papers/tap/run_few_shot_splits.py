@@ -40,7 +40,7 @@ COMBINED = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What is scored, and on how much."""
+    """The distances to score, and the number of episodes."""
 
     data: str = "utd_mhad"
     methods: tuple[str, ...] = ("mean", "dtw", "softdtw", "otam")

@@ -31,7 +31,7 @@ ALIGNERS: dict[str, Callable[[], lw.Distance]] = {"dtw": lw.DTW, "opw": lambda: 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is learned, on what."""
+    """The learned distance and its data."""
 
     data: str = "msr_action3d"
     method: str = "ldmlt"

@@ -28,6 +28,10 @@ ADDITIONS = {
     "pooled": "the layers' means (control of GDFL)", "pooled+soft_adv": "the layers' means, soft adversary",
 }  # fmt: skip
 
+UNTRAINED = {None: "untrained features", "untrained+pooled": "the layers' means, untrained"}
+FROZEN = ("none", "pooled", "gdfl")  # trained beside each other on a backbone that does not learn
+FROZEN_PAIRS = (("pooled", "none"), ("gdfl", "none"), ("gdfl", "pooled"))
+
 
 @dataclass(frozen=True)
 class Options:
@@ -45,6 +49,7 @@ def tables() -> Iterator[str]:
             yield gains_table(data)
         if data == "flowers102":
             yield rates_table()
+            yield from frozen_tables()
         if any("transfer" in line for line in lines_of(data)):
             yield transfer_table(data)
         if any(line["data"] == data for line in read_lines(HERE / "variants.jsonl")):
@@ -62,6 +67,13 @@ def sentences() -> Iterator[str]:
     }
     *first, last = (f"{recall:.1f} at {alpha:g}" for alpha, recall in best.items())
     yield f"by alpha, at the best epoch, Recall@1 is {', '.join(first)} and {last}"
+    for loss, name in LOSSES.items():
+        if all(frozen_lines(loss, add) for add in FROZEN):
+            gains = (statistics.mean(frozen_gains(loss, *pair)) for pair in (("pooled", "none"), ("gdfl", "pooled")))
+            layers, attention = (f"{gain:.1f}" for gain in gains)
+            with_loss = f"with {'triplets' if loss == 'triplet' else name}"
+            more = f"{layers} points over the loss alone, and the attention {attention} over them"
+            yield f"{with_loss} the layers' means gain {more}"
 
 
 @cache
@@ -90,8 +102,7 @@ def recall_table(data: str) -> str:
             rows.append([name, *(spread([100 * recall_of(line) for line in same], "{:.1f}") for same in found)])
             counts |= {len(same) for same in found if same}
     plain = {line.get("add"): line for line in lines_of(data) if line["loss"] == "untrained"}
-    beside = [("untrained+pooled", "the layers' means, untrained"), (None, "untrained features")]
-    for add, name in beside:
+    for add, name in reversed(UNTRAINED.items()):
         if add in plain:
             rows.insert(0, [name, *[f"{100 * recall_of(plain[add]):.1f}"] * len(losses)])
     seeds = "" if len(counts) > 1 else f", {min(counts)} seeds"
@@ -149,6 +160,69 @@ def rates_table() -> str:
             row.append(f"{100 * best_epoch(same).recall:.1f}")
         rows.append(row)
     return table(["learning rate of the backbone, held-out classes", *losses_of("flowers102").values()], bold(rows))
+
+
+def frozen_tables() -> Iterator[str]:
+    """GDFL and its control on a backbone that does not learn: Recall@1, how much more of it, and what was chosen."""
+    losses = {loss: name for loss, name in LOSSES.items() if all(frozen_lines(loss, add) for add in FROZEN)}
+    plain = {line.get("add"): line for line in lines_of("flowers102") if line["loss"] == "untrained"}
+    rows = [[name, *[f"{100 * recall_of(plain[add]):.1f}"] * len(losses)] for add, name in UNTRAINED.items()]
+    found = {(loss, add): {ln["seed"]: 100 * recall_of(ln) for ln in frozen_lines(loss, add)}
+             for loss in losses for add in FROZEN}  # fmt: skip
+    rows += [
+        [ADDITIONS[add], *(spread(list(found[loss, add].values()), "{:.1f}") for loss in losses)] for add in FROZEN
+    ]
+    counts = {len(each) for each in found.values()}
+    seeds = "" if len(counts) > 1 else f", {min(counts)} seeds"
+    yield table([f"backbone frozen, Recall@1 in %{seeds}", *losses.values()], bold(rows))
+    rows = []
+    for one, other in FROZEN_PAIRS:
+        row = [f"{ADDITIONS[one].partition(' (')[0]} less {ADDITIONS[other].partition(' (')[0]}"]
+        for loss in losses:
+            gains = frozen_gains(loss, one, other)
+            row.append(f"{spread(gains, '{:+.1f}')}, {sum(gain > 0 for gain in gains)} of {len(gains)}")
+        rows.append(row)
+    yield table(["backbone frozen, points more, seeds ahead", *losses.values()], rows)
+    rows = []
+    for add in FROZEN:
+        row = [ADDITIONS[add]]
+        for loss in losses:
+            tried = frozen_tried(loss, add)
+            row.append("; ".join(f"{100 * best.recall:.1f}, {rate:g}, {best.epoch}" for rate, best in tried.items()))
+        rows.append(row)
+    yield table(["held-out classes: Recall@1, learning rate, epochs", *losses.values()], rows)
+
+
+def frozen_gains(loss: str, one: str, other: str) -> list[float]:
+    """Points of Recall@1 that one addition has more than another, seed by seed."""
+    mine, theirs = ({ln["seed"]: 100 * recall_of(ln) for ln in frozen_lines(loss, add)} for add in (one, other))
+    return [mine[seed] - theirs[seed] for seed in mine if seed in theirs]
+
+
+@cache
+def frozen_lines(loss: str, add: str) -> list[dict]:
+    """The lines of the unseen classes with the settings that were chosen, one for each seed."""
+    chosen = frozen_choice(loss, add)
+    lines = [ln for ln in read_lines(HERE / "frozen.jsonl") if (ln["loss"], ln["add"]) == (loss, add)]
+    same = [ln for ln in lines if not ln["validate"] and chosen and (ln["lr"], ln["epochs"]) == chosen]
+    return sorted(same, key=lambda line: line["seed"])
+
+
+def frozen_choice(loss: str, add: str) -> tuple[float, int] | None:
+    """The learning rate and the number of epochs that are best on the held-out classes of both folds."""
+    tried = frozen_tried(loss, add)
+    rate = max(tried, key=lambda rate: tried[rate], default=None)
+    return None if rate is None else (rate, tried[rate].epoch)
+
+
+@cache
+def frozen_tried(loss: str, add: str) -> dict[float, "Best"]:
+    """The best epoch of each learning rate that has lines of both folds."""
+    tried: dict[float, list[dict]] = {}
+    for line in read_lines(HERE / "frozen.jsonl"):
+        if (line["loss"], line["add"], line["validate"]) == (loss, add, True):
+            tried.setdefault(line["lr"], []).append(line)
+    return {rate: best_epoch(same) for rate, same in tried.items() if len(same) == 2}
 
 
 def variants_table(data: str) -> str:

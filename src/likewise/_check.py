@@ -5,6 +5,7 @@ finiteness) are skipped under ``torch.compile``, which cannot trace data-depende
 """
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from typing import NoReturn
 
 import numpy as np
@@ -100,6 +101,11 @@ def mixed_precision(x: Tensor) -> bool:
     """Whether autocast is active for products of x; not every device supports it."""
     kind = x.device.type
     return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+
+
+def full_precision(x: Tensor) -> AbstractContextManager[object]:
+    """A context in which autocast does not lower the precision of products of x."""
+    return torch.autocast(x.device.type, enabled=False) if mixed_precision(x) else nullcontext()
 
 
 def lengths_range(op: str, name: str, lengths: Tensor, steps: int) -> None:

@@ -137,9 +137,35 @@ def labelled(op: str, name: str, value: Any, *, need_labels: bool = True) -> tup
 
 
 def items_of(value: Any) -> Any:
-    """The items of a Dataset or an ImageSet; anything else, such as a FileSet, is returned unchanged."""
+    """The items of a Dataset, an ImageSet or a pair (items, labels); anything else, such as a FileSet, unchanged."""
+    if isinstance(value, tuple):
+        return items_of(value[0]) if _is_pair(value) else value
     items = getattr(value, "items", None) if hasattr(value, "labels") else None
     return value if items is None or callable(items) or getattr(items, "lazy", False) else items
+
+
+def _is_pair(value: tuple[Any, ...]) -> bool:
+    """Whether this is a pair (items, labels), rather than a tuple of sequences."""
+    if len(value) != 2 or not _is_flat(value[1]):
+        return False
+    items, labels = value
+    if not hasattr(items, "__len__") or len(items) != len(labels):
+        return False
+    if has_labels(items) or hasattr(items, "lengths"):  # a Dataset or a Batch is not a sequence
+        return True
+    if any(isinstance(label, str) for label in labels):
+        return True
+    # Numbers, or frames of one number, may be a sequence, and the labels another.
+    if isinstance(items, (list, tuple)):
+        return len(items) > 0 and all(np.ndim(item) > 1 or (np.ndim(item) == 1 and len(item) > 1) for item in items)
+    return len(shape := getattr(items, "shape", ())) > 2 or (len(shape) == 2 and shape[1] > 1)
+
+
+def _is_flat(labels: Any) -> bool:
+    """Whether these may be labels: numbers or names in one dimension."""
+    if isinstance(labels, (list, tuple)):
+        return all(np.ndim(label) == 0 for label in labels)
+    return getattr(labels, "ndim", 0) == 1
 
 
 def has_labels(value: object) -> bool:
@@ -196,7 +222,7 @@ def _array(op: str, name: str, labels: Any) -> np.ndarray:
                 _check.refuse(op, f"{name}[{i}] is {label!r}, but NumPy's strings cannot hold a NUL character")
     # NumPy would convert numbers among names to text as Python does, and 2.0 would not be the class "2".
     mixed = values.dtype.kind == "U" and isinstance(labels, (list, tuple)) and values.ndim == 1
-    if mixed and not all(isinstance(label, str) for label in labels):
+    if mixed and set(map(type, labels)) != {str}:
         values = np.empty(len(labels), object)
         values[:] = labels
     return values

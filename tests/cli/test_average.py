@@ -27,7 +27,7 @@ def test_it_is_the_barycenter_of_each_class(path, tmp_path):
 
 
 def test_refusals(path, a, tmp_path):
-    assert "holds no classes" in refusal(1, "average", a, "--by-class")
+    assert "has no classes" in refusal(1, "average", a, "--by-class")
     assert "ends in .npz" in refusal(1, "average", path, "-o", tmp_path / "x.csv")
     out = tmp_path / "y.npz"
     out.write_bytes(b"mine")

@@ -47,7 +47,7 @@ def test_refusals(files, tmp_path):
     q, _, queries, _ = files
     assert "--split-b needs REFERENCES" in refusal(2, "evaluate", q, "--split-b", "x")
     lw.data.write_npz(lw.Dataset(queries.items), tmp_path / "bare.npz")
-    assert "bare.npz: holds no classes" in refusal(1, "evaluate", tmp_path / "bare.npz")
+    assert "bare.npz: has no classes" in refusal(1, "evaluate", tmp_path / "bare.npz")
     lw.data.write_npz(lw.Dataset(queries.items, queries.labels), tmp_path / "alone.npz")
-    assert "holds no groups" in refusal(1, "evaluate", tmp_path / "alone.npz", "--by-group")
+    assert "has no groups" in refusal(1, "evaluate", tmp_path / "alone.npz", "--by-group")
     assert "no such file" in refusal(1, "evaluate", q, "--metric", tmp_path / "none")

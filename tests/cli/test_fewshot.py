@@ -46,6 +46,6 @@ def test_undrawable_inputs_are_refused(data, tmp_path):
     assert "5 ways need 5 classes, but there are 4" in refusal(1, "fewshot", path)
     assert "class a has 6 items, too few for 6 shots" in refusal(1, "fewshot", path, "--ways", 2, "--shots", 6)
     lw.data.write_npz(lw.Dataset(known.items, known.labels), tmp_path / "b.npz")
-    assert "holds no groups" in refusal(1, "fewshot", tmp_path / "b.npz", "--other-groups")
+    assert "has no groups" in refusal(1, "fewshot", tmp_path / "b.npz", "--other-groups")
     np.savez(tmp_path / "c.npz", X=np.zeros((2, 3, 1)))
-    assert "holds no classes" in refusal(1, "fewshot", tmp_path / "c.npz")
+    assert "has no classes" in refusal(1, "fewshot", tmp_path / "c.npz")

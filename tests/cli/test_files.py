@@ -27,5 +27,5 @@ def test_a_folder_of_wav_files(tmp_path):
 
 def test_columns_that_make_no_sense(a, tmp_path):
     assert "only a table has columns" in refusal(1, "distance", a, "--columns", "id=who")
-    assert "id is needed" in refusal(2, "distance", a, "--columns", "time=t")
-    assert "is no list such as" in refusal(2, "distance", a, "--columns", "id=who,colour=x")
+    assert "id is required" in refusal(2, "distance", a, "--columns", "time=t")
+    assert "is not a list such as" in refusal(2, "distance", a, "--columns", "id=who,colour=x")

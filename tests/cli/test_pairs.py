@@ -45,7 +45,7 @@ def test_a_matrix_in_a_folder(path, tmp_path):
 def test_force_replaces_only_a_matrix(path, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "a").write_text("mine")
-    with pytest.raises(ValueError, match="holds other files"):
+    with pytest.raises(ValueError, match="has other files"):
         run(path, "--out", tmp_path / "full", "--force")
     assert (tmp_path / "full" / "a").read_text() == "mine"
 

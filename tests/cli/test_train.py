@@ -98,7 +98,7 @@ def test_a_folder_that_holds_something_is_kept(path, few, tmp_path):
     assert "seed 1" in (out / "README.md").read_text()
     assert answer("train", path, "-o", out, "--resume", "--seed", 1)["complete"]
     assert "was of other data" in refusal(1, "train", path, "-o", out, "--resume", "--seed", 2)
-    assert "holds no search to resume" in refusal(1, "train", path, "-o", tmp_path / "none", "--resume")
+    assert "has no search to resume" in refusal(1, "train", path, "-o", tmp_path / "none", "--resume")
     assert "is a file" in refusal(1, "train", path, "-o", path)
 
 
@@ -192,10 +192,10 @@ def test_wrong_usage(path, tmp_path, arguments, code, message):
 
 def test_data_without_classes_or_groups(tmp_path, path):
     lw.data.write_npz(lw.Dataset(torch.zeros(3, 4, 1)), tmp_path / "bare.npz")
-    assert "bare.npz: holds no classes" in refusal(1, "train", tmp_path / "bare.npz", "-o", tmp_path / "run")
+    assert "bare.npz: has no classes" in refusal(1, "train", tmp_path / "bare.npz", "-o", tmp_path / "run")
     lw.data.write_npz(lw.Dataset(torch.zeros(4, 4, 1), [0, 0, 1, 1]), tmp_path / "few.npz")
     text = refusal(1, "train", tmp_path / "few.npz", "-o", tmp_path / "run", "--by-group")
-    assert "holds no groups, which --by-group needs" in text
+    assert "has no groups, which --by-group needs" in text
 
 
 def test_on_a_terminal_the_ranking_is_drawn_with_the_time_left(monkeypatch):

@@ -35,8 +35,8 @@ def test_usual_values(path, name):
 
 
 def test_refusals(path, a, tmp_path):
-    assert "holds no classes" in refusal(1, "tune", a)
+    assert "has no classes" in refusal(1, "tune", a)
     assert "cosine has no usual values; give --grid" in refusal(2, "tune", path, "-d", "cosine")
     assert "has no setting 'gamma'" in refusal(1, "tune", path, "--grid", "gamma=1,2")
-    assert "is no list of values" in refusal(2, "tune", path, "--grid", "band")
+    assert "is not a list of values" in refusal(2, "tune", path, "--grid", "band")
     assert "expected band to be a number" in refusal(1, "tune", path, "--grid", "band=wide")

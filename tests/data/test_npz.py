@@ -166,7 +166,7 @@ WRONG = {
     ),
     "objects": (
         {"X": np.array([[[None]]])},
-        "X.npy: byte 10: expected a plain type and a shape, and no pickle, got \"{'descr': '|O'",
+        "X.npy: byte 10: expected a plain type and a shape, not a pickle, got \"{'descr': '|O'",
     ),
     "fields": ({"X": np.zeros((1, 1, 1), "f4,f4")}, "X.npy: byte 10: expected a plain type and a shape"),
     "dates": ({"X": np.zeros((1, 1, 1), "M8[s]")}, "X.npy: byte 10: expected a plain type and a shape"),

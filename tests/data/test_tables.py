@@ -284,7 +284,7 @@ def test_wide_files(tmp_path):
         ("k,a\n", {}, "there are no rows"),
         ("k,a\nu,1\n", {"label": "z"}, "there is no column 'z'"),
         ("k,a\nu,1\n", {"label": 7}, "the number of a column must be a whole number from 0 to 1"),
-        ("k,a\nu,1,2\n", {}, "gait.csv: not a table that can be read: .*Expected 2 columns, got 3"),
+        ("k,a\nu,1,2\n", {}, "gait.csv: not a table that can be read: .*Row #2: Expected 2 columns, got 3"),
     ],
 )
 def test_wide_files_that_are_refused(text, arguments, message, tmp_path):

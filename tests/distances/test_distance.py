@@ -253,6 +253,22 @@ def test_forms_of_the_same_input_agree(distance):
     assert expected.shape == (2,)
 
 
+@every_distance
+def test_labels_are_left_out(distance):
+    labels, items = ["a", "b"], [[0.0, 1.0, 2.0], [3.0, 1.0]]
+    other = torch.tensor([[[1.0], [2.0]], [[0.0], [0.5]]])
+    for x, y in (((items, labels), (other, [0, 1])), (lw.Dataset(items, labels), lw.Dataset(other, labels))):
+        assert torch.equal(distance(x, y), distance(items, other))
+        assert torch.equal(distance.matrix(x, y), distance.matrix(items, other))
+        assert torch.equal(distance.matrix(x), distance.matrix(items))
+        assert torch.equal(lw.Metric(None, distance).matrix(x, y), distance.matrix(items, other))
+
+
+def test_labelled_vectors():
+    x = noise(4, 3)
+    assert torch.equal(lw.Euclidean().matrix((x, [0, 1, 0, 1])), lw.Euclidean().matrix(x))
+
+
 NAN = torch.zeros(4, 6, 2)
 NAN[2, 4, 1] = torch.nan
 INFINITE = torch.zeros(4, 6, 2)

@@ -183,7 +183,7 @@ def test_episodes_of_other_labels_are_refused():
         ValueError, match=r"way \d of episode \d+ has items of .*; draw episodes from the labels of data"
     ):
         few_shot_accuracy(DTW(), (x, np.arange(24) // 4), episodes)
-    with pytest.raises(ValueError, match="an episode has a class twice"):
+    with pytest.raises(ValueError, match="a class occurs twice in an episode"):
         few_shot_accuracy(DTW(), (x, ["a"] * 24), episodes)
     with pytest.raises(ValueError, match="outside of the 5 items"):
         few_shot_accuracy(DTW(), (x[:5], LABELS[:5]), episodes)

@@ -4,8 +4,8 @@ import pytest
 import torch
 from pytorch_metric_learning import losses as pml
 
+from likewise._check import full_precision
 from likewise.losses import AMSoftmax, am_softmax
-from likewise.losses.vector_loss import full_precision
 from tests.losses.problems import unit, vectors
 
 

@@ -18,6 +18,7 @@ def start_cluster():
     os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112, 15 by default: on a busy machine, workers would starve
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.pop("OMP_NUM_THREADS", None)  # Ray's workers would keep it, rather than take their share of the cores
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install likewise[scale]")
     from ray.cluster_utils import Cluster
 

@@ -37,7 +37,8 @@ def test_parquet_files(cluster, tmp_path, metric, engine):
     assert evaluate(Euclidean(), found).queries == 30  # it is labelled data
 
 
-def test_sequences_wav_files_and_images(tmp_path, metric):
+@pytest.mark.parametrize("engine", [None, "ray"])
+def test_sequences_wav_files_and_images(cluster, tmp_path, metric, engine):
     soundfile, image = pytest.importorskip("soundfile"), pytest.importorskip("PIL.Image")
     for name in ("npy", "wav", "png"):
         for kind in ("a", "b"):
@@ -51,14 +52,17 @@ def test_sequences_wav_files_and_images(tmp_path, metric):
                 else:
                     image.new("RGB", (12, 12), (40 * i, 0, 99)).save(path)
     for name in ("npy", "wav"):
-        found = scale.embed(metric, tmp_path / name, chunk=2)
+        found = scale.embed(metric, tmp_path / name, chunk=2, engine=engine)
         assert found.items.shape == (6, 5)
         assert found.labels.tolist() == ["a"] * 3 + ["b"] * 3
         assert found.ids[4].endswith(f"b/1.{name}")
         assert found.report.jobs == 3
     pictures = Metric(SmallCNN(3, out=4), Cosine()).eval()
-    assert scale.embed(pictures, tmp_path / "png", size=8).items.shape == (6, 4)
-    frames = scale.embed(Metric(FrameMLP(1, hidden=4, out=3), Euclidean()), tmp_path / "npy", chunk=2)
+    found = scale.embed(pictures, tmp_path / "png", size=8, engine=engine)
+    assert found.items.shape == (6, 4)
+    assert torch.equal(found.items, scale.embed(pictures, tmp_path / "png", size=8).items)
+    encoder = FrameMLP(1, hidden=4, out=3)
+    frames = scale.embed(Metric(encoder, Euclidean()), tmp_path / "npy", chunk=2, engine=engine)
     assert frames.items.lengths.tolist() == [5, 6, 7] * 2
 
 

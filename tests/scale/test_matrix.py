@@ -131,7 +131,7 @@ def test_a_different_run_is_not_resumed(tmp_path):
         "distance or items": {"X": walks(8, seed=5)},
         "another dtype": {"dtype": "float16"},
         "another tile": {"tile": 3},
-        "holds a matrix already": {"resume": False},
+        "already has a matrix": {"resume": False},
     }.items():
         with pytest.raises(ValueError, match=problem):
             scale.matrix(**{"distance": DTW(), "X": x, "out": out, **change})
@@ -164,7 +164,7 @@ def test_bad_arguments_are_refused_by_name(tmp_path):
         (ValueError, "dtype must be", {"dtype": "float64"}),
         (ValueError, "engine must be", {"engine": "dask"}),
         (NotADirectoryError, "is a file", {"out": tmp_path / "file"}),
-        (ValueError, "holds other files", {"out": tmp_path / "full"}),
+        (ValueError, "has other files", {"out": tmp_path / "full"}),
     ]:
         with pytest.raises(error, match=problem):
             scale.matrix(**{"distance": DTW(), "X": x, "out": out, **given})

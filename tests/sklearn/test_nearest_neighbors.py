@@ -57,6 +57,23 @@ def test_equal_to_the_whole_matrix_and_plain_loops(metric, k):
     assert classifier.score(queries, LABELS[20:]) == np.mean(predicted == LABELS[20:])
 
 
+def test_a_map_style_dataset_is_not_a_table():
+    class Series(torch.utils.data.Dataset):
+        labels = tuple(LABELS)
+
+        def __len__(self):
+            return len(SERIES)
+
+        def __getitem__(self, i):
+            return SERIES[i], self.labels[i]
+
+    for metric in (DTW(), Metric(FrameMLP(2, hidden=8), DTW())):
+        classifier = NearestNeighbors(metric).fit(SERIES, LABELS)
+        own = NearestNeighbors(metric).fit(Series())
+        assert own.predict(Series()).tolist() == classifier.predict(SERIES).tolist()
+        assert own.score(Series()) == 1
+
+
 def test_tables_equal_scikit_learns():
     x = np.random.default_rng(0).standard_normal((60, 4))
     y = np.arange(60) % 4

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 import likewise as lw
+from likewise._check import full_precision
 from likewise.losses import AMSoftmax, Triplet, am_softmax
-from likewise.losses.vector_loss import full_precision
 from likewise.models.attended_features import AttendedFeatures
 from likewise.models.embedder import Embedder
 from likewise.models.gru_encoder import GRUEncoder

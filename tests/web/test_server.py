@@ -134,8 +134,8 @@ def test_sigterm_drains(tmp_path):
 def test_off_loopback_a_token_is_needed(tmp_path, monkeypatch):
     monkeypatch.delenv("LIKEWISE_TOKEN", raising=False)
     lw.data.write_npz(waves(6), tmp_path / "waves.npz")
-    assert "a token is needed" in refusal(1, "serve", tmp_path / "waves.npz", "--host", "0.0.0.0")
-    with pytest.raises(ValueError, match="a token is needed"):
+    assert "a token is required" in refusal(1, "serve", tmp_path / "waves.npz", "--host", "0.0.0.0")
+    with pytest.raises(ValueError, match="a token is required"):
         Server(create_service(Collection(None, {"dtw": lw.DTW()})), host="0.0.0.0")
     secret = "a secret of twenty letters"
     (tmp_path / "token").write_text(secret + "\n")
@@ -157,4 +157,4 @@ def test_off_loopback_a_token_is_needed(tmp_path, monkeypatch):
 def test_errors_before_serving_are_one_line(tmp_path):
     assert "no such file or folder" in refusal(1, "serve", tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
-    assert "holds no metric" in refusal(1, "serve", tmp_path / "empty", tmp_path / "nothing.npz")
+    assert "has no metric" in refusal(1, "serve", tmp_path / "empty", tmp_path / "nothing.npz")

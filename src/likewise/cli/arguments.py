@@ -120,7 +120,9 @@ def _parse_columns(text: str) -> dict[str, str]:
     pairs = [part.partition("=") for part in text.split(",")]
     known = ("id", "time", "label", "group")
     if not all(name in known and column for name, _, column in pairs) or "id" not in {name for name, _, _ in pairs}:
-        raise typer.BadParameter(f"{text!r} is no list such as id=who,time=t,label=kind,group=subject; id is needed")
+        raise typer.BadParameter(
+            f"{text!r} is not a list such as id=who,time=t,label=kind,group=subject; id is required"
+        )
     return {name: column for name, _, column in pairs}
 
 
@@ -128,7 +130,7 @@ def _parse_setting(text: str) -> tuple[str, Any]:
     """``cost=0.5`` as a name and a value: a number, true, false, null, or text."""
     name, given, value = text.partition("=")
     if not name.isidentifier() or not given:
-        raise typer.BadParameter(f"{text!r} is no setting such as cost=0.5")
+        raise typer.BadParameter(f"{text!r} is not a setting such as cost=0.5")
     try:
         return name, json.loads(value)
     except ValueError:

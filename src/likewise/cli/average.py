@@ -51,7 +51,7 @@ def average(
         check_output(output, overwrite=force)
     data = read(a, split, columns)
     if by_class and data.codes is None:
-        raise ValueError(f"{a}: holds no classes, which --by-class needs")
+        raise ValueError(f"{a}: has no classes, which --by-class needs")
     start = time.perf_counter()
     groups = data.labels if by_class else None
     items = arguments.moved(data.items, device)

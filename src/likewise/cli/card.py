@@ -35,7 +35,7 @@ LONGEST, DEEPEST = 60, 7  # lines of a metric's description, and the spaces befo
 
 @dataclass(frozen=True)
 class Pair:
-    """A validation item, its nearest item of another class, and by how much that is nearer than its own class."""
+    """A validation item, its nearest item of another class, and by how much its own class is farther away."""
 
     query: int
     reference: int

@@ -7,7 +7,7 @@ import click
 
 
 def process_begun() -> float:
-    """The ``time.monotonic()`` at which this process began; where the system does not tell, now.
+    """The ``time.monotonic()`` at which this process began; or now, if the system does not say.
 
     Example:
         >>> process_begun() <= time.monotonic()
@@ -24,7 +24,7 @@ def process_begun() -> float:
 
 
 def begun() -> float:
-    """When the command of this process began; now, where a command is called from Python."""
+    """When the command of this process began; now, if a command is called from Python."""
     context = click.get_current_context(silent=True)
     found = None if context is None else context.find_root().obj
     return found if isinstance(found, float) else time.monotonic()

@@ -49,7 +49,7 @@ def evaluate(
     same = references is None or (references, split_b) == (queries, split_a)
     others = None if same else read_labelled(references, split_b, columns, size)  # type: ignore[arg-type]
     if by_group and rows.groups is None:
-        raise ValueError(f"{queries}: holds no groups, which --by-group needs")
+        raise ValueError(f"{queries}: has no groups, which --by-group needs")
     given = {"band": band, "gamma": gamma, "reg": reg, "ground": ground, "normalize": normalize}
     chosen, options = arguments.choose(distance, metric, settings, **given)
     check_kind(rows, chosen, queries)

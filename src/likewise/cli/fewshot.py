@@ -42,9 +42,9 @@ def fewshot(
     """Classify items from a few examples of each class: mean accuracy of random episodes, with a 95 % interval."""
     data = read_items(a, split, columns, size)
     if data.codes is None:
-        raise ValueError(f"{a}: holds no classes")
+        raise ValueError(f"{a}: has no classes")
     if other_groups and data.groups is None:
-        raise ValueError(f"{a}: holds no groups, which --other-groups needs")
+        raise ValueError(f"{a}: has no groups, which --other-groups needs")
     given = {"band": band, "gamma": gamma, "reg": reg, "ground": ground, "normalize": normalize}
     chosen, options = arguments.choose(distance, metric, settings, **given)
     check_kind(data, chosen, a)

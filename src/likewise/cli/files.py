@@ -47,14 +47,14 @@ def read(path: Path, split: str | None = None, columns: dict[str, str] | None = 
                 f"{path}: expected a folder of WAV files, or a file that ends in .npz, .ts, {', '.join(TABLES)}"
             )
     if len(data) == 0:
-        raise ValueError(f"{path}: holds no sequences")
+        raise ValueError(f"{path}: has no sequences")
     return data
 
 
 def read_items(
     path: Path, split: str | None = None, columns: dict[str, str] | None = None, size: int = 96
 ) -> lw.Dataset:
-    """Sequences as ``read`` gives them, or the images of one folder per class."""
+    """Sequences as ``read`` returns them, or the images of one folder per class."""
     if not _holds_images(path):
         return read(path, split, columns)
     with waiting(f"reading {path}", shown=is_terminal()):
@@ -64,11 +64,11 @@ def read_items(
 def read_labelled(
     path: Path, split: str | None = None, columns: dict[str, str] | None = None, size: int = 96
 ) -> lw.Dataset:
-    """Items as ``read_items`` gives them, which must have labels."""
+    """Items as ``read_items`` returns them, which must have labels."""
     data = read_items(path, split, columns, size)
     if data.codes is None:
         hint = "; name its column with --columns id=...,label=..." if path.suffix.lower() in TABLES else ""
-        raise ValueError(f"{path}: holds no classes{hint}")
+        raise ValueError(f"{path}: has no classes{hint}")
     return data
 
 

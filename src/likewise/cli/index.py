@@ -57,7 +57,7 @@ def index(
         built = lw.Index.load(folder).add(data)
     else:
         if (folder / MANIFEST).exists() and not force:
-            raise ValueError(f"{folder}: holds an index already; --force replaces it, --add adds to it")
+            raise ValueError(f"{folder}: already has an index; --force replaces it, --add adds to it")
         chosen, _ = arguments.choose(distance, metric, settings, **given)
         check_kind(data, chosen, a)
         how = {"length": length, "subsequence": windows, "normalize": "window" if scale else None}

@@ -107,10 +107,10 @@ def _place(out: Path, *, resume: bool, force: bool) -> Path:
         raise NotADirectoryError(f"{out}: is a file; pairs writes a folder")
     if out.is_dir() and any(out.iterdir()):
         if not (out / MANIFEST).exists():
-            raise ValueError(f"{out}: holds other files, and no matrix; choose another folder")
+            raise ValueError(f"{out}: has other files but no matrix; choose another folder")
         Layout.read(out)  # only a matrix of ours is replaced or continued
         if not resume and not force:
-            raise ValueError(f"{out}: holds a matrix already; --resume continues it, --force replaces it")
+            raise ValueError(f"{out}: already has a matrix; --resume continues it, --force replaces it")
         if resume and not part.exists():
             return out
     if part.exists() and not resume and not force:

@@ -13,7 +13,7 @@ from likewise.selection.result import Result
 
 
 def print_facts(facts: dict[str, Any], *, err: bool = False) -> None:
-    """Print names and values, a line each, on stderr if so asked; what is None is left out."""
+    """Print names and values, one per line, on stdout or stderr; None values are left out."""
     table = Table(show_header=False, box=None)
     table.add_column(style="dim")
     for name, value in facts.items():
@@ -30,12 +30,12 @@ def finite(value: Any) -> float | None:
 
 
 def is_terminal() -> bool:
-    """Whether someone sees a progress bar."""
+    """Whether a progress bar is visible."""
     return sys.stderr.isatty()
 
 
 def stderr_console() -> Console:
-    """Where progress goes: stdout is for results."""
+    """The console for progress; stdout is for results."""
     return Console(stderr=True, highlight=False)
 
 

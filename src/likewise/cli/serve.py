@@ -140,7 +140,7 @@ def open_collection(
     elif not run.exists():
         raise ValueError(f"{run}: there is no such file or folder")
     else:
-        raise ValueError(f"{run}: holds no metric; expected a folder with config.json, which likewise train writes")
+        raise ValueError(f"{run}: has no metric; expected a folder with config.json, which likewise train writes")
     metrics |= beside
     if not metrics:
         metrics[str(DistanceName.DTW)] = lw.DTW()

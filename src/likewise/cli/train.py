@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Score(StrEnum):
-    """What a metric is chosen by."""
+    """The score by which a metric is chosen."""
 
     MAP = "map"
     ACCURACY = "accuracy"
@@ -86,7 +86,7 @@ def train(
     _check_folder(output, resume=resume, force=force)
     items = read_labelled(data, split, columns, size)
     if by_group and items.groups is None:
-        raise ValueError(f"{data}: holds no groups, which --by-group needs")
+        raise ValueError(f"{data}: has no groups, which --by-group needs")
     if unseen and val is not None and not 0 < val < 1:
         raise typer.BadParameter(f"--val must be between 0 and 1, got {val}")
     share = lw.HeldOutClasses(0.2 if val is None else val, seed=seed) if unseen else val
@@ -163,7 +163,7 @@ def _check_folder(output: Path, *, resume: bool, force: bool) -> None:
     check_output_folder(output, known=(*FILES, SEARCH))
     if resume:
         if not any((folder / STATE).is_file() for folder in (beside(output), output / SEARCH)):
-            raise ValueError(f"{output}: holds no search to resume")
+            raise ValueError(f"{output}: has no search to resume")
     elif not force:
         for folder in (output, beside(output)):
             if folder.is_dir() and any(folder.iterdir()):

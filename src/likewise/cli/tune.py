@@ -47,7 +47,7 @@ def _parse_grid(text: str) -> tuple[str, list[Any]]:
     except ValueError:
         found = values.split(",")
     if not name.isidentifier() or not values:
-        raise typer.BadParameter(f"{text!r} is no list of values such as band=0,0.05,0.1,null")
+        raise typer.BadParameter(f"{text!r} is not a list of values such as band=0,0.05,0.1,null")
     return name, found
 
 
@@ -91,7 +91,7 @@ def tune(
     data = read_items(a, split, columns, size)
     check_kind(data, chosen, a)
     if data.codes is None:
-        raise ValueError(f"{a}: holds no classes, which tuning needs")
+        raise ValueError(f"{a}: has no classes, which tuning needs")
     chosen.to(arguments.device_of(device))
     data = arguments.moved(data, device)
     try:

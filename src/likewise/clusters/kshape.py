@@ -88,7 +88,7 @@ def standardized(x: Tensor, lengths: Tensor | None) -> Tensor:
     x = zero_padding(x, lengths)
     count = full_lengths(x, lengths).to(x.dtype)[:, None, None]
     centred = zero_padding(x - x.sum(1, keepdim=True) / count, lengths)
-    # What is left of a constant sequence is rounding.
+    # A constant sequence leaves only rounding errors.
     varies = centred.abs().amax(1, keepdim=True) > x.abs().amax(1, keepdim=True) * 8 * torch.finfo(x.dtype).eps
     variance = centred.square().sum(1, keepdim=True) / count
     return centred * varies / torch.where(varies, variance, 1).sqrt()

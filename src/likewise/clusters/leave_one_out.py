@@ -51,7 +51,7 @@ class Searched:
 
 
 def nearest_by_index(distance: Distance, x: Tensor, lengths: Tensor | None, labels: np.ndarray) -> Searched | None:
-    """The same, by an index; None if none is exact and quick under this distance."""
+    """The same, by an index; None if no index is both exact and quick under this distance."""
     from likewise.search.choice import quick  # imports much
 
     items = Batch(x, lengths)

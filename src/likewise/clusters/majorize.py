@@ -106,7 +106,7 @@ class MajorizeMinimize:
 
 
 def step_for(distance: Distance) -> tuple[Step, bool] | None:
-    """A step that proposes better averages, and whether it never raises the cost; None if there is none."""
+    """A step that proposes better averages, and whether it never raises the cost; None for other distances."""
     if isinstance(distance, DTW) and is_fused(distance.ground) and distance.normalize != "steps":
         return _dtw_step, True
     if isinstance(distance, GDTW):

@@ -172,7 +172,7 @@ Report = Callable[[int, Tensor], None]  # called with the number of iterations a
 
 @dataclass(frozen=True)
 class Solution:
-    """What a solver found: averages (K, L, C), their costs after each iteration, and which ones converged."""
+    """The result of a solver: averages (K, L, C), their costs after each iteration, and which ones converged."""
 
     values: Tensor
     history: Tensor  # (I + 1, K) float64; the first row is the start

@@ -230,7 +230,7 @@ class Batch:
 
 
 def as_sequences(op: str, name: str, value: object) -> tuple[Tensor, Tensor | None]:
-    """Values (B, T, C) and lengths of a Batch, a Dataset's items, a tensor or array (B, T, C), or a list of sequences.
+    """Values (B, T, C) and lengths of a Batch, a tensor or array (B, T, C), a list of sequences, or labelled items.
 
     Lengths are None if every step is real.
     """

@@ -140,7 +140,7 @@ def open_table(
 
 
 def _read_csv(name: str, delimiter: str, text: Sequence[str | int | None], header: bool) -> Any:
-    from pyarrow import csv, string
+    from pyarrow import ArrowInvalid, csv, string
 
     reading = csv.ReadOptions(autogenerate_column_names=not header)
     columns = [f"f{column}" if isinstance(column, int) and not header else column for column in text]
@@ -148,16 +148,17 @@ def _read_csv(name: str, delimiter: str, text: Sequence[str | int | None], heade
         with csv.open_csv(name, reading, csv.ParseOptions(delimiter=delimiter)) as file:
             names = file.schema.names
         columns = [names[c] if isinstance(c, int) and 0 <= c < len(names) else c for c in columns]
-    return csv.read_csv(
-        name,
-        reading,
-        csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False),
-        csv.ConvertOptions(
-            null_values=list(MISSING),
-            strings_can_be_null=True,
-            column_types={column: string() for column in columns if isinstance(column, str)},
-        ),
+    parsing = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=False)
+    converting = csv.ConvertOptions(
+        null_values=list(MISSING),
+        strings_can_be_null=True,
+        column_types={column: string() for column in columns if isinstance(column, str)},
     )
+    try:
+        return csv.read_csv(name, reading, parsing, converting)
+    except ArrowInvalid:
+        reading.use_threads = False  # the error names the row only if one thread reads the file
+        return csv.read_csv(name, reading, parsing, converting)
 
 
 def _read_parquet(name: str, wanted: list[str] | None, limit: int) -> Any:

@@ -349,7 +349,7 @@ def _parse_header(where: str, head: bytes) -> _Layout:
     match = _HEADER.fullmatch(head, start, begin)
     if match is None:
         got = quote(head[start:begin])
-        _check.refuse(where, f"byte {start}: expected a plain type and a shape, and no pickle, got {got}")
+        _check.refuse(where, f"byte {start}: expected a plain type and a shape, not a pickle, got {got}")
     dtype, fortran, shape = match.groups()
     sides = tuple(int(side) for side in shape.split(b",") if side.strip())
     return _Layout(np.dtype(dtype.decode()), sides, "F" if fortran == b"True" else "C", begin)

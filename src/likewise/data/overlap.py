@@ -236,7 +236,7 @@ class _OnDisk:
                 for place in (0, max(0, size // 2 - BYTES // 2), max(0, size - BYTES)):
                     file.seek(place)
                     found.update(file.read(BYTES))
-        except OSError:  # whoever reads the item says so
+        except OSError:  # reading the item raises the error
             found.update(path.encode())
         return int.from_bytes(found.digest(), "little")
 

@@ -261,7 +261,7 @@ def _is_class_name(name: str) -> bool:
 
 
 def _split_label(line: Line, header: _Header) -> tuple[bytes, float | None]:
-    """Cut a row into its dimensions and its label: an index, a target, or None if none is declared."""
+    """Cut a row into its dimensions and its label: an index, a target, or None without a declared label."""
     if not header.targets and not header.classes:
         return line.text, None
     cut = line.text.rfind(b":")

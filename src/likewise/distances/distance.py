@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from likewise import _check
-from likewise._labels import is_map_style
+from likewise._labels import is_map_style, items_of
 from likewise._progress import track
 from likewise.data.batch import as_sequences
 from likewise.data.loading import Loader
@@ -15,7 +15,8 @@ from likewise.distances.alignment import Alignment
 from likewise.distances.training_defaults import TrainingDefaults
 from likewise.ops.ground import no_pairs
 
-# The items of a distance: a Dataset, a Batch, a tensor or array (B, T, C), or a list of sequences (T_i, C) or (T_i,).
+# The items of a distance: a Dataset or a pair (items, labels), a Batch, a tensor or array (B, T, C), or a list of
+# sequences (T_i, C) or (T_i,).
 Sequences = object
 
 PAIRED_NUMBERS = 1 << 24  # size limit for a chunk of pairs: numbers in its frames or its cost matrices
@@ -66,6 +67,7 @@ class Distance(nn.Module):
         Items of a map-style dataset are read piece by piece.
         """
         own = y is None or y is x
+        x, y = items_of(x), None if own else items_of(y)
         if is_map_style(x) or (not own and is_map_style(y)):
             return self._blocks(x, x if own else y)
         x, y, x_lengths, y_lengths = self._pair(x, x if own else y, paired=False)

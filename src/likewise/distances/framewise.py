@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from likewise import _check
+from likewise._labels import items_of
 from likewise.distances.alignment import PathAlignment
 from likewise.distances.distance import Distance, Sequences, full_lengths
 from likewise.ops.ground import at_least_float32, no_pairs
@@ -96,6 +97,7 @@ class Framewise(Distance):
 
 def _vectors_as_sequences(x: Sequences, y: Sequences) -> tuple[Sequences, Sequences]:
     """Vectors (B, C) as sequences of one step; anything else unchanged."""
+    x, y = items_of(x), items_of(y)
     if _is_array(x) and _is_array(y) and x.ndim == y.ndim == 2:
         return x[:, None], y[:, None]
     return x, y

@@ -201,7 +201,7 @@ def _check_tasks(op: str, codes: Tensor, support: Tensor, query: Tensor, names: 
         of = f"{names[found[episode, way, 0]]!r} and {names[found[episode, way, place]]!r}"
         _check.refuse(op, f"way {way} of episode {episode} has items of {of}; draw episodes from the labels of data")
     if (first[..., 0].sort(1).values.diff(dim=1) == 0).any():
-        _check.refuse(op, "an episode has a class twice; draw episodes from the labels of data")
+        _check.refuse(op, "a class occurs twice in an episode; draw episodes from the labels of data")
 
 
 def _check_places(op: str, support: Tensor, query: Tensor, size: int) -> None:

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize, one_hot
 
 from likewise import _check
-from likewise.losses.vector_loss import VectorLoss, full_precision
+from likewise._check import full_precision
+from likewise.losses.vector_loss import VectorLoss
 
 
 class AMSoftmax(VectorLoss):

@@ -5,7 +5,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from likewise import _check
-from likewise.losses.vector_loss import VectorLoss, full_precision
+from likewise._check import full_precision
+from likewise.losses.vector_loss import VectorLoss
 
 START = 1 / 8  # initial standard deviation of the proxies, as in the published code
 

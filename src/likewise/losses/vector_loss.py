@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from likewise import _check
+from likewise._check import full_precision
 from likewise._labels import read_codes
 
 
@@ -75,8 +76,3 @@ class VectorLoss(nn.Module):
             _check.refuse(
                 self.name, f"labels hold {int(wrong[0])}, but there are {classes} classes, counted from 0; {hint}"
             )
-
-
-def full_precision(x: Tensor) -> AbstractContextManager[object]:
-    """A context in which autocast does not lower the precision of products of x."""
-    return torch.autocast(x.device.type, enabled=False) if _check.mixed_precision(x) else nullcontext()

@@ -1,4 +1,4 @@
-"""Helpers of the sequence encoders: check the input, and scale the output to unit length."""
+"""Helpers of the sequence encoders: check the input, scale the output to unit length, encode no items."""
 
 import torch
 from torch import Tensor
@@ -13,6 +13,13 @@ def as_batch(op: str, x: object, channels: int) -> Batch:
     if batch.channels != channels and len(batch):
         _check.refuse(op, f"expected x with {channels} channels, got {batch.channels}")
     return batch
+
+
+def no_items(batch: Batch, out: int, *, steps: bool) -> Batch | Tensor:
+    """The output of an encoder for no items: a Batch if it keeps the steps, or vectors (0, out)."""
+    shape = (0, batch.values.shape[1], out) if steps else (0, out)
+    empty = batch.values.new_empty(shape)
+    return Batch(empty) if steps else empty
 
 
 def unit(x: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from likewise import _check
 from likewise.data.batch import Batch
 from likewise.data.standardization import Standardization
 from likewise.distances.training_defaults import TrainingDefaults
-from likewise.models._sequences import as_batch, unit
+from likewise.models._sequences import as_batch, no_items, unit
 
 MOST_LAYERS = 64
 
@@ -70,7 +70,7 @@ class GRUEncoder(nn.Module):
         """Encode a Batch to vectors or, with ``steps``, to a Batch."""
         batch = as_batch("GRUEncoder", x, self.channels)
         if len(batch) == 0:
-            return self._empty(batch)
+            return no_items(batch, self.out, steps=self.steps)
         if self.scaling is not None:
             batch = Batch(self.scaling(batch.values, batch.lengths), batch.lengths)
         states, last = self.gru(batch.to_packed())  # (layers * directions, B, hidden)
@@ -79,8 +79,3 @@ class GRUEncoder(nn.Module):
             return unit(last) if self.normalize else last
         states = Batch.from_packed(states)
         return Batch(unit(states.values), states.lengths) if self.normalize else states
-
-    def _empty(self, batch: Batch) -> Batch | Tensor:
-        if self.steps:
-            return Batch(batch.values.new_empty(0, batch.values.shape[1], self.out))
-        return batch.values.new_empty(0, self.out)

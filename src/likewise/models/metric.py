@@ -25,8 +25,8 @@ from likewise.models.config import build, describe, sketch
 from likewise.models.pixels import takes_bytes
 from likewise.models.storage import read_json, read_shapes, read_tensors, write_json, write_tensors
 
-# A Metric takes a Dataset or an ImageSet, a Batch, a list of sequences, or a tensor that its encoder takes, such as (B,
-# T, C) or (B, C, H, W).
+# A Metric takes a Dataset or an ImageSet, a pair (items, labels), a Batch, a list of sequences, or a tensor that its
+# encoder takes, such as (B, T, C) or (B, C, H, W).
 Items = object
 Encoded = Batch | Tensor
 
@@ -108,6 +108,7 @@ class Metric(Distance):
 
         Under ``torch.no_grad()`` large sets are encoded piece by piece.
         """
+        x = items_of(x)
         if is_map_style(x):
             return self._joined(self._encode(items) for items in Loader(x).pieces(CHUNK))
         items = as_items("Metric", "x", x)
@@ -132,7 +133,7 @@ class Metric(Distance):
         x: items, a Dataset, or a map-style dataset of (item, label) with ``labels``, whose items are read by
             ``workers`` processes and are never all in memory.
         """
-        chunk = _check.whole("Metric.embed", "chunk", chunk)
+        chunk, x = _check.whole("Metric.embed", "chunk", chunk), items_of(x)
         if is_map_style(x):
             pieces: Iterable[Any] = Loader(x, workers).pieces(chunk)
         else:

@@ -6,7 +6,7 @@ from likewise import _check
 from likewise.data.batch import Batch
 from likewise.data.standardization import Standardization
 from likewise.distances.training_defaults import TrainingDefaults
-from likewise.models._sequences import as_batch, unit
+from likewise.models._sequences import as_batch, no_items, unit
 
 MOST_LAYERS = 24  # dilations double from layer to layer
 
@@ -73,7 +73,7 @@ class TCN(nn.Module):
         """Encode a Batch to a Batch of the same lengths or, without ``steps``, to vectors."""
         batch = as_batch("TCN", x, self.channels)
         if len(batch) == 0:
-            return self._empty(batch)
+            return no_items(batch, self.out, steps=self.steps)
         padding = ~batch.mask  # (B, T)
         values = batch.values if self.scaling is None else self.scaling(batch.values, batch.lengths)
         frames = self.inward(values.masked_fill(padding[..., None], 0)).mT  # (B, hidden, T)
@@ -89,8 +89,3 @@ class TCN(nn.Module):
             mean = total / batch.lengths.to(total.device)[:, None]
             return unit(mean) if self.normalize else mean
         return Batch(unit(values) if self.normalize else values, batch.lengths)
-
-    def _empty(self, batch: Batch) -> Batch | Tensor:
-        if self.steps:
-            return Batch(batch.values.new_empty(0, batch.values.shape[1], self.out))
-        return batch.values.new_empty(0, self.out)

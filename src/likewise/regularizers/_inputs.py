@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -28,11 +27,6 @@ def read_features(op: str, features: object) -> list[Tensor]:
         return found
     kind = functools.reduce(torch.promote_types, {layer.dtype for layer in found}, torch.float32)
     return [layer.to(kind) for layer in found]
-
-
-def full_precision(x: Tensor) -> AbstractContextManager[object]:
-    """A context that disables autocast for products of x, whose differences need full precision."""
-    return torch.autocast(x.device.type, enabled=False) if _check.mixed_precision(x) else nullcontext()
 
 
 def mean_of_pairs(values: Tensor, keep: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from likewise import _check
 from likewise._labels import read_codes
-from likewise.regularizers._inputs import full_precision, mean_of_pairs, read_features, squared_distances
+from likewise.regularizers._inputs import mean_of_pairs, read_features, squared_distances
 
 
 class EnergyConfusion(nn.Module):
@@ -31,5 +31,5 @@ class EnergyConfusion(nn.Module):
         if len(layers) != 1:
             _check.refuse("EnergyConfusion", f"expected features of one layer, got {len(layers)}")
         classes = read_codes("EnergyConfusion", layers[0].device, ("labels", labels, len(layers[0])))[0]
-        with full_precision(layers[0]):
+        with _check.full_precision(layers[0]):
             return mean_of_pairs(squared_distances(layers[0]), classes[:, None] != classes)

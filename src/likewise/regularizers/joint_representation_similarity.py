@@ -9,7 +9,7 @@ from likewise import _check
 from likewise._labels import read_codes
 from likewise.ops.joint_gaussians import Mixture, joint_gaussians
 from likewise.ops.joint_gaussians.reference import between_classes
-from likewise.regularizers._inputs import full_precision, read_features
+from likewise.regularizers._inputs import read_features
 from likewise.regularizers.kernels import GaussianMixture
 
 Kernel = Callable[[Tensor], Tensor]
@@ -55,7 +55,7 @@ class JointRepresentationSimilarity(nn.Module):
         layers = self.read(features)
         classes = read_codes(self.name, layers[0].device, ("labels", labels, len(layers[0])))[0]
         mixtures = _mixtures(self._for(len(layers)))
-        with full_precision(layers[0]):
+        with _check.full_precision(layers[0]):
             if mixtures is None:
                 return (self.joint(layers) * self.weights(classes, layers[0].dtype)).sum()
             if type(self).weights is JointRepresentationSimilarity.weights:
@@ -181,7 +181,7 @@ class IntraClassPenalty(nn.Module):
         pairs = (classes[:, None] == classes).fill_diagonal_(False)
         mates = pairs.sum(1, keepdim=True, dtype=layers[0].dtype)  # n - 1
         weights = pairs / -(mates * (mates + 1)).clamp(min=1)  # n (n - 1) ordered pairs
-        with full_precision(layers[0]):
+        with _check.full_precision(layers[0]):
             return joint_gaussians(layers, [Mixture((1.0,), 2.0)], weights)
 
 

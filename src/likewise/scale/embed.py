@@ -68,7 +68,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Shared:
-    """What all jobs share."""
+    """The data that all jobs share."""
 
     metric: Metric
     source: Source

@@ -23,7 +23,7 @@ from likewise import _check
 
 LOSSES = 5  # times that the worker of one job may be lost before the computation ends with an error
 AHEAD = 2  # jobs given to Ray for each worker: one runs, and one waits
-A_GPU = 2  # jobs that share a GPU: one computes while the other writes
+A_GPU = 3  # jobs that share a GPU: one computes while two are written, which may take as long as computing
 Function = Callable[[Any, Any, str], Any]  # of the shared data, a job, and a device
 
 

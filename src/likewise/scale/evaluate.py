@@ -27,7 +27,7 @@ STRIPS_A_JOB = 16
 
 @dataclass(frozen=True)
 class Shared:
-    """What all strips share."""
+    """The data that all strips share."""
 
     operands: Operands
     labels: Labels

@@ -58,7 +58,7 @@ class KNNGraph:
 
 @dataclass(frozen=True)
 class Shared:
-    """What all strips of queries share."""
+    """The data that all strips of queries share."""
 
     operands: Operands
     k: int

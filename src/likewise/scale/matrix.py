@@ -12,7 +12,7 @@ import torch
 from likewise import _check
 from likewise.scale import pace
 from likewise.scale.engine import Plan, threads
-from likewise.scale.operands import Operands, read_operands
+from likewise.scale.operands import Operands, on_cpu, read_operands
 from likewise.scale.progress import watched
 from likewise.scale.tiled_matrix import TiledMatrix
 from likewise.scale.tiles import DTYPES, LARGEST_TILE, MANIFEST, Layout, Tile, check_tile, remove_leftovers, write_tile
@@ -22,7 +22,7 @@ OP = "scale.matrix"
 
 @dataclass(frozen=True)
 class Shared:
-    """What all tiles share."""
+    """The data that all tiles share."""
 
     operands: Operands
     layout: Layout
@@ -98,10 +98,10 @@ def _found(folder: Path, resume: bool) -> Layout | None:
     if not folder.is_dir() or not any(folder.iterdir()):
         return None
     if not (folder / MANIFEST).exists():
-        _check.refuse(OP, f"{folder} holds other files, and no matrix; choose another folder")
+        _check.refuse(OP, f"{folder} has other files but no matrix; choose another folder")
     found = Layout.read(folder)
     if not resume:
-        _check.refuse(OP, f"{folder} holds a matrix already; resume it, or choose another folder")
+        _check.refuse(OP, f"{folder} already has a matrix; resume it, or choose another folder")
     return found
 
 
@@ -155,7 +155,7 @@ def compute_tile(shared: Shared, job: tuple[int, int], device: str) -> int:
     """Compute and write one tile, unless a good one is there. Returns the number of distances that it computed."""
     layout, folder, tile = shared.layout, Path(shared.folder), shared.layout.at(*job)
     if not (folder / MANIFEST).is_file():
-        raise FileNotFoundError(f"{folder}: not to be seen from this worker; use a folder that all machines share")
+        raise FileNotFoundError(f"{folder}: cannot be reached from this worker; use a folder that all machines share")
     try:
         check_tile(folder, layout, tile)
         return 0
@@ -166,16 +166,18 @@ def compute_tile(shared: Shared, job: tuple[int, int], device: str) -> int:
 
 
 def values_of(operands: Operands, tile: Tile, layout: Layout, device: str) -> np.ndarray:
-    """The distances of one tile, in the type of the file."""
+    """The distances of one tile, in the type of the file, checked and converted where they were computed."""
     own = operands.symmetric and tile.row == tile.column
-    D = operands.compare(tile.rows, None if own else tile.columns, device)
+    D = operands.compare_on(device, tile.rows, None if own else tile.columns)
+    kind = torch.float16 if layout.dtype == "float16" else torch.float32
+    stored = D.to(kind)
+    if all(end.isfinite() for end in stored.aminmax()):  # one quick pass, and the only one over nearly every tile
+        return on_cpu(stored).contiguous().numpy()
     if D.isnan().any():
         row, column = D.isnan().nonzero()[0].tolist()
         pair = (tile.rows.start + row, tile.columns.start + column)
         _check.refuse(OP, f"{operands.name} returned NaN for the pair {pair}")
-    kind = torch.float16 if layout.dtype == "float16" else torch.float32
-    stored = D.to(kind)
-    if stored.isinf().any() and not torch.equal(stored.isinf(), D.isinf()):
+    if not torch.equal(stored.isinf(), D.isinf()):
         most, wider = float(D[~D.isinf()].abs().max()), "float32" if kind == torch.float16 else "smaller distances"
         _check.refuse(OP, f"a distance of {most:.6g} does not fit in {layout.dtype}; use {wider}")
-    return stored.contiguous().numpy()
+    return on_cpu(stored).contiguous().numpy()

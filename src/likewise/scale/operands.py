@@ -87,6 +87,10 @@ class Operands:
 
     def compare(self, rows: slice | Tensor, columns: slice | Tensor | None, device: str = "cpu") -> Tensor:
         """Distances between some items of x and some of y; columns None compares the rows with themselves."""
+        return on_cpu(self.compare_on(device, rows, columns))
+
+    def compare_on(self, device: str, rows: slice | Tensor, columns: slice | Tensor | None) -> Tensor:
+        """The distances of ``compare``, on the device that computes them."""
         if device not in self._moved:
             self._moved[device] = self.distance if device == "cpu" else copy.deepcopy(self.distance).to(device)
         distance = self._moved[device]
@@ -94,7 +98,14 @@ class Operands:
         x = self.x.part(rows).to(device)
         y = None if columns is None else other.part(columns).to(device)
         with torch.no_grad(), evaluating(distance):
-            return distance.matrix(x, y).cpu()
+            return distance.matrix(x, y)
+
+
+def on_cpu(D: Tensor) -> Tensor:
+    """The tensor in memory of the CPU. From a GPU to pinned memory, so that the next tile waits less for the copy."""
+    if not D.is_cuda:
+        return D
+    return torch.empty(D.shape, dtype=D.dtype, pin_memory=True).copy_(D)
 
 
 def read_operands(op: str, distance: object, X: object, Y: object = None) -> Operands:

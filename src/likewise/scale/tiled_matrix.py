@@ -118,7 +118,7 @@ class TiledMatrix:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise ValueError("TiledMatrix: an array in memory is always a copy")
+            raise ValueError("TiledMatrix: an array in memory is always a copy; leave out copy=False")
         found = self[:]
         return found if dtype is None else found.astype(dtype, copy=False)
 

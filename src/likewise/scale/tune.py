@@ -22,7 +22,7 @@ from likewise.selection.trainer import Trainer, Turn
 
 @dataclass(frozen=True)
 class Shared:
-    """What all settings share."""
+    """The data that all settings share."""
 
     distance: Distance
     train: Any

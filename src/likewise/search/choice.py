@@ -70,7 +70,7 @@ def exhaustive(distance: Distance, items: Items) -> Searcher:
 
 
 def quick(distance: Distance, items: Items, k: int) -> Searcher | None:
-    """A searcher of whole items that is exact and faster than computing all distances; None if there is none.
+    """A searcher of whole items that is exact and faster than computing all distances; otherwise None.
 
     For DTW with a band, whose bounds leave few pairs, and for many vectors, if k is small beside the number of items.
     """

@@ -1,4 +1,4 @@
-"""Exhaustive search of windows and of stretches: the truth for the fast searchers, and the way for other distances."""
+"""Exhaustive search of windows and of stretches: the reference for fast searchers, the fallback for other distances."""
 
 import time
 

@@ -123,13 +123,13 @@ class Explanation:
 
     @cached_property
     def counterfactual(self) -> "Counterfactual | None":
-        """What the nearest item of another class differs in."""
+        """How the nearest item of another class differs."""
         found = None if self._other is None else self._other()
         return None if found is None else Counterfactual(*found, self)
 
     @property
     def channel(self) -> str:
-        """What a channel of ``cost`` is: of the items, or of what an encoder made of them."""
+        """The kind of the channels of ``cost``: those of the items, or of encoded items."""
         return "channel" if getattr(self.distance, "encoder", None) is None else "encoded channel"
 
     def plot(self, ax: Any = None) -> Any:
@@ -165,7 +165,7 @@ class Span:
 
 
 class Counterfactual:
-    """What the nearest item of another class differs in.
+    """How the nearest item of another class differs.
 
     id, label: of that item. explanation: of the query and that item. distance: between the two; margin: how much
     farther it is than the match.

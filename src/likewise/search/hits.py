@@ -222,7 +222,7 @@ class Hits:
 
 
 def _named(items: Tensor, names: np.ndarray, missing: object) -> np.ndarray:
-    """The names of items (Q, K), with ``missing`` where there is none."""
+    """The names of items (Q, K), with ``missing`` for missing hits."""
     found = np.full(tuple(items.shape), missing, dtype=object)
     there = (items >= 0).numpy()
     found[there] = names[items[items >= 0].numpy()]

@@ -94,7 +94,7 @@ class Index:
         elif labels is not None or ids is not None:
             _check.refuse("Index", "labels and ids need items")
 
-    # What the index holds.
+    # The contents of the index.
 
     def __len__(self) -> int:
         return len(self._held)
@@ -111,7 +111,7 @@ class Index:
 
     @property
     def labels(self) -> np.ndarray | None:
-        """The label of each item, (N,): names, or float64 targets; None if there are none."""
+        """The label of each item, (N,): names, or float64 targets; None without labels."""
         return self._held.table.labels
 
     @property

@@ -95,7 +95,7 @@ class MilvusStore:
         return self._files
 
     def form(self) -> Form | None:
-        """What the collection holds; None if it is not there yet."""
+        """The form of the rows; None if the collection does not exist yet."""
         if self._form is None and self._call(lambda client: client.has_collection(self.collection)):
             found = self._call(lambda client: client.describe_collection(self.collection))
             self._form = self._read_form(found)
@@ -187,7 +187,7 @@ class MilvusStore:
         pages.close()
 
     def flush(self) -> None:
-        """Let the server write what is in memory to its storage, and build the graph of it. Searches do not need it."""
+        """Ask the server to write its memory to storage and to build the graph. Searches do not need this."""
         self._call(lambda client: client.flush(self.collection))
 
     def close(self) -> None:

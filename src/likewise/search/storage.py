@@ -80,7 +80,7 @@ class Folder:
         """The path of a file of the manifest, whose size and, if ``verify``, checksum are right."""
         path = self.path / entry["file"]
         if not path.is_file() or path.is_symlink():
-            _check.refuse(str(path), "is missing, or no regular file")
+            _check.refuse(str(path), "is missing, or not a regular file")
         size = path.stat().st_size
         if size != entry["bytes"]:
             _check.refuse(str(path), f"has {size} bytes, but {MANIFEST} says {entry['bytes']}: it is damaged")

@@ -19,7 +19,7 @@ Where = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Form:
-    """What all rows of a store have in common.
+    """The properties that all rows of a store share.
 
     size: the length of the vectors. cosine: whether they are compared by angle, and not by Euclidean distance.
     labels: "names", "targets" (float64), or None for rows without labels.

@@ -59,7 +59,7 @@ class Stored:
         op = "Index"
         for name in ("length", "subsequence", "normalize", "approximate"):
             if getattr(options, name):
-                _check.refuse(op, f"{name} does not go with a store, which searches vectors of whole items")
+                _check.refuse(op, f"{name} cannot be combined with a store, which searches vectors of whole items")
         if has_free_ends(distance):
             _check.refuse(op, f"{distance.name} matches stretches of items; a store searches whole items")
         self.distance = distance
@@ -127,7 +127,7 @@ class Stored:
 
     def save(self, path: object, *, progress: bool = False) -> NoReturn:
         """Refuse: the store already keeps everything."""
-        _check.refuse("Index.save", f"this index is in {self.store!r}; what is added is there when add returns")
+        _check.refuse("Index.save", f"this index is in {self.store!r}; items are stored when add returns")
 
     def _put(self, op: str, part: Part, fields: dict[str, Any], replace: bool) -> None:
         vectors = self.vectors(op, part.items())

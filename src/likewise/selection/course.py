@@ -10,7 +10,7 @@ from likewise.data.dataset import Dataset
 from likewise.models.metric import Metric, take
 
 TRIED = 8  # items of the trial that predicts how long an epoch takes
-TRIALS, LONG = 3, 0.5  # the most of them, and the seconds after which none is repeated
+TRIALS, LONG = 3, 0.5  # the maximum number of trials, and the seconds after which a trial is not repeated
 
 
 class Course:

@@ -143,7 +143,7 @@ class _Search:
             self.folder.mkdir(parents=True, exist_ok=True)
             return
         if not path.exists():
-            _check.refuse("select", f"{self.folder} holds no search to resume")
+            _check.refuse("select", f"{self.folder} has no search to resume")
         found = read_json(path)
         if not isinstance(found, dict) or found.get("settings") != settings:
             _check.refuse(str(path), "the search was of other data, candidates, seed or validation part")

@@ -27,7 +27,7 @@ REFIT = 1 / 3  # of the steps of the best weights: how many more are taken with 
 SAFETY = 1.5  # how much longer steps may take than those before
 
 
-class OutOfTime(Exception):  # noqa: N818  it is no error
+class OutOfTime(Exception):  # noqa: N818  it is not an error
     """The time of a candidate is up."""
 
 
@@ -84,7 +84,7 @@ class Trainer:
             result = replace(result, pace=pace, scoring=scoring)
         while result.epochs < target and time.monotonic() - begin + result.pace + result.scoring <= turn.seconds:
             left = turn.seconds - (time.monotonic() - begin) - result.scoring
-            # The first epoch tells how long the others take; what is not done in time counts only in the next round.
+            # The first epoch shows how long the others take; epochs that end too late count only in the next round.
             affordable = int(left / max(result.pace, 1e-9) / SAFETY) if result.epochs else 1
             more = min(target - result.epochs, max(1, course.epochs // CHUNKS), max(1, affordable))
             start = time.monotonic()

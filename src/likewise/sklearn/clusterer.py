@@ -1,6 +1,6 @@
 """Clusterer: the base class of the estimators that divide items into clusters."""
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from likewise import _check
 from likewise._labels import items_of
 from likewise._modes import evaluating
+from likewise.clusters.kmeans import Clustering
 from likewise.data.batch import Batch, as_sequences
 from likewise.distances.distance import Distance
 from likewise.distances.euclidean import Euclidean
@@ -80,6 +81,17 @@ class CenterClusterer(TransformerMixin, Clusterer):
     """A clusterer whose clusters have centres, which other items can be assigned to."""
 
     cluster_centers_: Batch
+    labels_: np.ndarray
+
+    def _keep(self, found: Clustering) -> Self:
+        """Set the attributes of a fitted clusterer."""
+        self.cluster_centers_ = found.centers
+        self.labels_ = found.labels
+        self.inertia_ = found.inertia
+        self.n_iter_ = found.iterations
+        self.history_ = found.history
+        self.converged_ = found.converged
+        return self
 
     def transform(self, X: Items) -> np.ndarray:
         """Distances (n, K) of the items to the centres."""

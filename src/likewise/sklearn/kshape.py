@@ -2,7 +2,6 @@
 
 from typing import Any, Self
 
-import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 
 from likewise.clusters.kshape import kshape
@@ -77,10 +76,4 @@ class KShape(ClassNamePrefixFeaturesOutMixin, CenterClusterer):
             seed=self.seed,
             verbose=self.verbose,
         )
-        self.cluster_centers_ = found.centers
-        self.labels_: np.ndarray = found.labels
-        self.inertia_ = found.inertia
-        self.n_iter_ = found.iterations
-        self.history_ = found.history
-        self.converged_ = found.converged
-        return self
+        return self._keep(found)

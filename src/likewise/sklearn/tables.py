@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from likewise._labels import is_map_style
 from likewise.data.batch import Batch, as_sequences
 from likewise.distances.distance import Distance
 from likewise.models.metric import Metric
@@ -15,7 +16,7 @@ FLOATS = [np.float64, np.float32]
 
 def is_table(X: Items) -> bool:
     """Whether X is a table (N, F), which scikit-learn checks, and not sequences."""
-    if isinstance(X, Batch):
+    if isinstance(X, Batch) or (is_map_style(X) and not hasattr(X, "iloc")):  # a data frame may have a column "labels"
         return False
     if isinstance(X, (np.ndarray, Tensor)):
         return X.ndim < 3 and not (X.ndim == 1 and len(X) and _is_sequence(X[0]))

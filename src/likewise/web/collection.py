@@ -122,7 +122,7 @@ class Collection:
 
     @property
     def kind(self) -> str:
-        """What the items are: "sequences", "images", "vectors", or "none"."""
+        """The kind of the items: "sequences", "images", "vectors", or "none"."""
         if self.items is None:
             return "none"
         if isinstance(self.items, Batch):
@@ -223,7 +223,7 @@ class Collection:
         """The items, encoded by the metric's encoder."""
         name, metric = self.metric(name)
         if not isinstance(metric, Metric) or metric.encoder is None:
-            raise Refusal(422, f"metric: {name} has no encoder, so that it does not embed")
+            raise Refusal(422, f"metric: {name} has no encoder, so it cannot embed items")
         return metric.embed(x)
 
 

@@ -295,7 +295,7 @@ class Panels:
 
 
 def _sequence(values: Any, limits: Limits, collection: Collection) -> Batch:
-    """What a visitor drew, as a query."""
+    """A drawn series, as a query."""
     if collection.like.image is not None:
         raise Refusal(422, "this collection holds images; a drawn series cannot be a query")
     return bodies.sequences("values", [values], limits, collection.like.channels)

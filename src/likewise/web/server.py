@@ -51,7 +51,7 @@ def read_token(path: Path | None, host: str) -> str | None:
     Example:
         >>> read_token(None, "0.0.0.0")
         Traceback (most recent call last):
-        ValueError: others can reach 0.0.0.0, so that a token is needed: ...
+        ValueError: other machines can reach 0.0.0.0, so a token is required: ...
     """
     token = os.environ.get(TOKEN_VARIABLE)
     if path is not None:
@@ -60,7 +60,7 @@ def read_token(path: Path | None, host: str) -> str | None:
     token = token.strip() if token else None
     if token is None and not is_loopback(host):
         raise ValueError(
-            f"others can reach {host}, so that a token is needed: write one to a file and give --token-file, "
+            f"other machines can reach {host}, so a token is required: write one to a file and give --token-file, "
             f"or set {TOKEN_VARIABLE}"
         )
     return token
@@ -90,7 +90,7 @@ class Server:
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         if token is None and not is_loopback(host):
-            raise ValueError(f"others can reach {host}, so that a token is needed")
+            raise ValueError(f"other machines can reach {host}, so a token is required")
         hosts = LOOPBACK_NAMES if is_loopback(host) else None
         self.socket = _bind(host, port)
         self.host, self.port = host, self.socket.getsockname()[1]

@@ -1,4 +1,4 @@
-// What the panels share: the collection, the metric, and what was picked. Panels listen to what they show.
+// The state that the panels share: the collection, the metric, and the picked items. Panels listen to its changes.
 const listeners = new Map();
 
 export const state = {

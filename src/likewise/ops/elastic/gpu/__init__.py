@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from likewise import _check
+from likewise.ops.elastic.cpu import scaled as scaled  # plain torch, on any device
 from likewise.ops.elastic.gpu.sweep import sweep_kernel
 from likewise.ops.elastic.gpu.trace import slope_kernel, trace_kernel
 from likewise.ops.elastic.moves import Moves, Recurrence, Tensors, by_name
@@ -113,11 +114,6 @@ def slopes(*arguments: Any) -> tuple[Tensor, ...]:
     given = _Given.paired(arguments)
     values = given.tensors.x.new_empty(len(given.x_items))
     return values, *_gradient(given, torch.ones_like(values), values)
-
-
-def scaled(grad: Tensor, *slopes: Tensor) -> tuple[Tensor, ...]:
-    """Each slope times the gradient (B,)."""
-    return tuple(s * grad.reshape(-1, *(1,) * (s.ndim - 1)) if s.numel() else s.clone() for s in slopes)
 
 
 def gradient(weight: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
