@@ -80,7 +80,7 @@ def test_adding_and_replacing(a, b, tmp_path):
 def test_a_saved_metric(a, b, tmp_path):
     torch.manual_seed(0)
     lw.Metric(lw.FrameMLP(2, hidden=4, out=3), lw.DTW()).save(tmp_path / "metric")
-    assert answer("index", b, "-o", tmp_path / "index", "--metric", tmp_path / "metric")["distance"] == "Metric"
+    assert answer("index", b, "-o", tmp_path / "index", "--metric", tmp_path / "metric")["distance"] == "learned DTW"
     assert len(answer("search", tmp_path / "index", a, "-k", 1)["hits"]) == 3
     wrong = refusal(2, "index", b, "-o", tmp_path / "other", "--metric", tmp_path / "metric", "--band", 1)
     assert "has its own settings" in wrong
