@@ -6,8 +6,8 @@
 Each cell of the map is an op at one shape: so many sequences, steps and channels, paired or all pairs, of equal or very
 unequal lengths, with or without a band. Before it is timed, some of its pairs are compared with float64. ``limits``
 says how fast this machine could be at that shape. On the CPU the fastest peer that gives the same result runs in the
-same turn, on fewer sequences where it would take long; the row says on how many. Rows go to
-benchmarks/results/map_<device>.jsonl: a run may be cut into parts, and the newest row of a cell counts.
+same turns, on fewer sequences where it would take long; the row says on how many, and the load of the machine. Rows go
+to benchmarks/results/map_<device>.jsonl: a run may be cut into parts (--missing), and the newest row of a cell counts.
 """
 
 import argparse
@@ -30,7 +30,8 @@ import likewise as lw
 from likewise.testing import TOLERANCE
 
 GAMMA, REG, ITERATIONS, HIDDEN = 1.0, 1.0, 20, 20
-PEER_SECONDS = 0.3  # a peer gets as many pairs as it computes in that time
+PEER_STEPS = 2048  # a peer gets no more steps of a sequence: the memory of some grows with their square
+HOPELESS = 3  # a peer this many times as slow as another is not measured again
 OPS = ("dtw", "soft_dtw", "soft_dtw gradient", "gdtw", "sinkhorn", "tap", "tap gradient", "coupled_gru")
 
 
@@ -124,7 +125,10 @@ class Peaks:
         return cls(1536**3 / multiply, 8 * len(x) / copy)
 
 
-def limits(shape: Shape, peaks: Peaks) -> dict[str, float]:
+WINOGRAD = 64 / 16  # products for each pair of channels and each result of TAP's middle convolution; directly, 25
+
+
+def limits(shape: Shape, peaks: Peaks, products: float = WINOGRAD) -> dict[str, float]:
     """Seconds that each resource takes at least; the slowest of them is the shape's limit.
 
     Issue slots: as many vectors are added or compared in a cycle as are multiplied, beside each other, so that an
@@ -135,12 +139,13 @@ def limits(shape: Shape, peaks: Peaks) -> dict[str, float]:
         GDTW: a grid of Tx times Ty nodes, and half of it twice more: insertion and readout of a parabola (12), and an
             interpolation and a square per channel (4); in float64, which has half the lanes.
         Sinkhorn: two multiply-adds an iteration, an exponential, and two instructions per channel in float64.
-        TAP: its convolutions of 5, 5 and 3, 30 channels wide; backwards, twice as much again.
+        TAP: its convolutions of 5, 5 and 3, 30 channels wide, the one between them by Winograd's algorithm; backwards,
+            twice as much again.
         Coupled GRU: per pair and step, eight products of H x H, for both sides, and their nonlinearities.
     Memory: the sequences once, the results once; gradients once more.
     """
     c, cells = shape.channels, shape.cells
-    tap = 2 * 25 * 30 + 30 * 30 * 25 + 30 * 9
+    tap = 2 * 25 * 30 + 30 * 30 * products + 30 * 9
     multiply, others = {  # per cell; of these, in order: multiplications, and all else
         "dtw": (c, 3 + c),
         "soft_dtw": (14 + c, 12 + c),
@@ -167,7 +172,7 @@ def gpu_limits(shape: Shape, peaks: Peaks) -> dict[str, float]:
     written and read; the gradient also writes and reads two shares, and E twice.
     """
     if shape.op not in ("dtw", "soft_dtw", "soft_dtw gradient"):
-        return limits(shape, peaks)
+        return limits(shape, peaks, products=25)
     c, cells, gradient = shape.channels, shape.cells, "gradient" in shape.op
     slots, special = {"dtw": (2, 0), "soft_dtw": (12, 3), "soft_dtw gradient": (24, 5)}[shape.op]
     products, numbers = 0, 7 * gradient
@@ -254,32 +259,55 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
+def shortened(batch: lw.data.Batch, kept: float) -> lw.data.Batch:
+    """The first steps of every sequence."""
+    if kept == 1:
+        return batch
+    lengths = (kept * batch.lengths).long().clamp(min=1)
+    return lw.data.Batch(batch.values[:, : int(lengths.max())].contiguous(), lengths)
+
+
 def fastest_peer(
-    shape: Shape, x: lw.data.Batch, y: lw.data.Batch | None, ours: Callable[..., Tensor]
+    shape: Shape,
+    x: lw.data.Batch,
+    y: lw.data.Batch | None,
+    ours: Callable[..., Tensor],
+    mine: Callable[[], float],
+    enough: float,
 ) -> dict[str, Any]:
-    """The peer with the least time for all pairs, scaled up from as many as it computes in PEER_SECONDS."""
+    """The peer with the least time for all pairs, scaled up from as many as it computes in ``enough`` seconds.
+
+    Of long sequences it gets the first PEER_STEPS steps, and its time is scaled up by cells.
+
+    Its turns alternate with ours, whose seconds ``mine`` returns, so that both see the same load. A peer whose first
+    turn is HOPELESS times as long as the best one's has no more.
+    """
     best: dict[str, Any] = {}
+    kept = min(1.0, PEER_STEPS / shape.steps)
     for name, peer in peers_of(shape, GAMMA, REG, ITERATIONS).items():
         count = 2 if shape.pairing == "all" else 1
         while True:
-            part = x[:count], None if y is None else y[:count]
-            found = peer(*part)  # also compiles, where a peer does that
-            spent = seconds(lambda part=part, peer=peer: peer(*part))
-            if spent > PEER_SECONDS or count >= shape.count:
+            part = [None if b is None else shortened(b[:count], kept) for b in (x, y)]
+            first = seconds(lambda part=part, peer=peer: peer(*part))  # also compiles, where a peer does that
+            spent = first if first > 10 * enough else seconds(lambda part=part, peer=peer: peer(*part))
+            if spent > enough or count >= shape.count:
                 break
             count = min(shape.count, 2 * count)
-        wanted = ours(*part).detach()
+        share = kept**2 * (count / shape.count) ** (2 if shape.pairing == "all" else 1)
+        if best and spent > enough and spent / share > HOPELESS * best["peer_ms"] / 1e3:
+            continue
+        found, wanted = peer(*part), ours(*part).detach()
         try:
             if shape.op == "gdtw":  # two local minima: a peer may end in a worse one
                 wanted = torch.maximum(wanted, torch.as_tensor(found))
             check(name, found, wanted.cpu(), 2e-2)
         except WrongResult:
             continue
-        times = [spent] + [seconds(lambda part=part, peer=peer: peer(*part)) for _ in range(2 if spent > 1 else 4)]
-        share = (count / shape.count) ** (2 if shape.pairing == "all" else 1)
-        whole = statistics.median(times) / share
-        if not best or whole < best["peer_ms"] / 1e3:
-            best = {"peer": name, "peer_ms": 1e3 * whole, "peer_sequences": count}
+        turns = [(seconds(lambda part=part, peer=peer: peer(*part)), mine()) for _ in range(2 if spent > 1 else 4)]
+        theirs, beside = (1e3 * statistics.median(times) for times in zip(*turns, strict=True))
+        row = {"peer": name, "peer_ms": theirs / share, "peer_sequences": count, "beside_ms": beside}
+        row |= {"peer_steps": round(kept * shape.steps)}
+        best = row if not best or ahead(row) < ahead(best) else best
     return best
 
 
@@ -291,9 +319,11 @@ def measure(shape: Shape, peaks: Peaks, options: argparse.Namespace) -> dict[str
     first = seconds(lambda: run(distance, shape, x, y))
     calls = max(1, math.ceil(0.02 / max(first, 1e-6)))
     repeats = options.repeats if first < 2 else 1
-    mine = statistics.median(
-        seconds(lambda: [run(distance, shape, x, y) for _ in range(calls)]) / calls for _ in range(repeats)
-    )
+
+    def turn() -> float:
+        return seconds(lambda: [run(distance, shape, x, y) for _ in range(calls)]) / calls
+
+    mine = statistics.median(turn() for _ in range(repeats))
     bounds = (limits if options.device == "cpu" else gpu_limits)(shape, peaks)
     limit = max(bounds, key=lambda resource: bounds[resource])
     row = {
@@ -305,7 +335,7 @@ def measure(shape: Shape, peaks: Peaks, options: argparse.Namespace) -> dict[str
         "share": bounds[limit] / mine,
     }
     if options.device == "cpu" and not options.no_peers:
-        row |= fastest_peer(shape, x, y, lambda *part: run(distance, shape, *part))
+        row |= fastest_peer(shape, x, y, lambda *part: run(distance, shape, *part), turn, options.peer_seconds)
     return row
 
 
@@ -314,6 +344,11 @@ def newest_rows(device: str) -> list[dict[str, Any]]:
     path = RESULTS / f"map_{device}.jsonl"
     rows = {row["case"]: row for row in map(json.loads, path.read_text().splitlines())} if path.exists() else {}
     return [rows[shape.name] for shape in shapes(device) if shape.name in rows]
+
+
+def ahead(row: dict[str, Any]) -> float:
+    """How many times as long as ours the peer's turns took, which alternate with ours."""
+    return row["peer_ms"] / row.get("beside_ms", row["ms"])
 
 
 def report(device: str) -> None:
@@ -332,7 +367,7 @@ def report(device: str) -> None:
     worst = sorted((row for row in rows if row["ms"] >= 0.2), key=lambda row: row["share"])[:10]
     for row in worst:
         print(f"  {row['share']:6.1%}  {row['ms']:9.2f} ms  {row['case']} ({row['limit']})")
-    ratios = sorted(((row["peer_ms"] / row["ms"], row) for row in rows if row.get("peer")), key=lambda found: found[0])
+    ratios = sorted(((ahead(row), row) for row in rows if row.get("peer")), key=lambda found: found[0])
     if ratios:
         median = statistics.median(ratio for ratio, _ in ratios)
         print(f"{len(ratios)} cells have a peer, median {median:.1f} times the fastest; the least:")
@@ -344,9 +379,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--only", default="", help='cells whose name holds this text, such as "dtw all 20"')
-    parser.add_argument("--missing", action="store_true", help="only cells that have no row of this commit yet")
+    parser.add_argument("--missing", action="store_true", help="only cells that have no row yet")
     parser.add_argument("--minutes", type=float, default=60, help="stop after so long; --missing goes on from there")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--peer-seconds", type=float, default=0.3, help="a peer gets as many pairs as it computes then")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--no-rows", action="store_true", help="print only; keep no rows")
     parser.add_argument("--report", action="store_true", help="no measurement: heat maps and worst cells of the rows")
@@ -357,11 +393,7 @@ def main() -> None:
     if options.device == "cuda":
         here |= {"gpu": torch.cuda.get_device_name(), "commit": here["commit"] or os.environ.get("COMMIT", "")}
     print(f"{2 * peaks.fma / 1e9:.0f} GFLOP/s, {peaks.bytes / 1e9:.0f} GB/s")
-    done = (
-        {row["case"] for row in newest_rows(options.device) if row["commit"] == here["commit"]}
-        if options.missing
-        else set()
-    )
+    done = {row["case"] for row in newest_rows(options.device)} if options.missing else set()
     RESULTS.mkdir(exist_ok=True)
     grid = shapes(options.device)
     for shape in random.Random(0).sample(grid, len(grid)):  # a run that is cut short samples the whole grid
@@ -370,7 +402,8 @@ def main() -> None:
         if time.monotonic() - begin > 60 * options.minutes:
             break
         row = measure(shape, peaks, options) | {"gflops": 2 * peaks.fma / 1e9, "gbytes": peaks.bytes / 1e9} | here
-        peer = f", {row['peer']} {row['peer_ms'] / row['ms']:.1f} times" if row.get("peer") else ""
+        row["load"] = os.getloadavg()[0]
+        peer = f", {row['peer']} {ahead(row):.1f} times" if row.get("peer") else ""
         print(f"{row['case']}: {row['ms']:.2f} ms, {row['share']:.0%} of {row['limit']}{peer}", flush=True)
         if not options.no_rows:
             with open(RESULTS / f"map_{options.device}.jsonl", "a") as file:

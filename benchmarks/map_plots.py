@@ -13,7 +13,7 @@ def draw(rows: list[dict[str, Any]], to: Path) -> None:
     measures = {"share of the limit": lambda row: row["share"]}
     if any(row.get("peer") for row in rows):
         measures["times faster than the fastest peer"] = lambda row: (
-            row["peer_ms"] / row["ms"] if row.get("peer") else np.nan
+            row["peer_ms"] / row.get("beside_ms", row["ms"]) if row.get("peer") else np.nan
         )
     sizes = list(dict.fromkeys(map(_size, rows)))
     channels = sorted({row["channels"] for row in rows})

@@ -271,6 +271,40 @@ def coupled_gru_gradients(
     end: int,
 ) -> None: ...
 
+class TapProblem:
+    def __init__(
+        self,
+        x: int,
+        y: int,
+        x_lengths: int,
+        y_lengths: int,
+        items: int,
+        others: int,
+        kept: int,
+        sides: int,
+        weights: int,
+        unit: float,
+        layers: int,
+        x_steps: int,
+        y_steps: int,
+        channels: int,
+        width: int,
+        stride: int,
+    ) -> None: ...
+
+def tap_values(isa: str, problem: object, memory: int, values: int, begin: int, end: int) -> None: ...
+def tap_gradients(
+    isa: str,
+    problem: object,
+    memory: int,
+    slopes: int,
+    x_grad: int,
+    y_grad: int,
+    weights_grad: int,
+    begin: int,
+    end: int,
+) -> None: ...
+
 class Matches:
     def __init__(self, queries: int, k: int, within: float, radius: int) -> None: ...
     def wanted(self) -> int: ...
@@ -298,6 +332,8 @@ class SearchProblem:
         coarse: int,
         segment: int,
         means_error: float,
+        turned: int,
+        leading: bool,
         window: int,
         steps: int,
         channels: int,

@@ -95,3 +95,25 @@ def test_an_unfinished_matrix_is_neither_the_result_nor_forgotten(path, tmp_path
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="is a file; pairs writes a folder"):
         run(path, "--out", tmp_path / "file")
+
+
+@pytest.mark.parametrize(("address", "code"), [("127.0.0.1:1", 1), ("127.0.0.1:99999", 1), ("nowhere", 2), ("a:b", 2)])
+def test_a_cluster_that_is_not_there(path, tmp_path, address, code):
+    pytest.importorskip("ray")
+    result = CliRunner().invoke(app, ["pairs", str(path), "--out", str(tmp_path / "D"), "--ray", address])
+    assert result.exit_code == code, result.output
+    assert ("there is no such cluster" if code == 1 else "expected auto, local, or an address") in result.stderr
+
+
+def test_a_cluster_of_its_own(path, tmp_path, monkeypatch):
+    """--ray local leaves it to scale.matrix to start one; an address is joined before."""
+    ray = pytest.importorskip("ray")
+    joined, computed = [], []
+    monkeypatch.setattr(ray, "init", lambda **given: joined.append(given["address"]))
+    monkeypatch.setattr(lw.scale, "matrix", lambda *given, **how: computed.append(how["engine"]) or given[99])
+    for how in ("local", "auto"):
+        with pytest.raises(IndexError):
+            CliRunner().invoke(
+                app, ["pairs", str(path), "--out", str(tmp_path / how), "--ray", how], catch_exceptions=False
+            )
+    assert (joined, computed) == (["auto"], ["ray", "ray"])

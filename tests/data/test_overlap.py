@@ -98,7 +98,7 @@ def test_pairs_are_equal_if_both_sides_are():
 def test_ids():
     x = torch.arange(4.0)[:, None]
     positions = tuple("0123")
-    assert overlap(x, x, ids=(positions, positions)).known == (), "positions are no evidence"
+    assert overlap(x, x, ids=(positions, positions)).known == (), "positions are not evidence"
     assert overlap(x[1:], x, ids=(positions[1:], positions)).known == (0, 1, 2), "a part keeps its ids"
     assert overlap(x, x, ids=(tuple("abcd"), tuple("aecd"))).known == (0, 2, 3)
     twice = torch.cat([x, x])

@@ -185,7 +185,7 @@ def test_infinite_distances_come_last():
     columns = torch.tensor([1, 1, 0, 0])
     assert mean_average_precision(D, rows, columns) == pytest.approx((1 + 2 / 4) / 2)
     everything = torch.full((3, 3), inf)
-    assert nearest_neighbor_accuracy(everything, torch.tensor([0, 1, 2])) == 0, "nobody is its own neighbour"
+    assert nearest_neighbor_accuracy(everything, torch.tensor([0, 1, 2])) == 0, "no item is its own neighbour"
     assert nearest_neighbor_accuracy(everything, torch.tensor([0, 0, 1])) == pytest.approx(2 / 3)
 
 

@@ -113,7 +113,7 @@ def test_after_an_error_the_rest_is_left_undone(threads):
     assert len(done) < 64
     ended = len(done)
     time.sleep(0.05)
-    assert len(done) == ended, "nobody works on after the call has returned"
+    assert len(done) == ended, "no worker continues after the call has returned"
 
 
 def test_the_number_of_threads_does_not_change_a_bit():

@@ -244,8 +244,14 @@ def test_gradients_that_are_not_finite_are_computed_again(kernels, monkeypatch):
     same(found, expected, TOLERANCE)
 
 
+@pytest.fixture
+def plain(monkeypatch):
+    """Plain torch, as without kernels for a CPU."""
+    monkeypatch.setattr(op.cpu, "fits", lambda *given: False)
+
+
 @pytest.mark.parametrize("many", [0.0, 1.0])
-def test_pairs_without_a_slope_are_left_out(monkeypatch, many):
+def test_pairs_without_a_slope_are_left_out(monkeypatch, plain, many):
     """Plain torch: what is kept for the backward pass gives the gradients that computing some pairs again does."""
     metric, *given = mined()
     expected, slopes = step(metric, *given)
@@ -259,7 +265,7 @@ def test_pairs_without_a_slope_are_left_out(monkeypatch, many):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_pairs_without_a_slope_are_left_out_of_the_convolutions(monkeypatch, dtype):
+def test_pairs_without_a_slope_are_left_out_of_the_convolutions(monkeypatch, plain, dtype):
     metric, *given = mined()
     count, runs, whole = [], [], convolutions._backward
     monkeypatch.setattr(
@@ -292,7 +298,7 @@ def _whole(x, y):
     return tuple(torch.full((len(t),), t.shape[1]) for t in (x, y))
 
 
-def test_distances_that_are_computed_again_under_checkpoint(monkeypatch):
+def test_distances_that_are_computed_again_under_checkpoint(monkeypatch, plain):
     monkeypatch.setitem(op.KEPT_CELLS, "cpu", 0)
     metric, x, _ = mined()
     runs = []

@@ -70,7 +70,7 @@ def test_margins_under_noise_are_compared_seed_by_seed():
     lines = [line("cgru", 0, [3.0, 0.5]), line("cgru", 1, [2.0, 0.1]), line("sgru", 1, [1.0, 0.3])]
     *_, coupled, siamese, ahead = report.noise_table(lines).splitlines()
     assert coupled == "| coupled GRU, 2 seeds | **2.50** | **0.30** |"
-    assert siamese == "| siamese GRU, 1 seeds | 1.00 | **0.30** |"
+    assert siamese == "| siamese GRU, 1 seed | 1.00 | **0.30** |"
     assert ahead == "| coupled GRU ahead of siamese GRU, seeds | 1 of 1 | 0 of 1 |"
 
 

@@ -60,6 +60,13 @@ def series(rng: np.random.Generator, steps: int, channels: int) -> np.ndarray:
     return x
 
 
+def sensors(rng: np.random.Generator, steps: int, channels: int) -> np.ndarray:
+    """A few series mixed into many channels, with offsets: most of what varies lies in few directions."""
+    mix = np.random.default_rng(channels).normal(size=(3, channels))
+    x = np.concatenate([series(rng, steps, 1) for _ in range(3)], 1) @ mix
+    return x + rng.normal(size=channels) + 10.0 ** rng.integers(-4, 0) * rng.normal(size=x.shape)
+
+
 def draw(rng: np.random.Generator, whole: bool) -> Drawn:
     """A random problem."""
     channels = int(rng.choice([1, 1, 1, 2, 3]))
@@ -72,7 +79,12 @@ def draw(rng: np.random.Generator, whole: bool) -> Drawn:
     if whole and rng.random() < 0.04:  # where DTW goes on in stages
         count, longest, equal = int(rng.integers(150, 500)), int(rng.choice([64, 80, 97, 128, 130])), True
     lengths = [longest if equal else int(rng.integers(1, longest + 1)) for _ in range(count)]
-    items = [series(rng, steps, channels) for steps in lengths]
+    kind = series
+    if whole and rng.random() < 0.15:  # where frames are turned
+        channels, longest, kind = int(rng.choice([6, 7, 9])), int(rng.choice([64, 67, 80, 128, 131])), sensors
+        dtype, lengths = torch.float32, [longest] * count
+        equal = True
+    items = [kind(rng, steps, channels) for steps in lengths]
     for _ in range(rng.integers(3)):  # duplicates
         items[rng.integers(count)] = items[rng.integers(count)]
     queries = []
@@ -81,7 +93,7 @@ def draw(rng: np.random.Generator, whole: bool) -> Drawn:
         steps = longest if whole and equal else int(rng.integers(1, longest + 1 if whole else 24))
         if length is not None and rng.random() < 0.8:
             steps = length
-        drawn = series(rng, steps, channels)
+        drawn = kind(rng, steps, channels)
         source = items[rng.integers(count)]
         if rng.random() < 0.4 and len(source) >= steps:  # a piece of an item
             first = rng.integers(len(source) - steps + 1)

@@ -101,7 +101,7 @@ def test_an_item_that_is_removed_during_a_search(tmp_path):
 
 def test_what_does_not_go_with_a_store():
     for options, said in (
-        ({"length": 3}, "length does not go with a store"),
+        ({"length": 3}, "length cannot be combined with a store"),
         ({"normalize": "window"}, "normalize"),
         ({}, "DTW does not compare vectors"),
         ({"candidates": lw.evaluation.Candidates(lw.DTW(), keep=3)}, "DTW does not compare vectors"),
@@ -127,7 +127,7 @@ def test_what_does_not_go_with_a_store():
         (lambda: index.add(x, fields={"year": [1]}), "1 values for 5 items"),
         (lambda: index.ids, "not in memory"),
         (lambda: index.items, "not in memory"),
-        (lambda: index.save("x"), "there when add returns"),
+        (lambda: index.save("x"), "stored when add returns"),
         (lambda: lw.Index(lw.Euclidean(), x).add(x, fields={}), "fields need"),
         (lambda: lw.Index(lw.Euclidean(), x).search(x, where={}), "where needs"),
         (lambda: lw.Index(lw.Euclidean(), x).upsert(x), "needs an index with a store"),

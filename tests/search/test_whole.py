@@ -33,6 +33,24 @@ def test_walks_are_settled_by_bounds(dtype):
     assert 0 < found.stats.cells < 0.1 * D.numel() * 128 * 25
 
 
+@pytest.mark.parametrize("ground", ["sqeuclidean", "euclidean"])
+@pytest.mark.parametrize(("count", "steps", "k"), [(600, 128, 3), (37, 67, 50)])
+def test_sensors_of_one_movement_are_settled_by_their_leading_channels(ground, count, steps, k):
+    rng = np.random.default_rng(0)
+    mix = rng.normal(size=(3, 9))
+    times = np.arange(steps)[:, None] / rng.uniform(3, 9, (count + 40, 1, 3)) + rng.uniform(0, 6, (count + 40, 1, 3))
+    x = np.sin(times) @ mix + rng.normal(size=(count + 40, 1, 9)) + 0.05 * rng.normal(size=(count + 40, steps, 9))
+    items, queries = (torch.tensor(part, dtype=torch.float32) for part in (x[40:], x[:40]))
+    distance = DTW(band=0.1, ground=ground)
+    found = WholeSearch(distance, Batch(items)).search(Batch(queries), k=k, within=None)
+    nearest = distance.matrix(queries, items).sort(dim=1, stable=True)
+    assert torch.equal(found.distances, nearest.values[:, :k])
+    assert torch.equal(found.items, nearest.indices[:, :k])
+    assert "leading channels" in found.stats.killed
+    if count > k:
+        assert found.stats.killed["leading channels"] > found.stats.compared
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 def test_any_number_of_threads_finds_the_same(threads):
     torch.manual_seed(1)

@@ -89,7 +89,7 @@ def test_pairs_and_own_neighbours():
     fitted = learner().fit((x, y))
     assert fitted.predict(x).tolist() == learner().fit(x, y).predict(x).tolist()
     assert fitted.score((x, y)) == fitted.score(x, y)
-    assert (fitted.kneighbors()[1][:, 0] != np.arange(24)).all(), "none finds itself"
+    assert (fitted.kneighbors()[1][:, 0] != np.arange(24)).all(), "no item finds itself"
 
 
 def test_forms_of_items():

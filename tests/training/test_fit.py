@@ -123,7 +123,7 @@ def test_terms_alone_without_labels():
     m, pull = metric(), Pull()
     history = fit(m, problem()[0], terms=[pull, lambda step: 0 * pull(step)], epochs=2, lr=0.01, **QUIET)
     assert history.losses[1] < history.losses[0]
-    assert not any(made for *_, made in pull.seen), "no matrix is made that nobody sees"
+    assert not any(made for *_, made in pull.seen), "no unused matrix is computed"
 
 
 def test_unlabelled_items_are_classes_of_their_own():

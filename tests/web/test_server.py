@@ -73,7 +73,7 @@ def test_work_ends_when_the_client_leaves(patient):
         client.sendall(request("/search", BODY))
         until(lambda: distance.queries >= 3)
         assert get_health(server.port) == 200
-        assert work.taken == 1, "others are answered meanwhile"
+        assert work.taken == 1, "other requests are answered meanwhile"
     until(lambda: work.taken == 0)
     assert distance.queries < 200
 

@@ -63,8 +63,9 @@ def cluster(
 ) -> None:
     """Divide the items of A into clusters under a distance.
 
-    k-means has averages as centres, k-medoids items; hierarchical joins the nearest on average; hdbscan finds dense
-    clusters, however many, and leaves noise as cluster -1. If A has labels, their agreement with the clusters is told.
+    The centres of k-means are averages, those of k-medoids are items. hierarchical joins the clusters that are nearest
+    on average. hdbscan finds dense clusters, any number of them, and labels noise -1. If A has labels, the agreement of
+    the clusters with them is printed.
     """
     given = {"band": band, "gamma": gamma, "reg": reg, "ground": ground, "normalize": normalize}
     chosen, options = arguments.choose(distance, metric, settings, **given)

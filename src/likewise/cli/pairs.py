@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,8 @@ from likewise.cli.files import check_kind, read_both
 from likewise.cli.printing import is_terminal, print_facts
 from likewise.scale.engine import import_ray
 from likewise.scale.tiles import MANIFEST, Layout
+
+PATIENCE = 5.0  # seconds for a cluster to answer
 
 
 def pairs(
@@ -63,12 +66,8 @@ def pairs(
     if not resume and growing.exists():
         Layout.read(growing)  # only a matrix of ours is removed
         shutil.rmtree(growing)
-    if ray is not None:
-        module = import_ray("pairs")
-        try:
-            module.init(address=ray, include_dashboard=False if ray == "local" else None, log_to_driver=False)
-        except ConnectionError as error:
-            raise ValueError(f"--ray {ray}: there is no such cluster; --ray local starts one here") from error
+    if ray not in (None, "local"):  # scale.matrix starts a local one
+        _join(ray)
     D = lw.scale.matrix(
         chosen,
         x,
@@ -98,6 +97,20 @@ def pairs(
         typer.echo(json.dumps(facts, allow_nan=False))
     else:
         print_facts(facts)
+
+
+def _join(address: str) -> None:
+    """Join a cluster; an address at which nothing listens is an error at once, while Ray would wait for minutes."""
+    module = import_ray("pairs")
+    try:
+        if address != "auto":
+            host, _, port = address.removeprefix("ray://").rpartition(":")
+            if not host or not port.isdecimal():
+                raise typer.BadParameter(f"--ray {address}: expected auto, local, or an address such as 10.0.0.1:6379")
+            socket.create_connection((host, int(port)), PATIENCE).close()
+        module.init(address=address, log_to_driver=False)
+    except OSError as error:  # a ConnectionError of Ray's, too
+        raise ValueError(f"--ray {address}: there is no such cluster; --ray local starts one here") from error
 
 
 def _place(out: Path, *, resume: bool, force: bool) -> Path:

@@ -81,7 +81,7 @@ def tune(
 ) -> None:
     """Choose the settings of a distance by the leave-one-out accuracy of 1-NN on the labelled items of A.
 
-    The folder of -o is what --metric of the other commands takes.
+    The other commands take the folder of -o as --metric.
     """
     if output is not None:
         check_output_folder(output, overwrite=force, known=(CONFIG, WEIGHTS))

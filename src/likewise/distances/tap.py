@@ -99,10 +99,10 @@ class TAP(PairNetwork):
 
     No result depends on padding, which is set to zero before every convolution. On a GPU, g runs in half precision
     with float32 sums, and again in float32 if that overflows; so do the gradients of ``matrix``, unless TensorFloat-32
-    is not allowed (``torch.backends.cudnn.allow_tf32 = False``, or ``fit(..., precision="32-true")``). D, the softmax
-    and the sum are float32 or better. Weights are used in the precision of the frames. The backward pass leaves out
-    pairs whose distance the loss does not use. The losses' constants suit frames of unit length, such as those of
-    ``FrameMLP``.
+    is not allowed (``torch.backends.cudnn.allow_tf32 = False``, or ``fit(..., precision="32-true")``). On a CPU all is
+    float32, also in mixed precision, or float64 for such frames. D, the softmax and the sum are float32 or better.
+    Weights are used in the precision of the frames. The backward pass leaves out pairs whose distance the loss does not
+    use. The losses' constants suit frames of unit length, such as those of ``FrameMLP``.
 
     Reference: Su & Wen, Temporal alignment prediction for supervised representation learning and few-shot sequence
     classification (ICLR 2022). As in its published code, no ReLU follows the last convolution.

@@ -17,6 +17,7 @@
 #include "search/kernel.h"
 #include "soft_dtw/kernel.h"
 #include "stop.h"
+#include "tap/kernel.h"
 #include "transport/kernel.h"
 
 namespace nb = nanobind;
@@ -318,6 +319,32 @@ NB_MODULE(_native, module) {
         },
         Release());
 
+    nb::class_<TapProblem>(module, "TapProblem")
+        .def("__init__",
+             [](TapProblem* self, Address x, Address y, Address x_lengths, Address y_lengths, Address items, Address others,
+                Address kept, Address sides, Address weights, float unit, int64_t layers, int64_t x_steps,
+                int64_t y_steps, int64_t channels, int64_t width, int64_t stride) {
+                 new (self) TapProblem{at<float>(x), at<float>(y), at<int64_t>(x_lengths), at<int64_t>(y_lengths),
+                                       at<int64_t>(items), at<int64_t>(others), at<int64_t>(kept), at<int64_t>(sides),
+                                       at<float>(weights), unit, layers, x_steps, y_steps, channels, width, stride};
+             },
+             "x"_a, "y"_a, "x_lengths"_a, "y_lengths"_a, "items"_a, "others"_a, "kept"_a, "sides"_a, "weights"_a, "unit"_a,
+             "layers"_a, "x_steps"_a, "y_steps"_a, "channels"_a, "width"_a, "stride"_a);
+    module.def(
+        "tap_values",
+        [](const std::string& isa, const TapProblem& problem, Address memory, Address values, int64_t begin, int64_t end) {
+            CALL(isa, tap_values, problem, at<void>(memory), at<float>(values), begin, end);
+        },
+        Release());
+    module.def(
+        "tap_gradients",
+        [](const std::string& isa, const TapProblem& problem, Address memory, Address slopes, Address x_grad, Address y_grad,
+           Address weights_grad, int64_t begin, int64_t end) {
+            CALL(isa, tap_gradients, problem, at<void>(memory), at<float>(slopes), at<float>(x_grad), at<float>(y_grad),
+                 at<double>(weights_grad), begin, end);
+        },
+        Release());
+
     nb::class_<Matches>(module, "Matches")
         .def(nb::init<int64_t, int64_t, double, int64_t>(), "queries"_a, "k"_a, "within"_a, "radius"_a)
         .def("wanted", &Matches::wanted)
@@ -335,19 +362,19 @@ NB_MODULE(_native, module) {
         .def("__init__",
              [](SearchProblem* self, const Problem& pairs, Address plane, Address upper, Address lower, int64_t padded,
                 Address means, Address means_upper, Address means_lower, int64_t coarse, int64_t segment, double means_error,
-                int64_t window, Address steps, Address channels, Address ordered_upper, Address ordered_lower,
+                Address turned, bool leading, int64_t window, Address steps, Address channels, Address ordered_upper, Address ordered_lower,
                 Address ordered_query, Address query_upper, Address query_lower, bool normalize, double error, bool by_lengths,
                 Address skip, Address skip_start, int64_t skip_radius, Matches* matches, Candidates* candidates, Address counts) {
                  new (self) SearchProblem{pairs, at<float>(plane), at<float>(upper), at<float>(lower), padded,
                                           at<float>(means), at<float>(means_upper), at<float>(means_lower), coarse, segment,
-                                          means_error, window,
+                                          means_error, at<float>(turned), leading, window,
                                           at<int32_t>(steps), at<int32_t>(channels), at<float>(ordered_upper),
                                           at<float>(ordered_lower), at<float>(ordered_query), at<float>(query_upper),
                                           at<float>(query_lower), normalize, error, by_lengths, at<int64_t>(skip),
                                           at<int64_t>(skip_start), skip_radius, matches, candidates, at<int64_t>(counts)};
              },
              "pairs"_a, "plane"_a, "upper"_a, "lower"_a, "padded"_a, "means"_a, "means_upper"_a, "means_lower"_a, "coarse"_a, "segment"_a,
-             "means_error"_a, "window"_a, "steps"_a, "channels"_a, "ordered_upper"_a,
+             "means_error"_a, "turned"_a, "leading"_a, "window"_a, "steps"_a, "channels"_a, "ordered_upper"_a,
              "ordered_lower"_a, "ordered_query"_a, "query_upper"_a, "query_lower"_a, "normalize"_a, "error"_a, "by_lengths"_a,
              "skip"_a, "skip_start"_a, "skip_radius"_a, "matches"_a, "candidates"_a.none(), "counts"_a);
     module.def(

@@ -173,7 +173,7 @@ class Selection:
         if len(self.tried) > 1:
             text += " The winner was chosen on these items, so expect slightly less on new ones."
         if self.refit:
-            text += f" Then it was trained for {self.refit:,} more steps with all items, these too."
+            text += f" Then it was trained for {self.refit:,} more steps with all items, including these."
         return text if self.complete else f"{text} The search was stopped before its end."
 
     def _said(self, other: Result, what: str) -> str:

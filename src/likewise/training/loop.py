@@ -363,7 +363,7 @@ class Loop:
             yield
         except ValueError as error:
             place = f"epoch {self.done.epoch + 1}, step {self.done.step + 1}, items {chosen.index[:4].tolist()}..."
-            raise ValueError(f"fit: in {place}: {error}") from error
+            raise ValueError(f"fit: in {place}: {str(error).removeprefix('fit: ')}") from error
 
 
 def make_fabric(plan: Plan) -> Fabric:

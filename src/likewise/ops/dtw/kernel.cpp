@@ -116,17 +116,36 @@ template <class T> void gradients(const Problem& problem, const T* weights, T* x
     }
 }
 
+// Whether a comparison holds in any lane.
+template <class T> INLINE bool any(I<T> mask) {
+#if defined(__AVX512F__)
+    __m512i bits;
+    std::memcpy(&bits, &mask, sizeof(bits));
+    return _mm512_test_epi32_mask(bits, bits) != 0;
+#elif defined(__AVX2__)
+    __m256i bits;
+    std::memcpy(&bits, &mask, sizeof(bits));
+    return !_mm256_testz_si256(bits, bits);
+#else
+    int64_t bits[2];
+    std::memcpy(bits, &mask, sizeof(bits));
+    return (bits[0] | bits[1]) != 0;
+#endif
+}
+
 // Lanes are candidates of one query. Once every lane's least cell and what must still follow exceed the limit, none of
 // them can be among the nearest.
 template <class T>
 int64_t abandoning(const Problem& problem, const T* x, int64_t steps, const T* y, const int64_t* m, const T* suffix, T limit,
-                   T* values, int64_t from, int64_t to, T* state) {
+                   T* values, int64_t from, int64_t to, T* state, DtwKept& kept) {
     int64_t n[W<T>], cells = 0;
     for (int l = 0; l < W<T>; ++l) {
         n[l] = steps;
         values[l] = kInfinity<T>;
     }
-    LaneBlock<T, HardStep<T>> block(problem);
+    using Block = LaneBlock<T, HardStep<T>>;
+    if (!kept.block) kept.block = new Block(problem), kept.destroy = [](void* block) { delete static_cast<Block*>(block); };
+    Block& block = *static_cast<Block*>(kept.block);
     const auto ended = [&](int l, const auto* row) { values[l] = HardStep<T>::value(problem, steps, m[l], l, row); };
     const auto going = [&](int64_t done, const auto* row, int64_t first, int64_t last) {
         cells = done;
@@ -139,10 +158,7 @@ int64_t abandoning(const Problem& problem, const T* x, int64_t steps, const T* y
         least = min(min(least, other), row[last].value);
         if (suffix) least += load(suffix + done * W<T>);
         const I<T> alive = least <= splat(limit);
-        I<T> any = alive;
-        for (int half = W<T> / 2; half > 0; half /= 2)
-            for (int l = 0; l < half; ++l) any[l] |= any[l + half];
-        return any[0] != 0;
+        return any<T>(alive);
     };
     using Cell = typename HardStep<T>::Cell;
     static_assert(sizeof(Cell) == W<T> * sizeof(T), "a row of cells is one of numbers");
@@ -214,23 +230,23 @@ void dtw_tile(const Problem& problem, const int64_t* row_order, const int64_t* c
 }
 
 int64_t dtw_abandoning(const Problem& problem, const void* x, int64_t steps, const void* y, const int64_t* m, const void* suffix,
-                       double limit, void* values) {
-    return dtw_advance(problem, x, steps, y, m, suffix, limit, 0, steps, nullptr, values);
+                       double limit, void* values, DtwKept& kept) {
+    return dtw_advance(problem, x, steps, y, m, suffix, limit, 0, steps, nullptr, values, kept);
 }
 
 int64_t dtw_strip(bool float64) { return 2 * (float64 ? HardStep<double>::kRows : HardStep<float>::kRows); }
 
 int64_t dtw_advance(const Problem& problem, const void* x, int64_t steps, const void* y, const int64_t* m, const void* suffix,
-                    double limit, int64_t from, int64_t to, void* row, void* values) {
+                    double limit, int64_t from, int64_t to, void* row, void* values, DtwKept& kept) {
     if (problem.float64)
         return abandoning<double>(problem, static_cast<const double*>(x), steps, static_cast<const double*>(y), m,
                                   static_cast<const double*>(suffix), limit, static_cast<double*>(values), from, to,
-                                  static_cast<double*>(row));
+                                  static_cast<double*>(row), kept);
     // Rounded upwards: what is equal to the limit goes on.
     const float rounded = float(limit), up = rounded < limit ? __builtin_nextafterf(rounded, kInfinity<float>) : rounded;
     return abandoning<float>(problem, static_cast<const float*>(x), steps, static_cast<const float*>(y), m,
                              static_cast<const float*>(suffix), up, static_cast<float*>(values), from, to,
-                             static_cast<float*>(row));
+                             static_cast<float*>(row), kept);
 }
 
 void dtw_values(const Problem& problem, const int64_t* order, void* values, int64_t begin, int64_t end) {

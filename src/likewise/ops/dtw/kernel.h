@@ -13,6 +13,18 @@ struct SharedGroups {
     int64_t kept;
 };
 
+// What calls of dtw_abandoning and dtw_advance keep for the next, of the same problem on the same thread: allocating it takes
+// as long as some rows.
+struct DtwKept {
+    void* block = nullptr;
+    void (*destroy)(void*) = nullptr;
+    DtwKept() = default;
+    DtwKept(const DtwKept&) = delete;
+    __attribute__((always_inline)) ~DtwKept() {
+        if (block) destroy(block);
+    }
+};
+
 }  // namespace likewise
 
 #define LIKEWISE_DTW_KERNELS                                                                                      \
@@ -27,11 +39,12 @@ struct SharedGroups {
        with infinite values, once every lane's least cell of a row plus its suffix exceeds the limit. suffix (steps + 1,     \
        lanes), or null: a lower bound of what the remaining rows cost. Returns the number of rows that were computed. */     \
     int64_t dtw_abandoning(const Problem&, const void* x, int64_t steps, const void* y, const int64_t* m,         \
-                           const void* suffix, double limit, void* values);                                       \
+                           const void* suffix, double limit, void* values, DtwKept&);                           \
     /* The same, of rows from..to - 1 only, for lanes of equal lengths. row (y_steps, lanes) holds row from - 1, if from    \
        is positive, and receives row to - 1; values are set when to is steps. */                                   \
     int64_t dtw_advance(const Problem&, const void* x, int64_t steps, const void* y, const int64_t* m,            \
-                        const void* suffix, double limit, int64_t from, int64_t to, void* row, void* values);     \
+                        const void* suffix, double limit, int64_t from, int64_t to, void* row, void* values,      \
+                        DtwKept&);                                                                              \
     /* Rows after which an alignment is best left and gone on with. */                                            \
     int64_t dtw_strip(bool float64);                                                                              \
     /* Values of pairs order[begin..end-1], one at a time: for few pairs, many channels and given costs. */       \

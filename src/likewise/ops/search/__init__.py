@@ -11,6 +11,10 @@ lanes, in the order of the bounds. It is abandoned when the least cell of a row 
 together exceed the k-th best value so far, which all threads share. Many candidates of one length go through DTW in
 stages of some rows, and lanes are refilled after each stage. Rounding rules out no candidate: see Limit in bounds.h.
 
+Items of one length and six channels or more, whose frames vary in few directions within an item, are turned: they are
+multiplied by an orthogonal matrix, so that the first four channels hold most of that. Means come first there, too, but
+lanes are items; then DTW of the four channels alone, and the bound of the others, settle nearly all that is left.
+
 Reference: Zhu & Shasha (2003), the bound of means; Keogh & Ratanamahatana (2005); Rakthanmanon et al. (2012), the UCR
 suite; Herrmann & Webb (2021).
 """
@@ -32,6 +36,7 @@ from likewise.ops.search.prepared import (
     prepare,
     radius_of,
     readable,
+    turned,
     without_envelopes,
 )
 from likewise.ops.search.stream import Stream, stretches
@@ -50,7 +55,7 @@ __all__ = [
     "without_envelopes",
 ]
 
-STAGES = ("query envelope", "data envelope")  # the first stage is "segments" of whole items, "ends" of windows
+STAGES = ("query envelope", "data envelope", "leading channels")  # after "segments" of whole items, "ends" of windows
 WINDOWS_AT_ONCE = 1 << 14  # windows per call: their samples, envelopes and moments fit in a core's cache
 CANDIDATES_AT_ONCE = 1 << 24  # windows of all queries between two comparisons: at most 16 bytes each
 SEED_STRIDE = 8  # one block of windows in this many is compared first, for a threshold
@@ -137,7 +142,8 @@ def whole(queries: Tensor, lengths: Tensor | None, items: Prepared, wanted: Want
     # Few queries: their items are split too, to give every thread work. Many: some share one pass over the items.
     parts = max(1, min(8 // max(1, count), found // 256))
     bounds = [found * part // parts for part in range(parts + 1)]
-    blocks = max(min(4, count), -(-count // 16))  # blocks of about equally many queries
+    together = 32 if search.leading else 16
+    blocks = max(min(4, count), -(-count // together))  # blocks of about equally many queries
     together = max(1, -(-count // max(1, blocks)))
     blocks = -(-count // together)
     problem = search.problem()
@@ -202,6 +208,12 @@ class _Search:
         self.candidates = cpu.native.Candidates(len(queries))
         self.counts = torch.zeros(len(STAGES) + 4, dtype=torch.int64)
         self.kept: list[Tensor] = []
+        # One length, that of the items: see turned.h.
+        self.leading = (
+            items.turn is not None
+            and queries.shape[1] == items.values.shape[1]
+            and bool((self.lengths.numpy() == queries.shape[1]).all())
+        )
 
     def problem(self) -> object:
         """The problem for the kernels."""
@@ -209,6 +221,13 @@ class _Search:
         rows, x_steps, channels = self.queries.shape
         largest = largest_value(self.queries, self.lengths)
         own = largest * 2.0**-24 if self.queries.dtype == torch.float64 else 0.0
+        turned_queries = 0
+        if items.turn is not None and largest <= LARGEST:
+            frames = np.empty((rows, channels, x_steps), np.float32)
+            turned(self.queries, items.turn, frames)
+            turned_queries = self._keep(torch.from_numpy(frames))
+            largest *= channels**0.5
+            own = largest * 2.0**-24
         error = np.inf if largest > LARGEST else (own + items.error) * channels**0.5
         pairs = cpu.native.Problem(
             x=self.queries.data_ptr(),
@@ -251,6 +270,8 @@ class _Search:
             coarse=items.means[0].shape[2],
             segment=items.segment,
             means_error=(largest + items.largest) * 2.0**-20 * channels**0.5 if items.segment > 1 else 0.0,
+            turned=turned_queries,
+            leading=self.leading and error < np.inf,
             window=items.length or 0,
             **parts,
             normalize=self.normalized,
@@ -324,7 +345,8 @@ class _Search:
             _check.refuse("dtw", f"the value of a pair is not finite: the costs overflow {self.queries.dtype}")
         numbers = self.counts.tolist()
         first = "segments" if self.items.length is None else "ends"
-        killed: dict[str, int] = dict(zip((first, *STAGES), numbers, strict=False))
+        killed = dict(zip((first, *STAGES), numbers, strict=False))
+        killed = {stage: killed[stage] for stage in (first, *(STAGES[2:] if self.leading else STAGES[:2]))}
         return Outcome(counts, values.to(self.queries.dtype), items, starts, ends, killed, candidates, numbers[-1])
 
 

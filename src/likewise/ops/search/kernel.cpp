@@ -1,6 +1,7 @@
-// Exact search under DTW: whole.h for whole items, windows.h for every window of long series.
+// Exact search under DTW: whole.h and turned.h for whole items, windows.h for every window of long series.
 #include "kernel.h"
 
+#include "turned.h"
 #include "whole.h"
 #include "windows.h"
 
@@ -44,7 +45,8 @@ void search_normalize(const void* from, bool float64, int64_t length, int64_t ch
 }
 
 void search_whole(const SearchProblem& problem, const int64_t* order, int64_t first, int64_t last, int64_t begin, int64_t end) {
-    if (problem.pairs.float64) WholeSearch<double>(problem, order, first, last).run(begin, end);
+    if (problem.leading) TurnedSearch(problem, first, last).run(begin, end);
+    else if (problem.pairs.float64) WholeSearch<double>(problem, order, first, last).run(begin, end);
     else WholeSearch<float>(problem, order, first, last).run(begin, end);
 }
 

@@ -6,8 +6,8 @@
 namespace likewise {
 
 // Numbers of candidates by what settled them, and of cells, added up by all threads. kFirst: the ends of windows, or the
-// segments of whole items.
-enum Count : int { kFirst, kQueryEnvelope, kDataEnvelope, kAbandoned, kCompared, kCells, kCounts };
+// segments of whole items. kLeading: DTW of the leading channels.
+enum Count : int { kFirst, kQueryEnvelope, kDataEnvelope, kLeading, kAbandoned, kCompared, kCells, kCounts };
 
 struct SearchProblem {
     // x: the queries; y: the items. All that is compared has finite values.
@@ -21,6 +21,10 @@ struct SearchProblem {
     const float *means = nullptr, *means_upper = nullptr, *means_lower = nullptr;
     int64_t coarse = 0, segment = 1;
     double means_error = 0;
+    // Whole items whose frames are turned (turned.h): the queries turned like them, channel by channel, (queries, channels,
+    // steps); the planes, envelopes and means above are turned, too. leading: all have one length, that of the items.
+    const float* turned = nullptr;
+    bool leading = false;
     // Windows: their length, the queries' points in the order in which they are looked at (queries, window * channels):
     // step and channel, the query's envelope there, and the query there; and the envelope in its own order,
     // (queries, channels, window).

@@ -15,6 +15,8 @@ from likewise.ops.rules import FRACTION, NONE, Window
 
 SEGMENT = 8  # steps that share a mean; kSegment in bounds.h
 LONG = 64  # items of at least this many steps are first compared by means
+CHANNELS = 6  # items of at least this many channels are turned, if the first LEADS then hold most of what varies
+LEADS = 4  # kLeads in leading.h
 LARGEST = 1e15  # beyond this, squares of float32 copies may overflow: there are no bounds
 
 
@@ -23,8 +25,9 @@ class Prepared:
     """Items (N, T, C) with their lengths (N,), float32 copies and envelopes, each (N, C, padded).
 
     length: the length of the windows; None for whole items. error: the largest error of the float32 copies. largest:
-    the largest absolute value. means: those of the copies and the envelopes of whole items, over ``segment`` steps,
-    each (N, C, coarse); the same tensors if that is one step.
+    the largest absolute value of the copies. turn: an orthogonal matrix (C, C) by which the frames of the copies were
+    multiplied, which changes no distance between frames; None if they were not. means: those of the copies and the
+    envelopes of whole items, over ``segment`` steps, each (N, C, coarse); the same tensors if that is one step.
     """
 
     values: Tensor
@@ -38,6 +41,7 @@ class Prepared:
     largest: float
     means: tuple[Tensor, Tensor, Tensor]
     segment: int
+    turn: np.ndarray | None
 
 
 def prepare(values: Tensor, lengths: Tensor | None, window: Window, length: int | None = None) -> Prepared:
@@ -48,12 +52,20 @@ def prepare(values: Tensor, lengths: Tensor | None, window: Window, length: int 
         tensor([2., 2., 2.])
     """
     values = readable("search", "items", values)
-    count, steps, _channels = values.shape
+    count, steps, channels = values.shape
     lengths = cpu.checked_lengths("search", "lengths", lengths, count, steps)
     cpu.check_finite("search", "items", values, lengths)
     padded = -(-(steps + (0 if length is None else 64)) // 16) * 16
     largest = largest_value(values, lengths)
-    plane, error = _plane(values, lengths, padded, largest)
+    may_turn = length is None and window.kind != NONE and steps >= LONG and _is_full(lengths, steps)
+    turn = turn_of(values) if may_turn and largest <= LARGEST else None
+    if turn is None:
+        plane, error = _plane(values, lengths, padded, largest)
+    else:
+        plane = np.zeros((count, channels, padded), np.float32)
+        turned(values, turn, plane)
+        largest *= channels**0.5
+        plane, error = torch.from_numpy(plane), largest * 2.0**-24
     each = lengths if length is None else torch.full_like(lengths, length)
     radius = _radii(window, each)
     upper, lower = (torch.empty_like(plane) for _ in range(2))
@@ -68,7 +80,7 @@ def prepare(values: Tensor, lengths: Tensor | None, window: Window, length: int 
     means = (plane, upper, lower)
     if segment > 1:
         means = (_means(plane, steps), _means(upper, steps), _means(lower, steps))
-    return Prepared(values, lengths, window, length, plane, upper, lower, error, largest, means, segment)
+    return Prepared(values, lengths, window, length, plane, upper, lower, error, largest, means, segment, turn)
 
 
 def without_envelopes(items: Prepared, length: int) -> Prepared:
@@ -115,6 +127,30 @@ def _plane(values: Tensor, lengths: Tensor, padded: int, largest: float) -> tupl
         for i, length in enumerate(lengths.tolist()):
             plane[i, :, :length] = source[i, :length].T
     return torch.from_numpy(plane), error
+
+
+def turn_of(values: Tensor) -> np.ndarray | None:
+    """The principal axes of what changes within items (N, T, C), largest first; None if LEADS of them do not hold most.
+
+    Only for float32, and taken from at most 256 of the items.
+    """
+    count, _steps, channels = values.shape
+    if channels < CHANNELS or count == 0 or values.dtype != torch.float32:
+        return None
+    x = values.numpy()[:: -(-count // 256)].astype(np.float64)
+    x = (x - x.mean(1, keepdims=True)).reshape(-1, channels)
+    varying, axes = np.linalg.eigh(x.T @ x)
+    if not varying[-LEADS:].sum() > 0.8 * varying.sum():
+        return None
+    return np.ascontiguousarray(axes[:, ::-1])
+
+
+def turned(values: Tensor, turn: np.ndarray, to: np.ndarray) -> None:
+    """Write frames (N, T, C), multiplied by a matrix in float64, to the first T of (N, C, T...)."""
+    x, at_once = values.numpy(), max(1, (1 << 18) // max(1, values.shape[1] * values.shape[2]))
+    for first in range(0, len(x), at_once):
+        part = slice(first, first + at_once)
+        to[part, :, : x.shape[1]] = (x[part].astype(np.float64) @ turn).swapaxes(1, 2)
 
 
 def largest_value(values: Tensor, lengths: Tensor) -> float:

@@ -60,6 +60,7 @@ private:
     // Bounds, and squared distances of means, (queries, count): NaN, settled. Planes and envelopes of the queries; their means.
     Buffer<float> bounds_, distances_, planes_, upper_, lower_, mean_, mean_upper_, mean_lower_, rest_, scratch_, plane_;
     Buffer<Entry> entries_, seeds_;
+    DtwKept kept_;
     Buffer<T> y_, suffix_, row_, state_;
     int64_t stage_ = 0, state_width_ = 0;  // rows of a stage, 0: no stages; and numbers that go on from one to the next
 
@@ -147,7 +148,8 @@ private:
         float* plane = plane_.reserve(n);
         for (int64_t c = 0; c < channels; ++c) {
             const int64_t at = b * size_ + c * padded;
-            for (int64_t i = 0; i < n; ++i) plane[i] = float(query(b)[i * channels + c]);
+            const float* turned = problem_.turned ? problem_.turned + ((first_query_ + b) * channels + c) * pairs_.x_steps : nullptr;
+            for (int64_t i = 0; i < n; ++i) plane[i] = turned ? turned[i] : float(query(b)[i * channels + c]);
             slide<true>(plane, n, left, right, m, scratch_, upper_.get() + at);
             slide<false>(plane, n, left, right, m, scratch_, lower_.get() + at);
             upper_[at] = lower_[at] = plane[0];
@@ -352,7 +354,7 @@ private:
         if (foresee) foresee_rows(n, [&](int64_t l) { return lanes[l].slot; });
         T values[W<T>];
         const double before = threshold(b);
-        const int64_t rows = dtw_advance(pairs_, query(b), n, y_.get(), ends, foresee ? suffix_.get() : nullptr, limit, from, to, row, values);
+        const int64_t rows = dtw_advance(pairs_, query(b), n, y_.get(), ends, foresee ? suffix_.get() : nullptr, limit, from, to, row, values, kept_);
         counts_[kCells] += used * (rows - from) * min(m, 2 * radius_of(pairs_.window, n, m) + 1);
         if (rows == n) report(b, items, ends, used, values, before, [](int64_t) { return true; });
         return rows;
@@ -416,7 +418,7 @@ private:
         const int64_t n = steps(b);
         const double before = threshold(b);
         T values[W<T>];
-        const int64_t rows = dtw_abandoning(pairs_, query(b), n, y_.get(), m, suffix, most, values);
+        const int64_t rows = dtw_abandoning(pairs_, query(b), n, y_.get(), m, suffix, most, values, kept_);
         for (int64_t l = 0; l < used; ++l) {
             counts_[kCells] += rows * min(m[l], 2 * radius_of(pairs_.window, n, m[l]) + 1 + max(n - m[l], m[l] - n));
             counts_[kAbandoned] += rows < n && is_wanted(l);

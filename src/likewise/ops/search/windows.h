@@ -250,7 +250,7 @@ public:
             const bool rest = bounded && most < kInfinity<float>;
             if (rest) suffixes(problem_, y_.get(), n, m, problem_.query_upper + q * size, problem_.query_lower + q * size, m, suffix_.get());
             T values[W<T>];
-            const int64_t rows = dtw_abandoning(pairs, query, n, y_.get(), lengths, rest ? suffix_.get() : nullptr, most, values);
+            const int64_t rows = dtw_abandoning(pairs, query, n, y_.get(), lengths, rest ? suffix_.get() : nullptr, most, values, kept_);
             counts_[rows < n ? kAbandoned : kCompared] += used;
             counts_[kCells] += used * rows * min(m, 2 * radius_of(pairs.window, n, m) + 1 + max(n - m, m - n));
             if (rows < n) continue;
@@ -268,6 +268,7 @@ private:
     const SearchProblem& problem_;
     int64_t counts_[kCounts] = {};
     Buffer<T> y_, suffix_;
+    DtwKept kept_;
 
     void lay_out(const Candidate& candidate, int l) {
         const Problem& pairs = problem_.pairs;

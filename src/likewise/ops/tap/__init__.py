@@ -3,7 +3,8 @@
 With D(i, j) = ||x_i - y_j|| and time(i, j) = |i / Lx - j / Ly|, ``scores(x, y, D, time, inside)``, given by the caller,
 returns (B, Tx, Ty); A is its softmax over j, and the distance is the mean over i of sum_j A(i, j) D(i, j). TAP's scores
 are -(D + g(D, time)), with the network g of ``correction``. Given TAP's ``convolutions`` (weights, biases), Triton
-kernels compute the distances on a GPU, and the gradients of all pairs.
+kernels compute the distances and their gradients on a GPU, and C++ kernels on a CPU: gradients of the pairs that a loss
+uses.
 
 ``reference.py`` has TAP's equations for one pair.
 """
@@ -17,6 +18,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from likewise.ops.ground import at_least_float32, no_pairs, zero_padding
+from likewise.ops.tap import cpu
 from likewise.ops.tap.convolutions import correction
 from likewise.ops.tap.fused import fused_distances, fused_gradients, fused_pairs, fused_work, is_fast
 from likewise.ops.tap.kept import Work, distances
@@ -31,6 +33,7 @@ TILE = {"cpu": 32, "cuda": 64}
 CELLS_AT_ONCE = {"cpu": 1 << 18, "cuda": 1 << 25}  # cells of a tile; a cell takes some hundred bytes
 # With more cells, intermediate results are recomputed in the backward pass: they take 500 or 200 bytes per cell.
 KEPT_CELLS = {"cpu": 1 << 22, "cuda": 1 << 25}
+PAIRS_AT_ONCE = 1 << 20  # by the kernels for a CPU, without gradients: which pairs there are takes memory, too
 MANY = 0.75  # above this share of pairs with a slope, no pair is left out: that would take longer
 
 
@@ -54,6 +57,13 @@ def tap(
         found = fused_pairs(x, y, n, _whole(y, y_lengths), *convolutions)
         if found is not None and found.isfinite().all():
             return found
+    if convolutions is not None and cpu.fits(x, y, convolutions[0]):
+        each = torch.arange(len(x))
+
+        def dense(x: Tensor, y: Tensor, *parameters: Tensor) -> Tensor:
+            return tap(x, y, x_lengths, y_lengths, scores_of(*halves(parameters)))
+
+        return _by_kernels(x, y, n, _whole(y, y_lengths), each, each, [*convolutions[0], *convolutions[1]], dense)
     x = x if x_lengths is None or not len(x) else x[:, : x_lengths.max()]  # more padding would only cost time
     y = y if y_lengths is None or not len(y) else y[:, : y_lengths.max()]
     A, D = attend(x, y, x_lengths, y_lengths, scores)
@@ -76,6 +86,10 @@ def tap_matrix(
         found = fused_distances(x, y, n, m, *convolutions)
         if found is not None and found.isfinite().all():
             return found
+        if cpu.fits(x, y, convolutions[0]):
+            rows = max(1, PAIRS_AT_ONCE // len(y))
+            parts = zip(x.split(rows), n.split(rows), strict=True)
+            return torch.cat([_all_by_kernels(a, y, k, m, parameters) for a, k in parts])
     return _dense(x, y, n, m, scores)
 
 
@@ -88,9 +102,11 @@ def _with_gradients(x: Tensor, y: Tensor, n: Tensor, m: Tensor, parameters: list
     layers = len(parameters) // 2
 
     def dense(x: Tensor, y: Tensor, *parameters: Tensor) -> Tensor:
-        return _dense(x, y, n, m, scores_of(parameters[:layers], parameters[layers:]))
+        return _dense(x, y, n, m, scores_of(*halves(parameters)))
 
     fast = is_fast(x, n, m, parameters[:layers])
+    if not fast and cpu.fits(x, y, parameters[:layers]):
+        return _all_by_kernels(x, y, n, m, parameters)
     if not fast and int(n.sum()) * int(m.sum()) <= KEPT_CELLS["cuda" if x.is_cuda else "cpu"]:
         return dense(x, y, *parameters)
 
@@ -121,6 +137,49 @@ def _with_gradients(x: Tensor, y: Tensor, n: Tensor, m: Tensor, parameters: list
     return distances(Work(values, dense, gradients), x, y, parameters)
 
 
+def _all_by_kernels(x: Tensor, y: Tensor, n: Tensor, m: Tensor, parameters: list[Tensor]) -> Tensor:
+    """Distances (N, M) by the kernels for a CPU."""
+    items, others = torch.arange(len(x)).repeat_interleave(len(y)), torch.arange(len(y)).repeat(len(x))
+
+    def dense(x: Tensor, y: Tensor, *parameters: Tensor) -> Tensor:
+        return _dense(x, y, n, m, scores_of(*halves(parameters))).flatten()
+
+    return _by_kernels(x, y, n, m, items, others, parameters, dense).view(len(x), len(y))
+
+
+def _by_kernels(
+    x: Tensor, y: Tensor, n: Tensor, m: Tensor, items: Tensor, others: Tensor, parameters: list[Tensor],
+    dense: Callable[..., Tensor],
+) -> Tensor:  # fmt: skip
+    """Distances (B,) of pairs of items by the kernels for a CPU; by ``dense`` where these overflow."""
+    wanted = torch.is_grad_enabled() and any(t.requires_grad for t in (x, y, *parameters))
+
+    def values(x: Tensor, y: Tensor, *parameters: Tensor) -> tuple[Tensor, Any]:
+        work = cpu.Work(x, y, n, m, *halves(parameters))
+        memory = work.memory(items, others) if wanted else None
+        found = work.values(items, others, memory)
+        return (found, memory) if found.isfinite().all() else (dense(x, y, *parameters), None)
+
+    def gradients(x: Tensor, y: Tensor, *rest: Any) -> list[Tensor | None]:
+        *parameters, grad, memory = rest
+        used = grad.nonzero()[:, 0]
+        some = memory and cpu.Memory(memory.numbers, memory.first[used])
+        work = cpu.Work(x, y, n, m, *halves(parameters))
+        found = work.gradients(items[used], others[used], grad[used], some)
+        if torch.cat([t.flatten() for t in found]).isfinite().all():
+            return [*found]
+        leaves = [t.detach().requires_grad_() for t in (x, y, *parameters)]
+        with torch.enable_grad():
+            return [*torch.autograd.grad(dense(*leaves), leaves, grad, allow_unused=True)]
+
+    return distances(Work(values, dense, gradients), x, y, parameters)
+
+
+def halves(parameters: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+    """Weights and biases, from one after the other."""
+    return parameters[: len(parameters) // 2], parameters[len(parameters) // 2 :]
+
+
 def scores_of(weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Scores:
     """TAP's scores with these convolutions."""
     return lambda x, y, D, time, inside: -(D + correction(D, time, inside, weights, biases))
@@ -132,7 +191,7 @@ def _gradients(
     """Gradients of the sum of grad times the distances, by tiles, without pairs whose distance has no slope."""
     leaves = [t.detach().requires_grad_() for t in (x, y, *parameters)]
     x, y, *rest = leaves
-    scores = scores_of(rest[: len(rest) // 2], rest[len(rest) // 2 :])
+    scores = scores_of(*halves(rest))
     totals: list[Tensor | None] = [None] * len(leaves)
     kind = "cuda" if x.is_cuda else "cpu"
     for i, j in itertools.product(_tiles(n, int(m.max()), kind), list(_tiles(m, int(n.max()), kind))):
