@@ -107,7 +107,7 @@ def _join(address: str) -> None:
             host, _, port = address.removeprefix("ray://").rpartition(":")
             if not host or not port.isdecimal():
                 raise typer.BadParameter(f"--ray {address}: expected auto, local, or an address such as 10.0.0.1:6379")
-            socket.create_connection((host, int(port)), PATIENCE).close()
+            socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
         module.init(address=address, log_to_driver=False)
     except OSError as error:  # a ConnectionError of Ray's, too
         raise ValueError(f"--ray {address}: there is no such cluster; --ray local starts one here") from error

@@ -70,7 +70,7 @@ class _Network:
 
     def kept(self, cells: Tensor) -> Tensor:
         """Floats that are kept for pairs of so many cells."""
-        return cells + cells * (self.stride // 16 * 4) + self.sides[-1] ** 2 * self.stride
+        return cells + cells * (self.stride // 16) + self.sides[-1] ** 2 * self.stride
 
 
 def _taps(weight: Tensor) -> Tensor:
