@@ -348,7 +348,7 @@ def newest_rows(device: str) -> list[dict[str, Any]]:
 
 def ahead(row: dict[str, Any]) -> float:
     """How many times as long as ours the peer's turns took, which alternate with ours."""
-    return row["peer_ms"] / row.get("beside_ms", row["ms"])
+    return row["peer_ms"] / (row["beside_ms"] if "beside_ms" in row else row["ms"])
 
 
 def report(device: str) -> None:

@@ -26,6 +26,15 @@ def test_values_equal_aeon(x_channels, y_channels, bias):
     assert_close(found, expected, TOLERANCE[torch.float64].value, "aeon")
 
 
+@pytest.mark.parametrize("band", [0.1, 0.3])
+def test_bands_are_those_of_aeon_for_equal_lengths(band):
+    x, y = walks(3, 20, 3), walks(3, 20, 3, seed=1)
+    compute = aeon.distances.dtw_gi_distance
+    rows = [[compute(a.T.numpy().copy(), b.T.numpy().copy(), window=band) for b in y] for a in x]
+    expected = torch.tensor(rows, dtype=torch.float64)
+    assert_close(lw.DTWGlobalInvariance(band=band).matrix(x, y), expected, TOLERANCE[torch.float64].value, "aeon")
+
+
 def test_a_rotation_is_undone():
     x = walks(2, 20, 3)
     turn, _ = torch.linalg.qr(walks(3, 3, 1, seed=4)[..., 0])

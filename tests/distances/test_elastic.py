@@ -1,5 +1,7 @@
 """What all elastic distances share. The recurrence of each, as its paper has it, is in its own file."""
 
+import math
+
 import aeon.distances
 import numpy as np
 import pytest
@@ -78,20 +80,15 @@ def test_values_equal_aeon(kind, name, ours, theirs):
         rows = [[compute(a.T.numpy().copy(), b.T.numpy().copy(), **theirs, **options) for b in y] for a in x]
         return torch.tensor(rows, dtype=torch.float64)
 
-    # aeon's bands are those of likewise for equal lengths.
-    for shape, other, band in (
-        ((3, 23, 1), (4, 23, 1), 0.2),
-        ((3, 23, 1), (3, 17, 1), None),
-        ((3, 19, 3), (3, 26, 3), None),
-    ):
-        if kind is lw.ERP and shape[1] != other[1]:
-            continue  # sequences of unequal length begin with gaps
-        x, y = walks(*shape), walks(*other, seed=1)
-        found = kind(**ours).matrix(x, y)
-        assert_close(found, expected(x, y), TOLERANCE[torch.float64].value, f"{shape} and {other}")
-        if band is not None:
+    # aeon's bands are those of likewise for equal lengths. Sequences of unequal length begin with gaps, as in ERP's borders.
+    equal, unequal = [(23, 23, 1), (19, 19, 3)], [(23, 17, 1), (17, 23, 1), (19, 26, 3)]
+    for steps, other, channels in equal if kind is lw.ERP else equal + unequal:
+        x, y = walks(3, steps, channels), walks(3, other, channels, seed=1)
+        for band in (None, 0.1, 0.2, 0.5) if steps == other else (None,):
+            options = {} if band is None else {"window": band}
             found = kind(**ours, band=band).matrix(x, y)
-            assert_close(found, expected(x, y, window=band), TOLERANCE[torch.float64].value, f"band {band}")
+            text = f"{channels} channels, {steps} and {other} steps, band {band}"
+            assert_close(found, expected(x, y, **options), TOLERANCE[torch.float64].value, text)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +107,13 @@ def test_values_equal_aeon(kind, name, ours, theirs):
 )
 def test_values_equal_tsdistances(distance, name, options):
     x, y = walks(4, 21, 1), walks(5, 21, 1, seed=1)
-    expected = getattr(tsdistances, f"{name}_distance")(x[..., 0].numpy(), y[..., 0].numpy(), **options)
-    assert_close(distance.matrix(x, y), torch.as_tensor(np.asarray(expected)), TOLERANCE[torch.float64].value, name)
+    compute = getattr(tsdistances, f"{name}_distance")
+    steps = 19 if isinstance(distance, (lw.DDTW, lw.WDDTW)) else 21  # its bands are shares of the slopes
+    for share in (1.0, 0.1, 0.25, 0.5):
+        expected = compute(x[..., 0].numpy(), y[..., 0].numpy(), band=share, **options)
+        band = None if share == 1 else math.ceil(share * steps)  # it rounds up
+        found = type(distance)(**{**distance.config(), "band": band}).matrix(x, y)
+        assert_close(found, torch.as_tensor(np.asarray(expected)), TOLERANCE[torch.float64].value, f"{name}, {band}")
 
 
 @pytest.mark.parametrize("distance", [lw.MSM(0.5), lw.TWE(0.01, 0.5), lw.ERP(0.1)], ids=str)

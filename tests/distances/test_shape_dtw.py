@@ -17,13 +17,17 @@ def walks(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).cumsum(1)
 
 
+@pytest.mark.parametrize("band", [None, 0.1, 0.3])  # aeon's is that of likewise for equal lengths
 @pytest.mark.parametrize(("steps", "other", "channels"), [(24, 24, 1), (20, 15, 2)])
-def test_values_equal_aeon(steps, other, channels):
+def test_values_equal_aeon(steps, other, channels, band):
+    other = other if band is None else steps
     x, y = walks(3, steps, channels), walks(3, other, channels, seed=1)
+    y[:, :8] = x[:, :8] = x[:1, :8]  # aeon is wrong where a path begins along a border
     compute = aeon.distances.shape_dtw_distance
-    rows = [[compute(a.T.numpy().copy(), b.T.numpy().copy(), reach=4) for b in y] for a in x]
+    options = {} if band is None else {"window": band}
+    rows = [[compute(a.T.numpy().copy(), b.T.numpy().copy(), reach=4, **options) for b in y] for a in x]
     expected = torch.tensor(rows, dtype=torch.float64)
-    assert_close(lw.ShapeDTW(4).matrix(x, y), expected, TOLERANCE[torch.float64].value, "aeon")
+    assert_close(lw.ShapeDTW(4, band=band).matrix(x, y), expected, TOLERANCE[torch.float64].value, "aeon")
 
 
 def test_no_reach_is_dtw():

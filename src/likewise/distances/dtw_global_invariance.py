@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from likewise import _check
 from likewise.data.batch import as_sequences
@@ -120,13 +120,11 @@ class DTWGlobalInvariance(Distance):
         offset = x.new_zeros(len(x), 1, x.shape[2])
         converged = torch.zeros(len(x), dtype=torch.bool, device=x.device)
         x_mean, y_mean = _mean(x, x_lengths), _mean(y, y_lengths)
-        if not self.bias:
-            x_mean, y_mean = torch.zeros_like(x_mean), torch.zeros_like(y_mean)
+        a, b = (x - x_mean, y - y_mean) if self.bias else (x, y)
+        x_frames, y_frames = (nn.functional.pad(t.flatten(0, 1), (0, 0, 0, 1)) for t in (a, b))  # the last one is zero
         before = None
         active = torch.arange(len(x), device=x.device)
         for _ in range(self.max_iter):
-            if not len(active):
-                break
             fit = _Fit(rotation[active], offset[active], converged[active])
             lengths = [None if t is None else t[active.to(t.device)] for t in (x_lengths, y_lengths)]
             path, steps = dtw_path(x[active], _turned(y[active], fit), *lengths, rules=self.rules)
@@ -135,12 +133,18 @@ class DTWGlobalInvariance(Distance):
                 converged[active[stays]] = True
                 active, path, steps = active[~stays], path[~stays], steps[~stays]
             before = path
-            a, b = x_mean[active], y_mean[active]
-            moment = _moment(x[active] - a, y[active] - b, path)  # (B, Cx, Cy)
+            if not len(active):
+                break
+            i, j = path[:, : int(steps.max())].unbind(-1)  # (B, K)
+            i = torch.where(i < 0, len(x_frames) - 1, i + active[:, None] * x.shape[1])
+            j = torch.where(j < 0, len(y_frames) - 1, j + active[:, None] * y.shape[1])
+            # The sum of x_i y_j' over the path, (B, Cx, Cy).
+            a, b = (t.index_select(0, k.flatten()).unflatten(0, k.shape) for t, k in ((x_frames, i), (y_frames, j)))
+            moment = a.mT @ b
             u, _, vt = torch.linalg.svd(moment, full_matrices=False)
             rotation[active] = u @ vt
             if self.bias:
-                offset[active] = a - b @ rotation[active].mT
+                offset[active] = x_mean[active] - y_mean[active] @ rotation[active].mT
         return _Fit(rotation, offset, converged)
 
     def _pair(self, x: Sequences, y: Sequences, *, paired: bool) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
@@ -157,11 +161,3 @@ def _turned(y: Tensor, fit: _Fit) -> Tensor:
 
 def _mean(x: Tensor, lengths: Tensor | None) -> Tensor:
     return x.sum(1, keepdim=True) / full_lengths(x, lengths).to(x.dtype)[:, None, None]
-
-
-def _moment(x: Tensor, y: Tensor, path: Tensor) -> Tensor:
-    """The sum of x_i y_j' over the path, (B, Cx, Cy)."""
-    real = (path[..., :1] >= 0).to(x.dtype)  # (B, K, 1)
-    i, j = path.clamp(min=0).unbind(-1)
-    item = torch.arange(len(x), device=x.device)[:, None]
-    return (x[item, i] * real).mT @ y[item, j]

@@ -19,9 +19,9 @@ class ERP(Elastic):
     band, itakura, open_begin, open_end, subsequence: as in ``DTW``. Leaving out the frames of y
         before and after the matched stretch costs nothing.
 
-    For several channels, |.| is the Euclidean norm. This is a metric. Values equal tsdistances'. aeon charges the sum
-    over the entire sequence in every border cell, where the paper charges the sum so far: its values are larger if
-    the best path begins with gaps, and equal otherwise. We follow the paper. Reference: Chen & Ng (2004).
+    For several channels, |.| is the Euclidean norm. This is a metric. aeon and tsdistances charge the sum over the
+    entire sequence in every border cell, where the paper charges the sum so far: their values are larger if the best
+    path begins with gaps, and equal otherwise. We follow the paper. Reference: Chen & Ng (2004).
 
     Example:
         >>> ERP()([[0.0, 1.0, 2.0]], [[0.0, 2.0]])

@@ -61,10 +61,11 @@ template <class T> struct Warp {
     INLINE Ways<T> ways(Cell diagonal, Cell up, Cell left, const Terms<T>&) const {
         return {diagonal.value, up.value + penalty, left.value + penalty};
     }
-    INLINE V<T> least(Cell diagonal, Cell up, Cell left, const Terms<T>&) const {
-        return min(diagonal.value, min(up.value, left.value) + penalty);
+    // What the cell costs is added before the neighbours are known: they wait for two minima and one sum.
+    INLINE Cell next(Cell diagonal, Cell up, Cell left, const Terms<T>& terms) const {
+        const V<T> matched = diagonal.value + terms.cost * terms.table, step = penalty + terms.cost * terms.table;
+        return {min(matched, min(up.value, left.value) + step)};
     }
-    INLINE Cell reach(V<T> least, const Terms<T>& terms) const { return {least + terms.cost * terms.table}; }
     INLINE V<T> result(Cell cell) const { return cell.value; }
 };
 
@@ -182,6 +183,10 @@ template <class T> struct Follow {
 template <class Moves, class Cell, class Terms> INLINE Cell next_cell(const Moves& moves, Cell diagonal, Cell up, Cell left,
                                                                       const Terms& terms) {
     return moves.reach(moves.least(diagonal, up, left, terms), terms);
+}
+template <class T> INLINE Plain<T> next_cell(const Warp<T>& moves, Plain<T> diagonal, Plain<T> up, Plain<T> left,
+                                             const Terms<T>& terms) {
+    return moves.next(diagonal, up, left, terms);
 }
 template <class T> INLINE WithSum<T> next_cell(const Follow<T>& moves, WithSum<T> diagonal, WithSum<T> up, WithSum<T> left,
                                                const Terms<T>& terms) {

@@ -148,18 +148,30 @@ INLINE void gather(const Image& image, int64_t side, const float* weights, int64
     }
 }
 
-// T taps of one row: sums[t] += sum over columns j of image[j] * numbers[j + t * step].
+// T taps of one row, N vectors: sums[t] += sum over columns j of image[j] * numbers[j + t * step].
+template <int T, int N>
+INLINE void add_vectors(const float* image, int64_t stride, const float* numbers, int64_t step, int64_t columns, float* sums) {
+    Vec total[T][N];
+    for (int t = 0; t < T; ++t)
+        for (int v = 0; v < N; ++v) total[t][v] = load(sums + t * stride + v * kLanes);
+    for (int64_t j = 0; j < columns; ++j) {
+        Vec here[N];
+        for (int v = 0; v < N; ++v) here[v] = load(image + j * stride + v * kLanes);
+        for (int t = 0; t < T; ++t) {
+            const Vec number = splat(numbers[j + t * step]);
+            for (int v = 0; v < N; ++v) total[t][v] += here[v] * number;
+        }
+    }
+    for (int t = 0; t < T; ++t)
+        for (int v = 0; v < N; ++v) store(sums + t * stride + v * kLanes, total[t][v]);
+}
+
 template <int T>
 INLINE void add_taps(const float* image, int64_t stride, const float* numbers, int64_t step, int64_t columns, float* sums) {
-    for (int64_t v = 0; v < stride; v += kLanes) {
-        Vec total[T];
-        for (int t = 0; t < T; ++t) total[t] = load(sums + t * stride + v);
-        for (int64_t j = 0; j < columns; ++j) {
-            const Vec here = load(image + j * stride + v);
-            for (int t = 0; t < T; ++t) total[t] += here * numbers[j + t * step];
-        }
-        for (int t = 0; t < T; ++t) store(sums + t * stride + v, total[t]);
-    }
+    int64_t v = 0;
+    for (; v + 2 * kLanes <= stride; v += 2 * kLanes)
+        add_vectors<T, 2>(image + v, stride, numbers, step, columns, sums + v);
+    if (v < stride) add_vectors<T, 1>(image + v, stride, numbers, step, columns, sums + v);
 }
 
 INLINE void add_row(const float* image, int64_t stride, const float* numbers, int64_t step, int64_t columns, int64_t side,
