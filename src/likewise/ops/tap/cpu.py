@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -41,15 +42,15 @@ class _Network:
 
     def packed(self, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Tensor:
         """One array, float32."""
-        weights, biases = ([t.detach().float().double() for t in some] for some in (weights, biases))
-        middle, last, bias = weights[1:-1], weights[-1], functional.pad(biases[-1], (0, self.stride - 1))
-        parts = [_taps(weights[0]), biases[0]]
-        for w, b in zip(middle, biases[1:-1], strict=True):
-            parts += [winograd.transformed(w), b]
-        parts += [last[0].permute(1, 2, 0), bias]
-        parts += [winograd.transformed(w.flip(2, 3).transpose(0, 1)) for w in middle]
-        parts += [weights[0][:, 0].flip(1, 2).permute(1, 2, 0), last[0].flip(1, 2).permute(1, 2, 0)]
-        return torch.cat([functional.pad(t, (0, self.stride - t.shape[-1])).flatten() for t in parts]).float()
+        w, b = ([t.detach().float().numpy().astype(np.float64) for t in some] for some in (weights, biases))
+        parts = [w[0].transpose(1, 2, 3, 0), b[0]]
+        for middle, bias in zip(w[1:-1], b[1:-1], strict=True):
+            parts += [winograd.transformed(middle), bias]
+        parts += [w[-1][0].transpose(1, 2, 0), b[-1]]
+        parts += [winograd.transformed(middle[..., ::-1, ::-1].swapaxes(0, 1)) for middle in w[1:-1]]
+        parts += [w[0][:, 0, ::-1, ::-1].transpose(1, 2, 0), w[-1][0, :, ::-1, ::-1].transpose(1, 2, 0)]
+        rows = [np.pad(part, [(0, 0)] * (part.ndim - 1) + [(0, self.stride - part.shape[-1])]) for part in parts]
+        return torch.from_numpy(np.concatenate([row.ravel() for row in rows]).astype(np.float32))
 
     def sizes(self) -> list[int]:
         """Rows of each part that has a derivative."""
@@ -58,24 +59,22 @@ class _Network:
             found += [winograd.TILE**2 * self.width, 1]
         return [*found, self.sides[-1] ** 2, 1]
 
-    def unpacked(self, sums: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    def unpacked(self, sums: np.ndarray) -> tuple[list[Tensor], list[Tensor]]:
         """Derivatives of weights and biases, float64, from their packed form."""
-        parts = [part[:, : self.width] for part in sums.view(-1, self.stride).split(self.sizes())]
+        rows = sums.reshape(-1, self.stride)[:, : self.width]
+        parts = np.split(rows, np.cumsum(self.sizes())[:-1])
         first, *middle, last = self.sides
-        weights = [parts[0].view(2, first, first, -1).permute(3, 0, 1, 2)]
+        weights = [parts[0].reshape(2, first, first, -1).transpose(3, 0, 1, 2)]
         for k, side in enumerate(middle):
-            weights.append(winograd.transformed_back(parts[2 + 2 * k].unflatten(0, (-1, self.width)), side))
-        weights.append(parts[-2].view(last, last, -1).permute(2, 0, 1)[None])
-        return weights, [*(part[0] for part in parts[1:-2:2]), parts[-1][0, :1]]
+            at_points = parts[2 + 2 * k].reshape(winograd.TILE**2, self.width, self.width)
+            weights.append(winograd.transformed_back(at_points, side))
+        weights.append(parts[-2].reshape(last, last, -1).transpose(2, 0, 1)[None])
+        biases = [*(part[0] for part in parts[1:-2:2]), parts[-1][0, :1]]
+        return [torch.from_numpy(np.ascontiguousarray(w)) for w in weights], [torch.from_numpy(b) for b in biases]
 
     def kept(self, cells: Tensor) -> Tensor:
         """Floats that are kept for pairs of so many cells."""
         return cells + cells * (self.stride // 16) + self.sides[-1] ** 2 * self.stride
-
-
-def _taps(weight: Tensor) -> Tensor:
-    """(in, side, side, out)."""
-    return weight.permute(1, 2, 3, 0)
 
 
 class Work:
@@ -117,7 +116,7 @@ class Work:
         at = 0 if memory is None else memory.numbers.data_ptr()
         parts, count = min(PARTS, len(items)), len(items)
         to_x, to_y = torch.zeros(parts, *self.x.shape), torch.zeros(parts, *self.y.shape)
-        sums = torch.zeros(parts, sum(self.network.sizes()) * self.network.stride, dtype=torch.float64)
+        sums = np.zeros((parts, sum(self.network.sizes()) * self.network.stride))
 
         def run(begin: int, end: int) -> None:
             for part in range(begin, end):
@@ -128,7 +127,7 @@ class Work:
                     slopes.data_ptr(),
                     to_x[part].data_ptr(),
                     to_y[part].data_ptr(),
-                    sums[part].data_ptr(),
+                    sums[part].ctypes.data,
                     count * part // parts,
                     count * (part + 1) // parts,
                 )

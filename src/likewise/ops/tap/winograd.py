@@ -1,5 +1,9 @@
-"""Weights of convolutions at Winograd's points, and their derivatives back from there; winograd.h has the rest."""
+"""Weights of convolutions at Winograd's points, and their derivatives back from there; winograd.h has the rest.
 
+By NumPy: PyTorch would wake its threads, which then occupy the cores that the kernels need.
+"""
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,13 +29,15 @@ def at_points(side: int) -> Tensor:
     return torch.cat([rows, last])
 
 
-def transformed(weight: Tensor) -> Tensor:
+def transformed(weight: np.ndarray) -> np.ndarray:
     """(64, in, out), float64, from weights (out, in, side, side)."""
-    each = at_points(weight.shape[2])
-    return torch.einsum("pa,qb,oiab->pqio", each, each, weight.double()).flatten(0, 1)
+    each = at_points(weight.shape[2]).numpy()
+    rows = np.einsum("pa,oiab->poib", each, weight)
+    return np.einsum("qb,poib->pqio", each, rows).reshape(TILE**2, *weight.shape[1::-1])
 
 
-def transformed_back(slope: Tensor, side: int) -> Tensor:
+def transformed_back(slope: np.ndarray, side: int) -> np.ndarray:
     """The derivative (out, in, side, side) of weights from that of what they were transformed to (64, in, out)."""
-    each = at_points(side)
-    return torch.einsum("pa,qb,pqio->oiab", each, each, slope.unflatten(0, (TILE, TILE)))
+    each = at_points(side).numpy()
+    rows = np.einsum("pa,pqio->aqio", each, slope.reshape(TILE, TILE, *slope.shape[1:]))
+    return np.einsum("qb,aqio->oiab", each, rows)
