@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import signal
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from pathlib import Path
 # spin, they take the cores from the other process. OpenMP reads this when it is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+import numpy as np
 import pytest
 import torch
 
@@ -28,6 +30,21 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 torch.set_num_threads(2)  # the choice of kernels depends on it: use the same on every machine
+
+# Hypothesis draws the same examples in each run, however slow the machine is. Others: --hypothesis-profile=default
+with contextlib.suppress(ImportError):
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("same")
+
+
+@pytest.fixture(autouse=True)
+def same_numbers():
+    """Every test draws the same random numbers, whatever ran before it in its process."""
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    torch.manual_seed(0)
 
 
 @pytest.fixture

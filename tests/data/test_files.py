@@ -64,7 +64,7 @@ def test_npz_files(folder):
         (np.zeros((2, 3), np.int64), "expected floats"),
         (np.array([["a"]]), "expected floats"),
         (np.array([[0.0, np.nan]]), "step 0, channel 1 is nan, not a finite number"),
-        (np.array([{}], object), "no pickle"),
+        (np.array([{}], object), "not a pickle"),
     ],
 )
 def test_files_that_are_not_sequences(folder, array, message):

@@ -129,7 +129,9 @@ def fuzz(name: str, runs: int) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
                 os._exit(0)
 
-        options = ["-runs=-1", "-max_len=8192", "-len_control=0", "-timeout=60", "-rss_limit_mb=4096"]
+        # The prober counts CPU time; libFuzzer's clock goes on while a busy machine lets nothing run.
+        options = ["-runs=-1", "-max_len=8192", "-len_control=0", "-timeout=1200", "-rss_limit_mb=4096"]
+        options.append(f"-artifact_prefix={WORK / name}/")
         atheris.Setup([sys.argv[0], *options, str(corpus)], counted)
         atheris.Fuzz()
 

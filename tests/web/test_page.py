@@ -147,7 +147,7 @@ def test_an_upload_is_a_query(browser, address, collection):
     [
         ("mine.csv", b"1\nx\n", "line 2 does not hold numbers"),
         ("mine.csv", b"1,2\n3,4\n", "expected 1 channels, got 2"),
-        ("mine.npy", npy(np.array([{}], dtype=object)), "no pickle"),
+        ("mine.npy", npy(np.array([{}], dtype=object)), "not a pickle"),
         ("mine.exe", b"MZ", "expected a .csv or .npy file"),
     ],
     ids=["words", "channels", "pickle", "program"],
