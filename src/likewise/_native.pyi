@@ -61,6 +61,20 @@ def dtw_matched(
     begin: int,
     end: int,
 ) -> None: ...
+def dtw_moments(
+    isa: str,
+    problem: object,
+    order: int,
+    count: int,
+    a: int,
+    b: int,
+    rows: int,
+    columns: int,
+    moments: int,
+    values: int,
+    begin: int,
+    end: int,
+) -> None: ...
 
 class ElasticProblem:
     def __init__(

@@ -85,6 +85,7 @@ class Problems:
         y.requires_grad_()
         op.dtw(x, y, n, m, ground=ground, rules=rules).sum().backward()
         op.dtw_path(x, y, n, m, ground=ground, rules=rules)
+        op.dtw_moments(x, y, x[..., :1], self.torch.cat([y, y], 2), n, m, rules=rules)
         cost = self.torch.rand(len(x), x.shape[1], y.shape[1], dtype=x.dtype, requires_grad=True)
         op.dtw_cost(cost, n, m, rules=rules).sum().backward()
         op.dtw_cost_path(cost, n, m, rules=rules)
@@ -306,7 +307,7 @@ class Problems:
         (x, n), (y, m) = walks(2, 300, 128), walks(9, 310, 128)
         op.dtw_matrix(x, y, n, m)
         soft_dtw.soft_dtw_matrix(x, y, n, m, gamma=0.5)
-        (x, n), (y, m) = walks(1, 500), walks(17, 510)
+        (x, n), (y, m) = walks(1, 520), walks(17, 510)
         op.dtw_matched(x, y, torch.zeros(17, dtype=torch.int64), torch.rand(17, dtype=torch.float64), n, m)
 
 

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from likewise import _check
 from likewise.data.batch import as_sequences
 from likewise.distances.alignment import PathAlignment
 from likewise.distances.distance import Distance, Sequences, describe, full_lengths
-from likewise.ops.dtw import dtw, dtw_path
+from likewise.ops.dtw import dtw, dtw_moments, dtw_path
 from likewise.ops.ground import at_least_float32, zero_padding
 from likewise.ops.rules import Rules
 
@@ -115,36 +115,32 @@ class DTWGlobalInvariance(Distance):
         return zero_padding(at_least_float32(x), x_lengths), zero_padding(at_least_float32(y), y_lengths)
 
     def _fit(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> _Fit:
-        """P and b of every pair; pairs whose path does not change are not iterated further."""
+        """P and b of every pair; converged pairs are not iterated further."""
         rotation = torch.eye(x.shape[2], y.shape[2], dtype=x.dtype, device=x.device).repeat(len(x), 1, 1)
         offset = x.new_zeros(len(x), 1, x.shape[2])
         converged = torch.zeros(len(x), dtype=torch.bool, device=x.device)
         x_mean, y_mean = _mean(x, x_lengths), _mean(y, y_lengths)
         a, b = (x - x_mean, y - y_mean) if self.bias else (x, y)
-        x_frames, y_frames = (nn.functional.pad(t.flatten(0, 1), (0, 0, 0, 1)) for t in (a, b))  # the last one is zero
+        pairs = torch.arange(len(x), device=x.device)  # those that have not converged, of which are:
+        frames, lengths, means = [x, y, a, b], [x_lengths, y_lengths], [x_mean, y_mean]
         before = None
-        active = torch.arange(len(x), device=x.device)
         for _ in range(self.max_iter):
-            fit = _Fit(rotation[active], offset[active], converged[active])
-            lengths = [None if t is None else t[active.to(t.device)] for t in (x_lengths, y_lengths)]
-            path, steps = dtw_path(x[active], _turned(y[active], fit), *lengths, rules=self.rules)
-            if before is not None:
-                stays = (path == before).flatten(1).all(1)
-                converged[active[stays]] = True
-                active, path, steps = active[~stays], path[~stays], steps[~stays]
-            before = path
-            if not len(active):
+            x, y, a, b = frames
+            # The sum of x_i y_j' over the path. Where it is the same as before, so is P, and the path.
+            turned = y @ rotation[pairs].mT + offset[pairs]
+            moment = dtw_moments(x, turned, a, b, *lengths, rules=self.rules)
+            if before is not None and bool((stays := (moment == before).flatten(1).all(1)).any()):
+                converged[pairs[stays]] = True
+                pairs, moment = pairs[~stays], moment[~stays]
+                frames, means = [t[~stays] for t in frames], [t[~stays] for t in means]
+                lengths = [None if t is None else t[~stays.to(t.device)] for t in lengths]
+            before = moment
+            if not len(pairs):
                 break
-            i, j = path[:, : int(steps.max())].unbind(-1)  # (B, K)
-            i = torch.where(i < 0, len(x_frames) - 1, i + active[:, None] * x.shape[1])
-            j = torch.where(j < 0, len(y_frames) - 1, j + active[:, None] * y.shape[1])
-            # The sum of x_i y_j' over the path, (B, Cx, Cy).
-            a, b = (t.index_select(0, k.flatten()).unflatten(0, k.shape) for t, k in ((x_frames, i), (y_frames, j)))
-            moment = a.mT @ b
             u, _, vt = torch.linalg.svd(moment, full_matrices=False)
-            rotation[active] = u @ vt
+            rotation[pairs] = (u @ vt).to(x.dtype)
             if self.bias:
-                offset[active] = x_mean[active] - y_mean[active] @ rotation[active].mT
+                offset[pairs] = means[0] - means[1] @ rotation[pairs].mT
         return _Fit(rotation, offset, converged)
 
     def _pair(self, x: Sequences, y: Sequences, *, paired: bool) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:

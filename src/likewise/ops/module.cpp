@@ -194,6 +194,14 @@ NB_MODULE(_native, module) {
                  at<void>(values), begin, end);
         },
         Release());
+    module.def(
+        "dtw_moments",
+        [](const std::string& isa, const Problem& problem, Address order, int64_t count, Address a, Address b, int64_t rows,
+           int64_t columns, Address moments, Address values, int64_t begin, int64_t end) {
+            CALL(isa, dtw_moments, problem, at<int64_t>(order), count, at<void>(a), at<void>(b), rows, columns,
+                 at<double>(moments), at<void>(values), begin, end);
+        },
+        Release());
 
     module.def(
         "soft_dtw_values",

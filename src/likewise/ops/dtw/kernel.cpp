@@ -275,10 +275,23 @@ void dtw_gradients(const Problem& problem, const void* weights, void* x_grad, vo
 
 void dtw_matched(const Problem& problem, const int64_t* order, int64_t count, const double* weights, double* sums,
                  double* counts, void* values, int64_t begin, int64_t end) {
-    if (problem.float64)
-        matched<double, HardStep<double>>(problem, order, count, weights, sums, counts, static_cast<double*>(values), begin, end);
-    else
-        matched<float, HardStep<float>>(problem, order, count, weights, sums, counts, static_cast<float*>(values), begin, end);
+    const auto run = [&](auto* to) {
+        using T = std::remove_pointer_t<decltype(to)>;
+        visit_paths<T, HardStep<T>>(problem, order, count, Matcher<T>(problem, weights, sums, counts), to, begin, end);
+    };
+    if (problem.float64) run(static_cast<double*>(values));
+    else run(static_cast<float*>(values));
+}
+
+void dtw_moments(const Problem& problem, const int64_t* order, int64_t count, const void* a, const void* b, int64_t rows,
+                 int64_t columns, double* moments, void* values, int64_t begin, int64_t end) {
+    const auto run = [&](auto* to) {
+        using T = std::remove_pointer_t<decltype(to)>;
+        const Moment<T> moment(problem, static_cast<const T*>(a), static_cast<const T*>(b), rows, columns, moments);
+        visit_paths<T, HardStep<T>>(problem, order, count, moment, to, begin, end);
+    };
+    if (problem.float64) run(static_cast<double*>(values));
+    else run(static_cast<float*>(values));
 }
 
 }  // namespace LIKEWISE_ISA

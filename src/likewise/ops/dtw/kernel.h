@@ -59,7 +59,11 @@ struct DtwKept {
     /* What the frames of x are matched with, over pairs of all pairs: adds weights[column] times the frames of y to   \
        sums (rows, x_steps, channels), the weights to counts (rows, x_steps); values (columns,). Blocks of lanes. */     \
     void dtw_matched(const Problem&, const int64_t* order, int64_t count, const double* weights, double* sums,        \
-                     double* counts, void* values, int64_t begin, int64_t end);
+                     double* counts, void* values, int64_t begin, int64_t end);                                       \
+    /* Adds a_i b_j' over the path of each pair to moments (pairs, rows, columns); a (pairs, x_steps, rows) and b       \
+       (pairs, y_steps, columns) are of the problem's type; values (pairs,). Blocks of lanes. */                        \
+    void dtw_moments(const Problem&, const int64_t* order, int64_t count, const void* a, const void* b, int64_t rows,  \
+                     int64_t columns, double* moments, void* values, int64_t begin, int64_t end);
 
 namespace likewise {
 namespace baseline { LIKEWISE_DTW_KERNELS }

@@ -1,5 +1,6 @@
-// What each frame of x is matched with: the sums that averages under DTW are made of. Short pairs run in lanes, with
-// every cell kept for the walk back; the others are traced one at a time (pair.h).
+// Sums over optimal paths: what each frame of x is matched with, of which averages under DTW are made, and the moments
+// of matched frames. Short pairs run in lanes, with every move kept for the walk back; the others are traced one at a
+// time (pair.h).
 #pragma once
 #include "../lanes.h"
 #include "pair.h"
@@ -8,127 +9,160 @@ namespace likewise {
 namespace LIKEWISE_ISA {
 namespace {
 
-constexpr int64_t kKeptBytes = int64_t(1) << 23;  // cells of one block of lanes
+constexpr int64_t kKeptBytes = int64_t(1) << 21;  // moves of one block of lanes
 
-// As HardStep, and every cell is kept.
-template <class T, class Step> struct KeepingStep : Step {
+// As HardStep, and every move is kept: 0 by the diagonal, 1 from above, 2 from the left. Ties prefer the diagonal, then
+// the row above.
+template <class T, class Step> struct MovingStep : Step {
     using Cell = typename Step::Cell;
-    using Pending = typename Step::Pending;
-    T* cells;
+    struct Pending {
+        V<T> diagonal, left;
+    };
+    int8_t* moves;
     int64_t width;
 
+    static INLINE Pending pend(Cell diagonal, Cell left) { return {diagonal.value, left.value}; }
     INLINE Cell operator()(Pending pending, Cell up, V<T> cost, int64_t i, int64_t j) const {
-        const Cell cell = Step::operator()(pending, up, cost, i, j);
-        store(cells + (i * width + j) * W<T>, cell.value);
-        return cell;
+        typedef int8_t Bytes __attribute__((vector_size(W<T>)));
+        const V<T> straight = min(up.value, pending.left);
+        const I<T> is_straight = straight < pending.diagonal, is_left = pending.left < up.value;
+        const Bytes bytes = __builtin_convertvector(is_straight & (1 - is_left), Bytes);
+        std::memcpy(moves + (i * width + j) * W<T>, &bytes, sizeof(bytes));
+        return {min(pending.diagonal, straight) + cost};
     }
 };
 
-// Calls visit(i, j) on the cells of lane l's path, the last first. Ties prefer the diagonal, then the row above.
-template <class T, class Visit>
-void walk_back(const T* cells, int64_t width, int l, int64_t i, int64_t j, bool open_begin, Visit&& visit) {
-    const auto at = [&](int64_t r, int64_t c) { return cells[(r * width + c) * W<T> + l]; };
+// Calls visit(i, j) on the cells of a lane's path, the last first. `moves` are those of the lane.
+template <class T, class Visit> void walk_back(const int8_t* moves, int64_t width, int64_t i, int64_t j, Visit&& visit) {
     while (i >= 0) {
         visit(i, j);
-        const T border = open_begin ? T(0) : kInfinity<T>;
-        const T left = j > 0 ? at(i, j - 1) : kInfinity<T>;
-        const T up = i > 0 ? at(i - 1, j) : border;
-        const T diagonal = i == 0 ? (j == 0 ? T(0) : border) : j > 0 ? at(i - 1, j - 1) : kInfinity<T>;
-        if (!(min(up, left) < diagonal)) --i, --j;
-        else if (left < up) --j;
-        else --i;
+        const int8_t move = moves[(i * width + j) * W<T>];
+        i -= move != 2;
+        j -= move != 1;
     }
 }
 
-template <class T> class Matcher {
+// The frames of one pair.
+template <class T> class PairFrames {
 public:
-    Matcher(const Problem& problem, const double* weights, double* sums, double* counts)
-        : problem_(problem), weights_(weights), sums_(sums), counts_(counts) {}
+    explicit PairFrames(const Problem& problem) : problem_(problem) {}
 
     void select(int64_t pair) {
         row_ = row_of(problem_, pair) * problem_.x_steps;
         column_ = column_of(problem_, pair) * problem_.y_steps;
-        weight_ = weights_[column_of(problem_, pair)];
-    }
-    // Adds frame j of y to what frame i of x is matched with. Under the Euclidean cost a match weighs the inverse of its
-    // distance: then the mean of the matches minimises a bound of the cost, which touches it at x.
-    void operator()(int64_t i, int64_t j) const {
-        const int64_t channels = problem_.channels, at = row_ + i;
-        const T *x = static_cast<const T*>(problem_.x) + at * channels, *y = static_cast<const T*>(problem_.y) + (column_ + j) * channels;
-        double weight = weight_;
-        if (problem_.ground == Ground::euclidean) weight /= max(distance(x, y), 1e-12);
-        counts_[at] += weight;
-        for (int64_t c = 0; c < channels; ++c) sums_[at * channels + c] += weight * double(y[c]);
     }
     double cost(int64_t i, int64_t j) const {
-        const int64_t channels = problem_.channels;
-        const double root = distance(static_cast<const T*>(problem_.x) + (row_ + i) * channels,
-                                     static_cast<const T*>(problem_.y) + (column_ + j) * channels);
+        const double root = distance(i, j);
         return problem_.ground == Ground::euclidean ? root : root * root;
     }
 
-private:
+protected:
     const Problem& problem_;
-    const double* weights_;
-    double *sums_, *counts_, weight_ = 0;
     int64_t row_ = 0, column_ = 0;
 
-    double distance(const T* x, const T* y) const {
+    const T* frame_of_y(int64_t j) const { return static_cast<const T*>(problem_.y) + (column_ + j) * problem_.channels; }
+    double distance(int64_t i, int64_t j) const {
+        const T *from = static_cast<const T*>(problem_.x) + (row_ + i) * problem_.channels, *to = frame_of_y(j);
         double squared = 0;
-        for (int64_t c = 0; c < problem_.channels; ++c) squared += (double(x[c]) - y[c]) * (double(x[c]) - y[c]);
+        for (int64_t c = 0; c < problem_.channels; ++c) squared += (double(from[c]) - to[c]) * (double(from[c]) - to[c]);
         return root(squared);
     }
 };
 
-template <class T, class Step>
-void matched(const Problem& problem, const int64_t* order, int64_t count, const double* weights, double* sums, double* counts,
-             T* values, int64_t begin, int64_t end) {
+// Adds frame j of y to what frame i of x is matched with. Under the Euclidean cost a match weighs the inverse of its
+// distance: then the mean of the matches minimises a bound of the cost, which touches it at x.
+template <class T> class Matcher : public PairFrames<T> {
+public:
+    Matcher(const Problem& problem, const double* weights, double* sums, double* counts)
+        : PairFrames<T>(problem), weights_(weights), sums_(sums), counts_(counts) {}
+
+    void select(int64_t pair) {
+        PairFrames<T>::select(pair);
+        weight_ = weights_[column_of(this->problem_, pair)];
+    }
+    void operator()(int64_t i, int64_t j) const {
+        const int64_t channels = this->problem_.channels, at = this->row_ + i;
+        const T* y = this->frame_of_y(j);
+        double weight = weight_;
+        if (this->problem_.ground == Ground::euclidean) weight /= max(this->distance(i, j), 1e-12);
+        counts_[at] += weight;
+        for (int64_t c = 0; c < channels; ++c) sums_[at * channels + c] += weight * double(y[c]);
+    }
+
+private:
+    const double* weights_;
+    double *sums_, *counts_, weight_ = 0;
+};
+
+// Adds a_i b_j' to the moment of a pair, of other frames than those of which the path is.
+template <class T> class Moment : public PairFrames<T> {
+public:
+    Moment(const Problem& problem, const T* a, const T* b, int64_t rows, int64_t columns, double* moments)
+        : PairFrames<T>(problem), a_(a), b_(b), rows_(rows), columns_(columns), moments_(moments) {}
+
+    void select(int64_t pair) {
+        PairFrames<T>::select(pair);
+        moment_ = moments_ + pair * rows_ * columns_;
+    }
+    void operator()(int64_t i, int64_t j) const {
+        const T *a = a_ + (this->row_ + i) * rows_, *b = b_ + (this->column_ + j) * columns_;
+        for (int64_t r = 0; r < rows_; ++r)
+            for (int64_t c = 0; c < columns_; ++c) moment_[r * columns_ + c] += double(a[r]) * double(b[c]);
+    }
+
+private:
+    const T *a_, *b_;
+    const int64_t rows_, columns_;
+    double *moments_, *moment_ = nullptr;
+};
+
+// Calls visit.select(pair) and visit(i, j) on the cells of its path, for each pair of some blocks of lanes.
+template <class T, class Step, class Visit>
+void visit_paths(const Problem& problem, const int64_t* order, int64_t count, Visit visit, T* values, int64_t begin, int64_t end) {
     LanePairs<T> lanes;
-    LaneBlock<T, KeepingStep<T, Step>> block(problem);
+    LaneBlock<T, MovingStep<T, Step>> block(problem);
     Aligner<T> aligner(problem);
-    Buffer<T> cells;
-    Matcher<T> match(problem, weights, sums, counts);
+    static thread_local Buffer<int8_t> moves;  // fresh memory takes as long to touch as the sweep itself
     for (int64_t b = begin; b < end; ++b) {
         lanes.select(problem, order, count, b);
         bool alike = true;
         for (int l = 1; l < W<T>; ++l) alike &= lanes.n[l] == lanes.n[0] && lanes.m[l] == lanes.m[0];
         const int64_t kept = lanes.longest * lanes.widest * W<T>;
         const bool windowed = problem.window.kind != WindowKind::none;
-        if (lanes.used == 1 || (windowed && !alike) || kept * int64_t(sizeof(T)) > kKeptBytes) {
+        if (lanes.used == 1 || (windowed && !alike) || kept > kKeptBytes) {
             for (int64_t l = 0; l < lanes.used; ++l) {
                 const int64_t steps = aligner.path(lanes.pairs[l]);
-                match.select(lanes.pairs[l]);
+                visit.select(lanes.pairs[l]);
                 double value = steps ? 0 : kInfinity<double>;
                 for (int64_t k = 0; k < steps; ++k) {
                     const int64_t i = aligner.cells()[2 * k], j = aligner.cells()[2 * k + 1];
-                    value += match.cost(i, j);
-                    match(i, j);
+                    value += visit.cost(i, j);
+                    visit(i, j);
                 }
                 values[column_of(problem, lanes.pairs[l])] = T(value);
             }
             continue;
         }
-        cells.reserve(kept);
-        if (windowed) fill(cells.get(), kept, kInfinity<T>);
-        KeepingStep<T, Step> step;
+        MovingStep<T, Step> step;
         step.open_begin = problem.open_begin;
-        step.cells = cells.get();
+        step.moves = moves.reserve(kept);
         step.width = lanes.widest;
-        block.run(step, lanes.x.get(), false, lanes.n, lanes.y.get(), lanes.m, [](int, const auto*) {});
-        for (int l = 0; l < lanes.used; ++l) {
-            const int64_t i = lanes.n[l] - 1;
+        int64_t ends[W<T>];
+        T reached[W<T>];
+        block.run(step, lanes.x.get(), false, lanes.n, lanes.y.get(), lanes.m, [&](int l, const auto* row) {
             int64_t j = lanes.m[l] - 1, first, last;
-            const T* bottom = cells.get() + i * lanes.widest * W<T> + l;
             if (problem.open_end) {
-                window_row(problem.window, lanes.n[l], lanes.m[l], i, first, last);
+                window_row(problem.window, lanes.n[l], lanes.m[l], lanes.n[l] - 1, first, last);
                 for (j = first++; first <= last; ++first)
-                    if (bottom[first * W<T>] < bottom[j * W<T>]) j = first;
+                    if (row[first].value[l] < row[j].value[l]) j = first;
             }
-            const T value = bottom[j * W<T>];
-            values[column_of(problem, lanes.pairs[l])] = value;
-            if (!(value < kInfinity<T>)) continue;  // it overflowed: there is no path
-            match.select(lanes.pairs[l]);
-            walk_back(cells.get(), lanes.widest, l, i, j, problem.open_begin, match);
+            ends[l] = j, reached[l] = row[j].value[l];
+        });
+        for (int l = 0; l < lanes.used; ++l) {
+            values[column_of(problem, lanes.pairs[l])] = reached[l];
+            if (!(reached[l] < kInfinity<T>)) continue;  // it overflowed: there is no path
+            visit.select(lanes.pairs[l]);
+            walk_back<T>(step.moves + l, lanes.widest, lanes.n[l] - 1, ends[l], visit);
         }
     }
 }
