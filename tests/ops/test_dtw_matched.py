@@ -50,7 +50,7 @@ def by_loops(x, y, rows, weights, x_lengths, y_lengths, root, rules):
 def paired(dtype, uneven, fill=0.0, **sizes):
     x, y, rows, _, x_lengths, y_lengths = problem(dtype, uneven=uneven, fill=fill, **sizes)
     a, b = torch.randn(*y.shape[:1], x.shape[1], 3, dtype=dtype), torch.randn(*y.shape[:2], 2, dtype=dtype)
-    return x[rows], y, a, b, x_lengths[rows] if uneven else None, y_lengths
+    return x[rows], y, a, b, None if x_lengths is None else x_lengths[rows], y_lengths
 
 
 def moments_by_loops(x, y, a, b, x_lengths, y_lengths, rules):
@@ -144,7 +144,9 @@ def test_the_gpu_version_of_moments(monkeypatch):
     monkeypatch.setattr(gpu, "PATH_NUMBERS", 200)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     given = paired(torch.float64, uneven=True, steps=(5, 6), members=7)
-    found = gpu.moments(*(t.to(device) for t in given[:4]), *given[4:], False, *Rules().plain())
+    x, y, a, b, x_lengths, y_lengths = given
+    frames = x.to(device), y.to(device), a.to(device), b.to(device)
+    found = gpu.moments(*frames, x_lengths, y_lengths, False, *Rules().plain())
     torch.testing.assert_close(found.cpu(), moments_by_loops(*given, Rules()), rtol=1e-12, atol=1e-12)
 
 
