@@ -70,13 +70,14 @@ def sentences() -> Iterator[str]:
     ahead = statistics.mean(100 * (weak[seed] - theirs[seed]) for seed in weak)
     if all(theirs[seed] < weak[seed] < own[seed] for seed in weak):
         yield f"in each of the five seeds that both have, by {ahead:.1f} points in the mean, and behind the coupled GRU"
-    wide = [line for line in seeds if line["model"] == "sgru" and line["hidden"] == [64]]
-    if len(wide) == 1:
-        same = next(line for line in seeds if line["model"] == "cgru" and line["number"] == wide[0]["number"])
-        pairs = (" and ".join(decimals([line[score]]) for score in ("accuracy", "map")) for line in (wide[0], same))
-        yield "one seed has {}, where the coupled GRU has {} with the same seed".format(*pairs)
-        less, more = (100 * (a - wide[0]["accuracy"]) for a in (same["accuracy"], statistics.mean(theirs.values())))
-        yield f"{less:.1f} points of accuracy less, and {-more:.1f} more than the siamese GRU of 20 units"
+    wide = {line["number"]: line for line in seeds if line["model"] == "sgru" and line["hidden"] == [64]}
+    same = [line for line in seeds if line["model"] == "cgru" and line["number"] in wide]
+    scores = (
+        decimals([line[score] for line in each]) for each in (wide.values(), same) for score in ("accuracy", "map")
+    )
+    yield "in five seeds it has {} and {}, and the coupled GRU {} and {} in the same".format(*scores)
+    more = 100 * (statistics.mean(line["accuracy"] for line in wide.values()) - statistics.mean(theirs.values()))
+    yield f"{more:.1f} points more than the siamese GRU of 20 units has in ten"
     earlier = [line for line in tests if line["model"] == "sgru"]
     accuracy, precision = (decimals([line[score] for line in earlier]) for score in ("accuracy", "map"))
     yield f"With its earlier weight of 0.1 the siamese GRU had {accuracy} and {precision} in five seeds"
