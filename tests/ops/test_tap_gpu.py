@@ -9,6 +9,7 @@ from likewise.distances.tap import TAP
 from likewise.ops import tap as op
 from likewise.ops.tap import reference, tiles
 from likewise.testing import assert_close
+from tests.ops.tap_problems import network, sequences
 
 pytest.importorskip("triton")
 from likewise.ops.tap import gpu
@@ -18,27 +19,9 @@ TOLERANCE = 2e-3  # relative: the convolutions run in float16
 LENGTHS = [7, 1, 4, 9, 2], [3, 12, 1, 6]
 
 
-def network(*arguments):
-    torch.manual_seed(0)
-    tap = TAP(*arguments).double()
-    with torch.no_grad():
-        for parameter in tap.parameters():  # so that the network says something
-            parameter.mul_(2)
-    return tap
-
-
-def sequences(lengths, channels=3, seed=0):
-    """Padded frames (B, T, C) with NaN in the padding, and lengths (B,)."""
-    torch.manual_seed(seed)
-    n = torch.tensor(lengths)
-    x = torch.randn(len(n), int(n.max()) + 1, channels)
-    x[torch.arange(x.shape[1]) >= n[:, None]] = torch.nan
-    return x, n
-
-
 def problem(*arguments, channels=3):
     (x, n), (y, m) = sequences(LENGTHS[0], channels), sequences(LENGTHS[1], channels, seed=1)
-    return network(*arguments), x, y, n, m
+    return network(*arguments).double(), x, y, n, m
 
 
 def run(function, tap, x, y, n, m):
@@ -99,7 +82,7 @@ def test_work_in_several_tiles(monkeypatch):
 def test_rows_longer_than_a_block(monkeypatch):
     monkeypatch.setattr(gpu, "ATTEND_COLUMNS", 16)
     monkeypatch.setattr(gpu, "ATTEND_CELLS", 64)
-    tap = network(3, (3, 1))
+    tap = network(3, (3, 1)).double()
     (x, n), (y, m) = sequences([6, 11]), sequences([37, 16, 17], seed=1)
     assert_close(run(gpu.tap_distances, tap, x, y, n, m), truth(tap, x, y, n, m), TOLERANCE, "all pairs")
 
