@@ -28,6 +28,8 @@ FILES = [
     "tests/ops/test_additive_attention_gpu.py",
     "tests/ops/test_joint_gaussians_gpu.py",
     "tests/ops/test_checkpoint.py",
+    "tests/search/test_device_windows.py",
+    "tests/search/test_devices.py",
     "tests/cli/test_devices.py",
 ]
 HEADER = """# Tests on a GPU

@@ -16,7 +16,7 @@ def run(*arguments):
 def answer(*arguments):
     """The JSON object that a command prints."""
     result = run(*arguments, "--json")
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 0, result.output or result.exception
     assert result.stderr == ""
     assert result.stdout.count("\n") == 1
     return json.loads(result.stdout)

@@ -42,7 +42,8 @@ NO_DATA = {"demo", "info"}
 # These draw something at random; the others give the same answer every time.
 SEEDED = {"cluster", "demo", "evaluate", "explore", "fewshot", "train", "tune"}
 # These use a GPU if there is one; the others compute on the CPU.
-ON_DEVICES = {"align", "average", "cluster", "demo", "distance", "evaluate", "fewshot", "pairs", "train", "tune"}
+ON_DEVICES = {"align", "average", "cluster", "demo", "distance", "evaluate", "explain", "explore", "fewshot", "pairs"}
+ON_DEVICES |= {"search", "serve", "train", "tune"}
 # These may take minutes; of the others, reading may, which says for how long already.
 LONG = {"average", "cluster", "demo", "distance", "evaluate", "fewshot", "index", "pairs", "search", "train", "tune"}
 WRITES = {name for name, given in EXAMPLES.items() if "OUT" in given}

@@ -103,6 +103,12 @@ def device_of(name: DeviceName) -> str:
     return name.value
 
 
+def gpu_of(name: DeviceName) -> str | None:
+    """The GPU of that name; None for the CPU, where the items are."""
+    found = device_of(name)
+    return None if found == "cpu" else found
+
+
 def _parse_band(text: str) -> int | float:
     """A whole number counts steps; one with a point is a fraction."""
     try:

@@ -24,6 +24,7 @@ def explain(
     split: arguments.Split = None,
     columns: arguments.Columns = None,
     size: arguments.Size = 96,
+    device: arguments.Device = arguments.DeviceName.AUTO,
     force: arguments.Force = False,
     as_json: arguments.Json = False,
 ) -> None:
@@ -37,7 +38,7 @@ def explain(
     if hit < 0:
         raise typer.BadParameter("--hit counts from 0")
     one = select(read_items(queries, split, columns, size).items, query, queries)
-    hits = lw.Index.load(folder).search(one, k=hit + 1)
+    hits = lw.Index.load(folder, device=arguments.gpu_of(device)).search(one, k=hit + 1)
     if int(hits.counts[0]) <= hit:
         raise ValueError(f"query {query} has only {int(hits.counts[0])} hits")
     why = hits.explain(0, hit)

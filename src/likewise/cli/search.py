@@ -36,6 +36,7 @@ def search(
     split: arguments.Split = None,
     columns: arguments.Columns = None,
     size: arguments.Size = 96,
+    device: arguments.Device = arguments.DeviceName.AUTO,
     force: arguments.Force = False,
     as_json: arguments.Json = False,
 ) -> None:
@@ -48,7 +49,7 @@ def search(
             check_output(path, overwrite=force)
     found = read_items(queries, split, columns, size)
     with waiting(f"reading {folder}", shown=is_terminal()):
-        index = lw.Index.load(folder)
+        index = lw.Index.load(folder, device=arguments.gpu_of(device))
     hits = index.search(found, k, within, exclude, progress=is_terminal())
     if output is not None:
         write_csv(output, hits, force=force)

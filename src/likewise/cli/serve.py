@@ -61,6 +61,7 @@ def serve(
     token_file: TokenFile = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="The longest that one request may take.")] = 30.0,
     parallel: Annotated[int, typer.Option(min=1, help="Requests computed at once.")] = 2,
+    device: arguments.Device = arguments.DeviceName.AUTO,
     as_json: arguments.Json = False,
 ) -> None:
     """Serve a metric over HTTP: /search, /align, /explain, /embed, /healthz, and /openapi.json that describes them.
@@ -70,7 +71,7 @@ def serve(
     web = _web()
     limits = web.Limits(seconds=seconds, parallel=parallel)
     token = web.read_token(token_file, host)
-    collection = open_collection(run, data, distance or [], split, columns, size, metric or [])
+    collection = open_collection(run, data, distance or [], split, columns, size, metric or [], arguments.gpu_of(device))
     server = web.Server(web.create_service(collection, limits), host=host, port=port, token=token, limits=limits)
     _announce(server.url, collection, as_json)
     server.run()
@@ -89,6 +90,7 @@ def explore(
     token_file: TokenFile = None,
     browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     seed: arguments.Seed = 0,
+    device: arguments.Device = arguments.DeviceName.AUTO,
     as_json: arguments.Json = False,
 ) -> None:
     """Open a page to browse the items, find neighbours, explain matches, and judge the metric.
@@ -97,7 +99,7 @@ def explore(
     """
     web = _web()
     token = web.read_token(token_file, host)
-    collection = open_collection(run, data, distance or [], split, columns, size, metric or [])
+    collection = open_collection(run, data, distance or [], split, columns, size, metric or [], arguments.gpu_of(device))
     page = web.Explorer(collection, host=host, port=port, token=token, seed=seed)
     _announce(page.url, collection, as_json)
     if browser:
@@ -121,6 +123,7 @@ def open_collection(
     columns: dict[str, str] | None,
     size: int = 96,
     others: Sequence[Path] = (),
+    device: str | None = None,
 ) -> Any:
     """The metric of a run, and the items of data; RUN may itself be data, compared with the metrics given beside it."""
     beside: dict[str, lw.Distance] = {str(name): DISTANCES[name]() for name in more}
@@ -131,7 +134,7 @@ def open_collection(
     if (run / "index.json").is_file():
         if data is not None:
             raise ValueError(f"{run}: is an index, which holds its own items; leave {data} out")
-        return _web().Collection.of_index(Index.load(run), beside, name=run.resolve().name)
+        return _web().Collection.of_index(Index.load(run, device=device), beside, name=run.resolve().name)
     metrics: dict[str, lw.Distance] = {}
     if (run / "config.json").is_file():
         metrics[run.resolve().name] = lw.Metric.load(run)
@@ -145,7 +148,7 @@ def open_collection(
     if not metrics:
         metrics[str(DistanceName.DTW)] = lw.DTW()
     items = None if data is None else read_items(data, split, columns, size)
-    return _web().Collection(items, metrics, name=(data or run).resolve().stem)
+    return _web().Collection(items, metrics, name=(data or run).resolve().stem, device=device)
 
 
 def _web() -> Any:

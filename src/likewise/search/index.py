@@ -1,11 +1,14 @@
 """Index: items that are searched by their distance to a query."""
 
+import copy
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from likewise import _check
@@ -50,6 +53,8 @@ class Index:
     store: a vector database, such as a MilvusStore, that keeps the items in place of this process's memory. It proposes
         candidates by their vectors, which ``distance`` compares. With a distance that compares no vectors, give
         ``candidates`` that do, such as Candidates(MeanFrames(), keep=200).
+    device: where searches compare items, such as "cuda", with copies of the items and of the distance that are made at
+        the first search. By default, where the items are. Hits and explanations stay with the items.
 
     With a distance that has free ends, such as DTW(subsequence=True), a hit is a stretch of an item. Which comparisons
     a search can skip depends on the distance; ``hits.stats`` counts them. An index that was saved or loaded belongs to
@@ -81,12 +86,16 @@ class Index:
         candidates: Candidates | None = None,
         approximate: bool = False,
         store: Store | None = None,
+        device: str | torch.device | None = None,
     ) -> None:
         if not isinstance(distance, Distance):
             raise TypeError(f"Index: expected distance to be a Distance or a Metric, got {type(distance).__name__}")
         self.distance = distance
         self._options = Options(length, subsequence, normalize, stretch, candidates, approximate)
         self.store = store
+        self.device = None if device is None else torch.device(device)
+        if store is not None and device is not None:
+            _check.refuse("Index", "device is not for a store; move the distance to it, which embeds the items")
         self._held = Collection(distance, self._options) if store is None else Stored(distance, self._options, store)
         self._forget()
         if items is not None:
@@ -180,7 +189,7 @@ class Index:
         if len(self) == 0 or len(read) == 0:
             found = Exhaustive(self.distance, read[:0]).search(read, k=0, within=None)
         else:
-            ready, given = self._compared(read), {"within": within, "exclude": exclude, "threads": threads}
+            ready, given = self._there(self._compared(read)), {"within": within, "exclude": exclude, "threads": threads}
             with waiting("preparing the items", shown=progress and self._search is None):
                 searcher = self._searcher
             search = partial(search_in_pieces, searcher) if progress else searcher.search
@@ -210,8 +219,9 @@ class Index:
         if isinstance(self._held, Stored):
             return self._held.recall(op, read, k)
         skipped = read_skip(op, skip, len(read), len(self))
-        ready = self._compared(read)
-        everything = exhaustive(self.distance, self._compared(self.items))
+        ready = self._there(self._compared(read))
+        distance, items, _ = self._on_device()
+        everything = exhaustive(distance, items)
         truth = everything.search(ready, k=k, within=None, exclude=0.0, skip=skipped)
         found = self._searcher.search(ready, k=k, within=None, exclude=0.0, skip=skipped)
         return share_found(found, truth)
@@ -339,18 +349,20 @@ class Index:
         classes: Iterable[type[nn.Module]] = (),
         verify: bool = True,
         limit: int = MOST_BYTES,
+        device: str | torch.device | None = None,
     ) -> Self:
         """Load an index that ``save`` wrote. Items are mapped into memory and read when they are searched.
 
         classes: your own classes that the distance uses; only these and likewise's are ever instantiated.
-        verify: read all files once and compare their checksums. limit: the most bytes of items.
+        verify: read all files once and compare their checksums. limit: the most bytes of items. device: where searches
+        compare items, as in ``Index``.
 
         Items of unequal length are padded in memory at the first search; those of equal length stay mapped.
         """
         source = Folder(folder)
         manifest = source.read_manifest()
         distance, options = read_settings(source, manifest, classes)
-        index = cls(distance, **vars(options))
+        index = cls(distance, **vars(options), device=device)
         held = index._held
         assert isinstance(held, Collection)
         held.load(source, manifest, verify=verify, limit=limit)
@@ -376,8 +388,22 @@ class Index:
     @property
     def _searcher(self) -> Searcher:
         if self._search is None:
-            self._search = choose(self.distance, self._compared(self.items), self._options)
+            self._search = choose(*self._on_device())
         return self._search
+
+    def _on_device(self) -> tuple[Distance, Items, Options]:
+        """The distance, the items and the options, where items are compared."""
+        distance, items, options = self.distance, self._there(self._compared(self.items)), self._options
+        if self.device is None:
+            return distance, items, options
+        if (given := options.candidates) is not None and isinstance(given.metric, nn.Module):
+            cheap = copy.deepcopy(given.metric).to(self.device)
+            options = replace(options, candidates=Candidates(cheap, given.keep))  # type: ignore[arg-type]
+        return copy.deepcopy(distance).to(self.device), items, options
+
+    def _there(self, items: Items) -> Items:
+        """Queries or items, where items are compared."""
+        return items if self.device is None else items.to(self.device)
 
     def _compared(self, items: Items) -> Items:
         """Whole queries or items as they are compared; windows are normalised when they are."""

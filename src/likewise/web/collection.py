@@ -1,5 +1,6 @@
 """Collection: items with their labels, and the metrics that compare them."""
 
+import copy
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ class Collection:
     items: a Dataset, an ImageSet, a Batch, a tensor, a list of sequences, or a pair (items, labels); None for a service
         that compares only the items of requests.
     metrics: Distances by name; the first is the default. indexes: those that there are already, by the metric's name.
+    device: where searches, maps and judgements compute, such as "cuda", with copies of the items and of the metrics.
 
     Example:
         >>> from likewise import DTW
@@ -65,6 +67,7 @@ class Collection:
         *,
         name: str = "collection",
         indexes: Mapping[str, Index] | None = None,
+        device: str | torch.device | None = None,
     ) -> None:
         if not metrics:
             raise ValueError("Collection: expected at least one metric")
@@ -74,6 +77,8 @@ class Collection:
             metric.eval()
         self.name = name
         self.metrics = dict(metrics)
+        self.device = device
+        self._copies: dict[str, Distance] = {}
         self.items: Batch | Tensor | None = None
         self.labels: np.ndarray | None = None
         self.classes: tuple[str, ...] = ()
@@ -100,6 +105,7 @@ class Collection:
             {own: index.distance, **(metrics or {})},
             name=name,
             indexes={own: index},
+            device=index.device,
         )
         collection.ids = tuple(map(_without_folders, index.ids))
         return collection
@@ -157,12 +163,23 @@ class Collection:
             raise Refusal(422, f"items: expected positions from 0 to {len(self) - 1}")
         return take(self.items, torch.tensor(places))
 
+    def many(self, name: str, places: np.ndarray) -> tuple[Distance, Batch | Tensor]:
+        """A metric and some of the items, where many distances are computed."""
+        assert self.items is not None
+        metric, items = self.metrics[name], take(self.items, torch.from_numpy(places))
+        if self.device is None:
+            return metric, items
+        with self._lock:
+            if name not in self._copies:
+                self._copies[name] = copy.deepcopy(metric).to(self.device)
+            return self._copies[name], items.to(self.device)
+
     def index(self, name: str, *, windows: bool = False) -> Index:
         """The index of a metric, made on first use; of whole items, or of all their windows, each normalised."""
         with self._lock:
             if (name, windows) not in self._indexes:
                 options: dict[str, Any] = {"subsequence": True, "normalize": "window"} if windows else {}
-                made = Index(self.metrics[name], self.items, **options)
+                made = Index(self.metrics[name], self.items, **options, device=self.device)
                 if not windows:
                     made.search(self.take([0]), k=1)  # encodes the items, and builds what the search needs
                 self._indexes[name, windows] = made

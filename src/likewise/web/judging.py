@@ -93,9 +93,7 @@ def _sample(collection: Collection, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _distances(collection: Collection, name: str, queries: np.ndarray, references: np.ndarray, job: Job) -> Tensor:
     """Distances (Q, R), a few queries at a time."""
-    assert collection.items is not None
-    metric = collection.metrics[name]
-    items = take(collection.items, torch.from_numpy(references))
+    metric, items = collection.many(name, references)
     distance = metric
     if isinstance(metric, Metric):
         job.check()
@@ -105,7 +103,7 @@ def _distances(collection: Collection, name: str, queries: np.ndarray, reference
     with torch.no_grad():
         for part in place.split(PIECE):
             job.check()
-            strips.append(distance.matrix(take(items, part), items).float())
+            strips.append(distance.matrix(take(items, part), items).float().cpu())
     return torch.cat(strips)
 
 

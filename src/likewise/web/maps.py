@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from likewise.data.batch import Batch
-from likewise.distances.distance import Distance
-from likewise.models.metric import Metric, take
+from likewise.models.metric import Metric
 from likewise.web.collection import Collection
 from likewise.web.work import Job
 
@@ -38,20 +37,19 @@ def draw_map(collection: Collection, name: str, job: Job, *, method: str | None 
     generator = np.random.default_rng(seed)
     total = len(collection)
     items = np.arange(total) if total <= SHOWN else np.sort(generator.choice(total, SHOWN, replace=False))
-    metric = collection.metrics[name]
-    vectors = _vectors(collection, metric, items, job)
+    vectors = _vectors(collection, name, items, job)
     if vectors is not None:
         if method == "umap" and len(items) > FEWEST:
             return Map(items, _scaled(_umap(vectors, seed)), "UMAP", None)
         places, share = _principal(vectors)
         return Map(items, _scaled(places), "PCA", share)
-    places, share = _landmarks(collection, metric, items, generator, job)
+    places, share = _landmarks(collection, name, items, generator, job)
     return Map(items, _scaled(places), "MDS", share)
 
 
-def _vectors(collection: Collection, metric: Distance, items: np.ndarray, job: Job) -> Tensor | None:
+def _vectors(collection: Collection, name: str, items: np.ndarray, job: Job) -> Tensor | None:
     """The encoded items, if these are vectors (n, D)."""
-    assert collection.items is not None
+    metric = collection.metrics[name]
     if isinstance(collection.items, Tensor) and collection.items.ndim == 2 and not isinstance(metric, Metric):
         return collection.items[torch.from_numpy(items)].float()
     if not isinstance(metric, Metric) or metric.encoder is None:
@@ -59,10 +57,11 @@ def _vectors(collection: Collection, metric: Distance, items: np.ndarray, job: J
     parts = []
     for start in range(0, len(items), PIECE):
         job.check()
-        part = metric.embed(take(collection.items, torch.from_numpy(items[start : start + PIECE])))
+        metric, some = collection.many(name, items[start : start + PIECE])
+        part = metric.embed(some)  # type: ignore[attr-defined]
         if isinstance(part, Batch):
             return None
-        parts.append(part.float())
+        parts.append(part.float().cpu())
     return torch.cat(parts)
 
 
@@ -89,21 +88,20 @@ def _umap(vectors: Tensor, seed: int) -> np.ndarray:
 
 
 def _landmarks(
-    collection: Collection, metric: Distance, items: np.ndarray, generator: np.random.Generator, job: Job
+    collection: Collection, name: str, items: np.ndarray, generator: np.random.Generator, job: Job
 ) -> tuple[np.ndarray, float]:
     """Landmark scaling: places (n, 2), and the share of the landmarks' variance that two dimensions hold."""
-    assert collection.items is not None
     steps = float(collection.lengths[items].mean())
     most = int(CELLS / max(1.0, len(items) * steps * steps))
     count = min(len(items), max(12, min(LANDMARKS, most)))
     chosen = np.sort(generator.choice(len(items), count, replace=False))
-    marks = take(collection.items, torch.from_numpy(items[chosen]))
+    _, marks = collection.many(name, items[chosen])
     rows = []
     with torch.no_grad():
         for start in range(0, len(items), PIECE):
             job.check()
-            part = take(collection.items, torch.from_numpy(items[start : start + PIECE]))
-            rows.append(metric.matrix(part, marks).double())
+            metric, part = collection.many(name, items[start : start + PIECE])
+            rows.append(metric.matrix(part, marks).double().cpu())
     squared = torch.cat(rows).clamp(min=0).square().numpy()  # (n, L)
     if squared.max() > 0:
         squared = squared / squared.max()
