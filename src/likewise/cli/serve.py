@@ -71,7 +71,8 @@ def serve(
     web = _web()
     limits = web.Limits(seconds=seconds, parallel=parallel)
     token = web.read_token(token_file, host)
-    collection = open_collection(run, data, distance or [], split, columns, size, metric or [], arguments.gpu_of(device))
+    given = split, columns, size, metric or [], arguments.gpu_of(device)
+    collection = open_collection(run, data, distance or [], *given)
     server = web.Server(web.create_service(collection, limits), host=host, port=port, token=token, limits=limits)
     _announce(server.url, collection, as_json)
     server.run()
@@ -99,7 +100,8 @@ def explore(
     """
     web = _web()
     token = web.read_token(token_file, host)
-    collection = open_collection(run, data, distance or [], split, columns, size, metric or [], arguments.gpu_of(device))
+    given = split, columns, size, metric or [], arguments.gpu_of(device)
+    collection = open_collection(run, data, distance or [], *given)
     page = web.Explorer(collection, host=host, port=port, token=token, seed=seed)
     _announce(page.url, collection, as_json)
     if browser:
