@@ -146,6 +146,8 @@ def whole(queries: Tensor, lengths: Tensor | None, items: Prepared, wanted: Want
     count, found = len(queries), len(items.values)
     # Few queries: their items are split too, to give every thread work. Many: some share one pass over the items.
     parts = max(1, min(8 // max(1, count), found // 256))
+    if search.leading:  # large blocks of queries: in two passes, threads end together, and the second has a threshold
+        parts = max(parts, min(2, found // 2048))
     bounds = [found * part // parts // BESIDE * BESIDE for part in range(parts)] + [found]
     together = 64 if search.leading else 16
     blocks = max(min(4, count), -(-count // together))  # blocks of about equally many queries

@@ -41,7 +41,7 @@ public:
                 held_[b] = compared_[b] = left_[b] = 0, rounded_[b] = false;
                 fill(waits_[b], kStages, int64_t(0));
             }
-            if (problem_.matches->wanted() > 0) seed();
+            if (!has_thresholds()) seed();
             for (int64_t i = 0; i < count_; i += kLanes) {  // which stay in the cache for all queries
                 stop_if_asked();
                 for (int64_t b = 0; b < queries_; ++b) most_[b] = most(b), rule_out(b, i);
@@ -87,6 +87,12 @@ private:
     void settle(int64_t b, int64_t place) { settled(b, place) |= uint32_t(1) << (place % kLanes); }
     double threshold(int64_t b) const { return problem_.matches->threshold(first_query_ + b); }
     float most(int64_t b) const { return Limit(problem_, n_, n_, problem_.error + problem_.means_error)(threshold(b)); }
+    // Whether there are some, or never will be. Other items may have given them.
+    bool has_thresholds() const {
+        bool all = true;
+        for (int64_t b = 0; b < queries_; ++b) all &= threshold(b) < double(kInfinity<float>);
+        return all || problem_.matches->wanted() == 0;
+    }
     static uint32_t first_lanes(int64_t used) { return (uint32_t(1) << min(used, int64_t(kLanes))) - 1; }
 
     // Where the numbers of items lie side by side, from the lane of an item on.
