@@ -144,15 +144,16 @@ def whole(queries: Tensor, lengths: Tensor | None, items: Prepared, wanted: Want
     search = _Search(queries, lengths, items, wanted, root)
     order = torch.argsort(items.lengths, stable=True)
     count, found = len(queries), len(items.values)
-    # Few queries: their items are split too, to give every thread work. Many: some share one pass over the items.
-    parts = max(1, min(8 // max(1, count), found // 256))
-    if search.leading:  # large blocks of queries: in two passes, threads end together, and the second has a threshold
-        parts = max(parts, min(2, found // 2048))
-    bounds = [found * part // parts // BESIDE * BESIDE for part in range(parts)] + [found]
     together = 64 if search.leading else 16
     blocks = max(min(4, count), -(-count // together))  # blocks of about equally many queries
     together = max(1, -(-count // max(1, blocks)))
     blocks = -(-count // together)
+    # Few queries: their items are split too, to give every thread work. Many: some share one pass over the items. Few
+    # large blocks of them go over the items in two passes, so that threads end at about the same time.
+    parts = max(1, min(8 // max(1, count), found // 256))
+    if search.leading and together >= 32 and blocks < 8:
+        parts = max(parts, min(2, found // 2048))
+    bounds = [found * part // parts // BESIDE * BESIDE for part in range(parts)] + [found]
     problem = search.problem()
 
     def work(begin: int, end: int) -> None:
