@@ -67,6 +67,7 @@ def dtw_rotations(
     y_channels: int,
     max_iter: int,
     bias: bool,
+    start: int,
     order: int,
     count: int,
     first: int,

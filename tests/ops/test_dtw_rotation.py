@@ -101,6 +101,15 @@ def test_what_has_no_singular_vectors_of_its_own(scale):
     assert (dtw_rotation(x, -x).values <= 1e-20 * scale**2).all()
 
 
+def test_the_first_rotation():
+    given = problem(uneven=True, pairs=9)
+    start = torch.randn(3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    found, expected = dtw_rotation(*given, start=start), by_loops(*given, start=start)
+    compare((found.rotation, found.offset, found.converged), expected, 1e-9)
+    with pytest.raises(ValueError, match=r"start has shape \(2, 3\), but the channels are \(3, 2\)"):
+        dtw_rotation(*given, start=start.T)
+
+
 def test_costs_that_overflow_are_refused():
     x = torch.full((2, 4, 1), 1e30)
     with pytest.raises(ValueError, match="dtw_rotation"):
@@ -137,7 +146,7 @@ def test_all_pairs():
     found, expected = dtw_rotation(x, y[:2], n, m[:2], all_pairs=True), dtw_rotation(x[i], y[j], n[i], m[j])
     assert torch.equal(found.values, expected.values)
     assert torch.equal(found.rotation, expected.rotation)
-    on_gpu = gpu.rotation(x, y[:2], n, m[:2], 20, False, True, *Rules().plain())
+    on_gpu = gpu.rotation(x, y[:2], n, m[:2], torch.eye(3, 2, dtype=x.dtype), 20, False, True, *Rules().plain())
     torch.testing.assert_close(on_gpu[0], expected.values)
 
 
@@ -148,6 +157,7 @@ def test_the_gpu_version(bias, monkeypatch):
     monkeypatch.setattr(gpu, "PATH_NUMBERS", 200)  # in several chunks
     device = "cuda" if torch.cuda.is_available() else "cpu"
     x, y, n, m = problem((6, 7), (2, 3), 7)
-    values, *found = gpu.rotation(x.to(device), y.to(device), n, m, 20, bias, False, *Rules().plain())
-    compare([one.cpu() for one in found], by_loops(x, y, n, m, bias=bias), 1e-9)
-    torch.testing.assert_close(values.cpu(), dtw_rotation(x, y, n, m, bias=bias).values)
+    start = torch.eye(2, 3, dtype=x.dtype).flip(0)
+    values, *found = gpu.rotation(x.to(device), y.to(device), n, m, start.to(device), 20, bias, False, *Rules().plain())
+    compare([one.cpu() for one in found], by_loops(x, y, n, m, start=start, bias=bias), 1e-9)
+    torch.testing.assert_close(values.cpu(), dtw_rotation(x, y, n, m, start=start, bias=bias).values)

@@ -19,10 +19,11 @@ class DTWGlobalInvariance(Distance):
     """DTW under the best rotation of y: channels may be rotated, mirrored and mixed.
 
     The minimum, over paths and over P with orthonormal columns or rows, of the sum of ||x_i - P y_j||^2 over the path.
-    The solver alternates from P = identity: DTW for a fixed P, then P from the singular vectors of the sum of x_i y_j'
+    The solver alternates from P = ``start``: DTW for a fixed P, then P from the singular vectors of the sum of x_i y_j'
     over the path, until the path does not change. This is a local minimum. x and y may differ in their numbers of
     channels.
 
+    start: the first P, (Cx, Cy), orthonormal or not; by default the identity.
     max_iter: the maximum number of iterations. bias: use P y_j + b, where P is fitted about the mean frames, and b maps
         one mean to the other.
     band, itakura, open_begin, open_end, subsequence: as in ``DTW``.
@@ -40,6 +41,7 @@ class DTWGlobalInvariance(Distance):
     def __init__(
         self,
         *,
+        start: Tensor | list[list[float]] | None = None,
         max_iter: int = 20,
         bias: bool = False,
         band: float | None = None,
@@ -49,6 +51,7 @@ class DTWGlobalInvariance(Distance):
         subsequence: bool = False,
     ) -> None:
         super().__init__()
+        self.start = None if start is None else _matrix(start)
         self.max_iter = _check.whole("DTWGlobalInvariance", "max_iter", max_iter)
         self.bias = bool(bias)
         self.rules = Rules.of(
@@ -112,7 +115,7 @@ class DTWGlobalInvariance(Distance):
 
     def config(self) -> dict[str, object]:
         """The constructor's arguments."""
-        return {"max_iter": self.max_iter, "bias": self.bias, **self.rules.settings()}
+        return {"start": self.start, "max_iter": self.max_iter, "bias": self.bias, **self.rules.settings()}
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""
@@ -128,8 +131,15 @@ class DTWGlobalInvariance(Distance):
     def _fit(
         self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None, *, all_pairs: bool = False
     ) -> Rotation:
+        start = None if self.start is None else x.new_tensor(self.start)
+        channels = x.shape[2], y.shape[2]
+        if start is not None and start.shape != channels:
+            shape = tuple(start.shape)
+            _check.refuse(
+                self.name, f"start has shape {shape}, but x and y have {channels[0]} and {channels[1]} channels"
+            )
         options = {"max_iter": self.max_iter, "bias": self.bias, "rules": self.rules, "all_pairs": all_pairs}
-        return dtw_rotation(x, y, x_lengths, y_lengths, **options)
+        return dtw_rotation(x, y, x_lengths, y_lengths, start=start, **options)
 
     def _pair(self, x: Sequences, y: Sequences, *, paired: bool) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         x_values, x_lengths = as_sequences(self.name, "x", x)
@@ -137,3 +147,11 @@ class DTWGlobalInvariance(Distance):
         # The numbers of channels may differ.
         _check.agree(self.name, x_values[..., :1], y_values[..., :1], paired=paired)
         return x_values, y_values, x_lengths, y_lengths
+
+
+def _matrix(start: Tensor | list[list[float]]) -> list[list[float]]:
+    """Start as nested lists, which a saved distance can hold."""
+    found = torch.as_tensor(start, dtype=torch.float64)
+    if found.ndim != 2 or not found.numel() or not found.isfinite().all():
+        _check.refuse("DTWGlobalInvariance", f"start must be a matrix (Cx, Cy) of finite numbers, got {start}")
+    return found.tolist()

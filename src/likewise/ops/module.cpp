@@ -196,9 +196,10 @@ NB_MODULE(_native, module) {
         Release());
     module.def(
         "dtw_rotations",
-        [](const std::string& isa, const Problem& problem, int64_t y_channels, int64_t max_iter, bool bias, Address order,
-           int64_t count, Address next, Address rotations, Address offsets, Address values, Address converged) {
-            const RotationProblem given{problem, y_channels, max_iter, bias, at<int64_t>(order), count, at<int64_t>(next),
+        [](const std::string& isa, const Problem& problem, int64_t y_channels, int64_t max_iter, bool bias, Address start,
+           Address order, int64_t count, Address next, Address rotations, Address offsets, Address values, Address converged) {
+            const RotationProblem given{problem, y_channels, max_iter, bias, at<void>(start), at<int64_t>(order), count,
+                                        at<int64_t>(next),
                                         at<void>(rotations), at<void>(offsets), at<void>(values), at<bool>(converged)};
             CALL(isa, dtw_rotations, given);
         },

@@ -18,6 +18,7 @@ struct RotationProblem {
     Problem problem;  // channels are those of x
     int64_t y_channels = 0, max_iter = 0;
     bool bias = false;
+    const void* start = nullptr;     // the first rotation (channels, y_channels)
     const int64_t* order = nullptr;  // pairs (count,), similar lengths side by side
     int64_t count = 0;
     int64_t* next = nullptr;         // the place in `order` of the next pair to take, which threads share

@@ -47,7 +47,7 @@ private:
     Buffer<double> found_, row_;
     Turning<T> lanes_[W<T>];
 
-    // The next pair, with the identity as its rotation. Returns whether there was one.
+    // The next pair, with the first rotation. Returns whether there was one.
     bool take(Turning<T>& lane) {
         const Problem& problem = given_.problem;
         const int64_t place = __atomic_fetch_add(given_.next, 1, __ATOMIC_RELAXED);
@@ -58,8 +58,7 @@ private:
         lane.x = static_cast<const T*>(problem.x) + item * problem.x_steps * x_channels_;
         lane.y = static_cast<const T*>(problem.y) + other * problem.y_steps * y_channels_;
         T* rotation = static_cast<T*>(given_.rotations) + lane.pair * numbers_;
-        for (int64_t r = 0; r < x_channels_; ++r)
-            for (int64_t c = 0; c < y_channels_; ++c) rotation[r * y_channels_ + c] = r == c;
+        std::memcpy(rotation, given_.start, numbers_ * sizeof(T));
         lane.rotation = rotation, lane.offset = static_cast<T*>(given_.offsets) + lane.pair * x_channels_;
         lane.iterations = 0;
         mean(lane.x, lane.n, x_channels_, lane.x_mean.get());

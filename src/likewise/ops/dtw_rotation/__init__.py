@@ -2,7 +2,7 @@
 
 For a fixed P and b, the path is that of DTW between x_i and P y_j + b. For a fixed path, P = U V' comes from the
 singular vectors of the moment, the sum of x_i y_j' over it; with a bias, frames are taken about their means, and b maps
-one mean to the other. The first P is the identity.
+one mean to the other. The first P is the identity, or is given.
 
 Memory: O(Tx Ty) bytes for each pair in progress on the CPU if they fit in the cache, otherwise O(T); on a GPU one byte
 per cell of each pair.
@@ -45,6 +45,7 @@ def dtw_rotation(
     x_lengths: Lengths = None,
     y_lengths: Lengths = None,
     *,
+    start: Tensor | None = None,
     max_iter: int = 20,
     bias: bool = False,
     rules: Rules = Rules(),
@@ -52,6 +53,7 @@ def dtw_rotation(
 ) -> Rotation:
     """DTW and the rotations of x (B, Tx, Cx) and y (B, Ty, Cy), after at most ``max_iter`` paths, without derivatives.
 
+    start: the first P (Cx, Cy); by default the identity.
     With ``all_pairs``, of every x[i] with every y[j], as pair i M + j.
 
     Example:
@@ -64,17 +66,25 @@ def dtw_rotation(
     # The numbers of channels may differ.
     _check.pair("dtw_rotation", x[..., :1], y[..., :1], x_lengths, y_lengths, paired=not all_pairs)
     x, y = at_least_float32(x.detach()), at_least_float32(y.detach())
-    return Rotation(*_dtw_rotation(x, y, x_lengths, y_lengths, max_iter, bias, all_pairs, *rules.plain()))
+    channels = x.shape[2], y.shape[2]
+    if start is None:
+        start = torch.eye(*channels, dtype=x.dtype, device=x.device)
+    elif start.shape != channels:
+        _check.refuse("dtw_rotation", f"start has shape {tuple(start.shape)}, but the channels are {channels}")
+    start = start.detach().to(x)
+    return Rotation(*_dtw_rotation(x, y, x_lengths, y_lengths, start, max_iter, bias, all_pairs, *rules.plain()))
 
 
-def _fake(x: Tensor, y: Tensor, n: Any, m: Any, max_iter: int, bias: bool, all_pairs: bool, *_: Any) -> Any:
+def _fake(
+    x: Tensor, y: Tensor, n: Any, m: Any, start: Tensor, max_iter: int, bias: bool, all_pairs: bool, *_: Any
+) -> Any:
     count, channels, y_channels = len(x) * len(y) if all_pairs else len(x), x.shape[2], y.shape[2]
     numbers = x.new_empty(count), x.new_empty(count, channels, y_channels), x.new_empty(count, channels)
     return *numbers, x.new_empty(count, dtype=torch.bool)
 
 
 _dtw_rotation = operator(
-    "dtw_rotation(Tensor x, Tensor y, Tensor? x_lengths, Tensor? y_lengths, int max_iter, bool bias, "
+    "dtw_rotation(Tensor x, Tensor y, Tensor? x_lengths, Tensor? y_lengths, Tensor start, int max_iter, bool bias, "
     "bool all_pairs, int window, float size, bool open_begin, bool open_end) -> (Tensor, Tensor, Tensor, Tensor)",
     cpu=kernels.rotation,
     triton="dtw_rotation.rotation",

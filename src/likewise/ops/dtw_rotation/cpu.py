@@ -17,6 +17,7 @@ def rotation(
     y: Tensor,
     x_lengths: Tensor | None,
     y_lengths: Tensor | None,
+    start: Tensor,
     max_iter: int,
     bias: bool,
     all_pairs: bool,
@@ -29,6 +30,7 @@ def rotation(
     rotations, offsets = x.new_empty(count, channels, y_channels), x.new_zeros(count, channels)
     values, converged = x.new_empty(count), np.zeros(count, np.bool_)
     order, first = problem.by_length(torch.arange(count)), np.zeros(1, np.int64)
+    start = start.contiguous()
     threads = min(torch.get_num_threads(), -(-count // problem.lanes))
     cpu.share_out(
         threads,
@@ -39,6 +41,7 @@ def rotation(
             y_channels,
             max_iter,
             bias,
+            start.data_ptr(),
             order.data_ptr(),
             count,
             first.ctypes.data,

@@ -18,6 +18,7 @@ def rotation(
     y: Tensor,
     x_lengths: Lengths,
     y_lengths: Lengths,
+    start: Tensor,
     max_iter: int,
     bias: bool,
     all_pairs: bool,
@@ -29,7 +30,7 @@ def rotation(
         x_lengths, y_lengths = (t if t is None else t[k.to(t.device)] for t, k in ((x_lengths, i), (y_lengths, j)))
         x, y = x[i.to(x.device)], y[j.to(y.device)]
     x, y = zero_padding(x, x_lengths), zero_padding(y, y_lengths)
-    found = torch.eye(x.shape[2], y.shape[2], dtype=x.dtype, device=x.device).repeat(len(x), 1, 1)
+    found = start.repeat(len(x), 1, 1)
     offset = x.new_zeros(len(x), x.shape[2])
     converged = torch.zeros(len(x), dtype=torch.bool, device=x.device)
     means = [_mean(x, x_lengths), _mean(y, y_lengths)]

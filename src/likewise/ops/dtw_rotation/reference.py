@@ -8,7 +8,12 @@ from likewise.ops.rules import Rules
 
 
 def rotation(
-    x: Tensor, y: Tensor, max_iter: int = 20, bias: bool = False, rules: Rules = Rules()
+    x: Tensor,
+    y: Tensor,
+    start: Tensor | None = None,
+    max_iter: int = 20,
+    bias: bool = False,
+    rules: Rules = Rules(),
 ) -> tuple[Tensor, Tensor, bool]:
     """P (Cx, Cy), b (Cx,) and whether the path did not change any more, of x (Tx, Cx) and y (Ty, Cy) without padding.
 
@@ -18,7 +23,8 @@ def rotation(
         True
     """
     x_mean, y_mean = (x.mean(0), y.mean(0)) if bias else (x.new_zeros(x.shape[1]), y.new_zeros(y.shape[1]))
-    found, offset = torch.eye(x.shape[1], y.shape[1], dtype=x.dtype), x.new_zeros(x.shape[1])
+    found = torch.eye(x.shape[1], y.shape[1], dtype=x.dtype) if start is None else start
+    offset = x.new_zeros(x.shape[1])
     before: list[tuple[int, int]] = []
     for _ in range(max_iter):
         turned = y @ found.T + offset
