@@ -5,6 +5,7 @@ from likewise.ops import cpu
 from likewise.ops.dtw import dtw, dtw_path
 from likewise.ops.dtw_rotation import dtw_rotation, gpu, reference
 from likewise.ops.rules import Rules
+from likewise.testing import check_op
 
 RULES = [
     Rules(),
@@ -114,6 +115,14 @@ def test_costs_that_overflow_are_refused():
     x = torch.full((2, 4, 1), 1e30)
     with pytest.raises(ValueError, match="dtw_rotation"):
         dtw_rotation(x, torch.cat([x[:1], -x[:1]]) * torch.linspace(-1, 1, 4)[:, None])
+
+
+@pytest.mark.parametrize("all_pairs", [False, True])
+def test_the_operator(all_pairs):
+    x, y, n, m = problem(pairs=3)
+    start = torch.eye(3, 2, dtype=x.dtype)
+    operator = torch.ops.likewise.dtw_rotation.default
+    check_op(operator, (x, y, n, m, start, 20, True, all_pairs, *Rules().plain()), gradient=False)
 
 
 def test_every_instruction_set(monkeypatch):
