@@ -60,12 +60,13 @@ private:
 
     // Makes every two columns orthogonal, one after the other. Returns whether any were not.
     bool turn_all() {
+        const double near = kRound * double(tall_);  // sums are not rounded better
         bool turned = false;
         for (int64_t j = 0; j < wide_; ++j)
             for (int64_t k = j + 1; k < wide_; ++k) {
                 double *a = left_.get() + j * tall_, *b = left_.get() + k * tall_;
                 const double of_a = dot(a, a, tall_), of_b = dot(b, b, tall_), both = dot(a, b, tall_);
-                if (!(both * both > kRound * kRound * of_a * of_b)) continue;
+                if (!(both * both > near * near * of_a * of_b)) continue;
                 turned = true;
                 const double zeta = (of_b - of_a) / (2 * both), longer = root(1 + zeta * zeta);
                 const double tangent = zeta >= 0 ? 1 / (zeta + longer) : 1 / (zeta - longer);
