@@ -38,7 +38,7 @@ def test_missing_and_junk_files(a, tmp_path):
     )
     empty = tmp_path / "empty.npz"
     np.savez(empty, X=np.zeros((0, 3, 2)))
-    assert refusal(1, "distance", empty) == f"error: {empty}: has no sequences\n"
+    assert refusal(1, "distance", empty) == f"error: {empty}: has no items\n"
 
 
 def test_bad_values(a, b, tmp_path):

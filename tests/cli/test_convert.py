@@ -38,11 +38,15 @@ def test_existing_files_are_kept(a, tmp_path):
     assert "expected a name that ends in .npz or .ts" in refusal(1, "convert", a, "-o", tmp_path / "x.csv")
 
 
-def test_images_are_described(tmp_path):
+def test_images_are_described_and_written(tmp_path):
     image = pytest.importorskip("PIL.Image")
     for name in ("iris", "rose"):
         (tmp_path / "photos" / name).mkdir(parents=True)
         image.new("RGB", (9, 9), "red" if name == "iris" else "blue").save(tmp_path / "photos" / name / "1.png")
     found = answer("convert", tmp_path / "photos", "--size", 8)
     assert (found["items"], found["lengths"], found["classes"]) == (2, None, 2)
-    assert "leave out --output" in refusal(1, "convert", tmp_path / "photos", "-o", tmp_path / "x.npz")
+    assert answer("convert", tmp_path / "photos", "--size", 8, "-o", tmp_path / "x.npz")["items"] == 2
+    written, read = lw.read_npz(tmp_path / "x.npz"), lw.read_image_folder(tmp_path / "photos", size=8)
+    assert written.items.equal(read.items)
+    assert (written.ids, written.labels.tolist()) == (read.ids, read.labels.tolist())
+    assert "images are written as .npz" in refusal(1, "convert", tmp_path / "photos", "-o", tmp_path / "x.ts")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import likewise as lw
-from tests.cli.commands import answer, refusal
+from tests.cli.commands import answer, refusal, run
 
 GIVEN = ("--metric", "run", "--size", 24)
 
@@ -31,6 +31,14 @@ def test_images_are_indexed_and_searched(photos):
     found = answer("search", "index", "photos", "--size", 24, "-k", 2)["hits"]
     assert [hit["item"] for hit in found if hit["rank"] == 0] == list(range(8))
     assert {hit["label"] for hit in found} == {"iris", "rose"}
+
+
+def test_images_in_one_file_are_read_like_a_folder(photos):
+    run("convert", "photos", "--size", 24, "-o", "photos.npz")
+    assert (
+        answer("distance", "photos.npz", *GIVEN[:2])["distances"] == answer("distance", "photos", *GIVEN)["distances"]
+    )
+    assert refusal(1, "average", "photos.npz") == "error: photos.npz: holds images, and this command takes sequences\n"
 
 
 def test_images_are_compared_and_grouped(photos):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from likewise.data.batch import Batch
 from likewise.data.dataset import Dataset
+from likewise.data.images import ImageSet
 from likewise.data.npz import read_npz, write_npz
 
 VALUES = np.arange(10, dtype=np.float32).reshape(5, 2)
@@ -45,6 +46,19 @@ def refused(path: Path, **options) -> str:
 @pytest.fixture
 def path(tmp_path) -> Path:
     return tmp_path / "gait.npz"
+
+
+def test_images(path):
+    images = torch.arange(2 * 3 * 4 * 5, dtype=torch.uint8).reshape(2, 3, 4, 5)
+    write_npz(ImageSet(images, ["iris", "rose"], ids=("a/1.jpg", "b/1.jpg")), path)
+    data = read_npz(path)
+    assert isinstance(data, ImageSet)
+    assert data.items.equal(images)
+    assert data.items.dtype == torch.uint8
+    assert (data.classes, data.ids) == (("iris", "rose"), ("a/1.jpg", "b/1.jpg"))
+    save(path, images_val=images.numpy(), y_val=["iris", "rose"])
+    assert read_npz(path, split="val").items.equal(images)
+    assert "it has the splits 'val'" in refused(path)
 
 
 def test_stacked(path):
@@ -113,8 +127,28 @@ def test_other_members_are_not_read(path):
 
 
 WRONG = {
-    "no lengths": ({"values": VALUES}, "gait.npz: expected values and lengths, or X, got values"),
-    "nothing": ({"y": [0]}, "gait.npz: expected values and lengths, or X, got neither"),
+    "images of floats": (
+        {"images": np.zeros((1, 3, 2, 2), np.float32)},
+        "gait.npz: images.npy: expected uint8, 4-dimensional, got float32 of shape (1, 3, 2, 2)",
+    ),
+    "images of bools": (
+        {"images": np.zeros((1, 3, 2, 2), bool)},
+        "gait.npz: images.npy: expected uint8, 4-dimensional, got bool of shape (1, 3, 2, 2)",
+    ),
+    "one image": (
+        {"images": np.zeros((3, 2, 2), np.uint8)},
+        "gait.npz: images.npy: expected uint8, 4-dimensional, got uint8 of shape (3, 2, 2)",
+    ),
+    "images and X": (
+        {"images": np.zeros((1, 3, 2, 2), np.uint8), "X": np.zeros((1, 2, 2), np.float32)},
+        "gait.npz: expected values and lengths, X, or images, got X and images",
+    ),
+    "too few labels of images": (
+        {"images": np.zeros((2, 3, 2, 2), np.uint8), "y": ["iris"]},
+        "gait.npz: expected labels of shape (2,), got (1,)",
+    ),
+    "no lengths": ({"values": VALUES}, "gait.npz: expected values and lengths, X, or images, got values"),
+    "nothing": ({"y": [0]}, "gait.npz: expected values and lengths, X, or images, got neither"),
     "both": ({"values": VALUES, "lengths": [5], "X": VALUES[None]}, "got values and lengths and X"),
     "dense with lengths": ({"X": VALUES[None], "lengths": [5]}, "got lengths and X"),
     "two groups": ({"X": VALUES[None], "subject": [1], "groups": [1]}, "expected one of groups and subject"),
@@ -187,8 +221,11 @@ def test_wrong_arrays(path, case):
 def test_split_is_named(path):
     save(path, values_train=VALUES, lengths_train=[5], X_test=VALUES[None])
     mend = "; it has the splits 'test', 'train': choose one with split="
-    assert refused(path) == f"gait.npz: expected values and lengths, or X, got neither{mend}"
-    assert refused(path, split="val") == f"gait.npz: expected values_val and lengths_val, or X_val, got neither{mend}"
+    assert refused(path) == f"gait.npz: expected values and lengths, X, or images, got neither{mend}"
+    assert (
+        refused(path, split="val")
+        == f"gait.npz: expected values_val and lengths_val, X_val, or images_val, got neither{mend}"
+    )
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -370,6 +370,7 @@ def stored_item(folder: Path, data: bytes) -> object:
 
 
 DIGITS = (b"\n" + b" ".join([b"0.5"] * 13) + b"\n") * 100
+PHOTOS = lw.ImageSet(torch.arange(96, dtype=torch.uint8).reshape(2, 3, 4, 4), ["iris", "rose"])
 PLAIN = lw.Dataset(DATA.items, DATA.labels, classes=DATA.classes)
 TARGETS: dict[str, Target] = {
     "ts": Target(written(partial(lw.data.write_ts, PLAIN)), file(lw.read_ts, "a.ts")),
@@ -379,6 +380,7 @@ TARGETS: dict[str, Target] = {
     ),
     "npz": Target(written(partial(lw.data.write_npz, DATA)), file(lw.read_npz, "a.npz")),
     "npz-deflated": Target(written(partial(lw.data.write_npz, DATA, compress=True)), file(lw.read_npz, "a.npz")),
+    "npz-images": Target(written(partial(lw.data.write_npz, PHOTOS)), file(lw.read_npz, "a.npz")),
     "npz-array": Target(array, packed),
     "npy": Target(array, file(read_npy, "a.npy")),
     "csv": table("a.csv"),

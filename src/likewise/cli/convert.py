@@ -28,8 +28,8 @@ def convert(
 ) -> None:
     """Say what is in a file or folder, and what looks wrong with it; with -o, write it as .npz or .ts.
 
-    Constant channels, lengths far from the median, equal items and uneven classes are listed as warnings. Folders of
-    images are only described: the commands read them as they are.
+    Constant channels, lengths far from the median, equal items and uneven classes are listed as warnings. Images are
+    written as .npz, in the size that --size gives.
     """
     if output is not None:
         if output.suffix.lower() not in WRITERS:
@@ -37,8 +37,8 @@ def convert(
         check_output(output, overwrite=force)
     found = read_items(data, split, columns, size)
     if output is not None:
-        if isinstance(found, lw.ImageSet):
-            raise ValueError(f"{data}: holds images, which the commands read as they are; leave out --output")
+        if isinstance(found, lw.ImageSet) and output.suffix.lower() != ".npz":
+            raise ValueError(f"{output}: images are written as .npz")
         WRITERS[output.suffix.lower()](found, output)
     summary = summarize(found)
     aside = output is not None and is_standard_output(output)

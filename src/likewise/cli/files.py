@@ -26,13 +26,19 @@ def read(path: Path, split: str | None = None, columns: dict[str, str] | None = 
 
     split: one of an .npz file's. columns: names of a table's columns; "id" and "time" by default.
     """
+    found = None if _holds_images(path) else _read(path, split, columns)
+    if found is None or isinstance(found, lw.ImageSet):
+        raise ValueError(f"{path}: holds images, and this command takes sequences")
+    return found
+
+
+def _read(path: Path, split: str | None, columns: dict[str, str] | None) -> lw.Dataset:
+    """What a file holds, which may be images if it is .npz, or a folder of WAV files."""
     suffix = path.suffix.lower()
     if split is not None and suffix != ".npz":
         raise ValueError(f"{path}: only an .npz file has splits")
     if columns is not None and suffix not in TABLES:
         raise ValueError(f"{path}: only a table has columns to name")
-    if _holds_images(path):
-        raise ValueError(f"{path}: holds images, and this command takes sequences")
     with waiting(f"reading {path}", shown=is_terminal()):
         if path.is_dir():
             data = read_audio_folder(path)
@@ -47,16 +53,16 @@ def read(path: Path, split: str | None = None, columns: dict[str, str] | None = 
                 f"{path}: expected a folder of WAV files, or a file that ends in .npz, .ts, {', '.join(TABLES)}"
             )
     if len(data) == 0:
-        raise ValueError(f"{path}: has no sequences")
+        raise ValueError(f"{path}: has no items")
     return data
 
 
 def read_items(
     path: Path, split: str | None = None, columns: dict[str, str] | None = None, size: int = 96
 ) -> lw.Dataset:
-    """Sequences as ``read`` returns them, or the images of one folder per class."""
+    """Sequences as ``read`` returns them, or images: of one folder per class, or of an .npz file."""
     if not _holds_images(path):
-        return read(path, split, columns)
+        return _read(path, split, columns)
     with waiting(f"reading {path}", shown=is_terminal()):
         return lw.read_image_folder(path, size=size)
 

@@ -1,4 +1,4 @@
-"""The .npz layout for sequences: stacked rows and lengths, or one dense array, with labels and groups."""
+"""The .npz layout: sequences as stacked rows and lengths or as one dense array, or images; with labels and groups."""
 
 import io
 import math
@@ -18,14 +18,16 @@ from likewise._output import writing
 from likewise.data.batch import Batch
 from likewise.data.bounds import EXPANSION, LEAST, check_expansion, unpacked_limit
 from likewise.data.dataset import Dataset, names_of
+from likewise.data.images import ImageSet
 from likewise.data.padding import pad_stacked
 from likewise.data.text import brief, file_size, quote
 
-# Key: the kinds of numbers, as NumPy's letters, and the number of dimensions.
+# Key: the kinds of numbers, as NumPy's letters (B: uint8), and the number of dimensions.
 _EXPECTED = {
     "values": ("f", 2),
     "lengths": ("iu", 1),
     "X": ("f", 3),
+    "images": ("B", 4),
     "y": ("iufU", 1),
     "classes": ("U", 1),
     "groups": ("iuU", 1),
@@ -46,12 +48,12 @@ _HEADER = re.compile(
 def read_npz(
     path: str | os.PathLike[str], *, split: str | None = None, limit: int | None = None, expansion: float = EXPANSION
 ) -> Dataset:
-    """Read sequences from an .npz file, in its float type.
+    """Read sequences from an .npz file, in its float type, or images.
 
-    The file has values (sum of T_i, C), all rows stacked, and lengths (N,); or it has X (N, T, C). Optional members are
-    y (N,): names, float targets, or whole numbers, which are indices into classes (K,) if the file has them and class
-    names otherwise; groups (N,), also called subject or speaker; and ids (N,). With split="train" these names end in
-    _train, except classes. Other members are ignored.
+    The file has values (sum of T_i, C), all rows stacked, and lengths (N,); or X (N, T, C); or images (N, C, H, W) of
+    uint8, which make an ImageSet. Optional members are y (N,): names, float targets, or whole numbers, which index
+    classes (K,) if the file has them and are class names otherwise; groups (N,), also called subject or speaker; and
+    ids (N,). With split="train" these names end in _train, except classes. Other members are ignored.
 
     Nothing is unpickled, and sizes are checked before memory is allocated. Numbers that are not finite raise an error.
 
@@ -75,22 +77,25 @@ def read_npz(
         _check_sizes(name, list(members.values()), size, limit)
         check_expansion(name, sum(info.file_size for info in members.values()), size, expansion)
         arrays = {key: _read_array(name, archive, info, key, limit) for key, info in members.items()}
-    if "X" in arrays:
-        sequences = _dense(name, arrays["X"])
+    if "images" in arrays:
+        items, kind = torch.from_numpy(arrays["images"]), ImageSet
+    elif "X" in arrays:
+        items, kind = _dense(name, arrays["X"]), Dataset
     else:
         most = min(limit, int(max(LEAST, expansion * size)))
-        sequences = _stacked(name, arrays["values"], arrays["lengths"], most)
+        items, kind = _stacked(name, arrays["values"], arrays["lengths"], most), Dataset
     classes = tuple(arrays["classes"].tolist()) if "classes" in arrays else None
     try:
         labels = _labels(arrays.get("y"), classes)
         ids = tuple(arrays["ids"].tolist()) if "ids" in arrays else None
-        return Dataset(sequences, labels, ids, arrays.get("groups"), classes)
+        return kind(items, labels, ids, arrays.get("groups"), classes)
     except ValueError as error:
-        raise ValueError(f"{name}: {str(error).removeprefix('Dataset: ')}") from None
+        reason = str(error).removeprefix("Dataset: ").removeprefix("ImageSet: ")
+        raise ValueError(f"{name}: {reason}") from None
 
 
 def write_npz(dataset: Dataset, path: str | os.PathLike[str], *, compress: bool = False) -> None:
-    """Write an .npz file that read_npz reads back exactly; padding is not saved.
+    """Write sequences or images as an .npz file that read_npz reads back exactly; padding is not saved.
 
     Example:
         >>> import pathlib, tempfile
@@ -100,15 +105,8 @@ def write_npz(dataset: Dataset, path: str | os.PathLike[str], *, compress: bool 
         ...     read_npz(path).items.lengths
         tensor([3, 2])
     """
-    sequences = dataset.items
-    if not isinstance(sequences, Batch):
-        raise TypeError(f"write_npz: expected a Dataset of sequences, got {dataset!r}")
-    if sequences.dtype not in (torch.float16, torch.float32, torch.float64):
-        raise TypeError(f"write_npz: NumPy has no {sequences.dtype}; convert the sequences with .to")
-    values = sequences.values.detach().cpu()[sequences.mask.cpu()].numpy()  # (sum of T_i, C)
-    lengths = sequences.lengths.numpy()
-    _check_finite("write_npz", values, lengths)
-    arrays = {"values": values, "lengths": lengths}
+    images = isinstance(dataset, ImageSet)
+    arrays = {"images": dataset.items.cpu().numpy()} if images else _stacked_rows(dataset)
     if dataset.labels is not None:
         arrays["y"] = dataset.labels if dataset.codes is None else dataset.codes.numpy()
     if dataset.classes:
@@ -120,6 +118,19 @@ def write_npz(dataset: Dataset, path: str | os.PathLike[str], *, compress: bool 
     with writing(path) as part, open(part, "wb") as file:  # NumPy would append .npz to a path
         save = np.savez_compressed if compress else np.savez
         save(file, **arrays)  # type: ignore[arg-type]
+
+
+def _stacked_rows(dataset: Dataset) -> dict[str, np.ndarray]:
+    """Sequences as the members values (sum of T_i, C) and lengths (N,)."""
+    sequences = dataset.items
+    if not isinstance(sequences, Batch):
+        raise TypeError(f"write_npz: expected a Dataset of sequences or an ImageSet, got {dataset!r}")
+    if sequences.dtype not in (torch.float16, torch.float32, torch.float64):
+        raise TypeError(f"write_npz: NumPy has no {sequences.dtype}; convert the sequences with .to")
+    values = sequences.values.detach().cpu()[sequences.mask.cpu()].numpy()  # (sum of T_i, C)
+    lengths = sequences.lengths.numpy()
+    _check_finite("write_npz", values, lengths)
+    return {"values": values, "lengths": lengths}
 
 
 def _text(kind: str, names: Iterable[str]) -> np.ndarray:
@@ -210,7 +221,8 @@ def _choose_members(name: str, archive: zipfile.ZipFile, split: str | None) -> d
     if len(members) != len(arrays):
         _check.refuse(name, "two members have the same name")
     end = "" if split is None else f"_{split}"
-    chosen = {key: members[key + end] for key in ("values", "lengths", "X", "y", "ids") if key + end in members}
+    keys = ("values", "lengths", "X", "images", "y", "ids")
+    chosen = {key: members[key + end] for key in keys if key + end in members}
     groups = [key + end for key in _GROUPS if key + end in members]
     if len(groups) > 1:
         _check.refuse(name, f"expected one of {' and '.join(groups)}")
@@ -218,13 +230,14 @@ def _choose_members(name: str, archive: zipfile.ZipFile, split: str | None) -> d
         chosen["groups"] = members[groups[0]]
     if "classes" in members:
         chosen["classes"] = members["classes"]
-    found = [key for key in ("values", "lengths", "X") if key in chosen]
-    if found not in (["values", "lengths"], ["X"]):
-        splits = sorted(key.partition("_")[2] for key in members if key.startswith(("values_", "X_")))
+    found = [key for key in ("values", "lengths", "X", "images") if key in chosen]
+    if found not in (["values", "lengths"], ["X"], ["images"]):
+        splits = sorted(key.partition("_")[2] for key in members if key.startswith(("values_", "X_", "images_")))
         listed = ", ".join(quote(part.encode("utf-8", "replace")) for part in splits[:10])
         got = " and ".join(key + end for key in found) or "neither"
         hint = f"; it has the splits {listed}: choose one with split=" if splits else ""
-        _check.refuse(name, f"expected values{end} and lengths{end}, or X{end}, got {got}{hint}")
+        expected = f"values{end} and lengths{end}, X{end}, or images{end}"
+        _check.refuse(name, f"expected {expected}, got {got}{hint}")
     return chosen
 
 
@@ -244,13 +257,13 @@ def _check_sizes(name: str, members: list[zipfile.ZipInfo], size: int, limit: in
 
 
 def _read_array(name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, key: str, limit: int) -> np.ndarray:
-    """Read one member; integers become int64, targets float64."""
+    """Read one member; integers become int64, except images, and targets float64."""
     where = f"{name}: {info.filename}"
     kinds, dimensions = _EXPECTED[key]
 
     def check(layout: _Layout) -> None:
-        if layout.dtype.kind not in kinds or len(layout.shape) != dimensions:
-            names = {"f": "floats", "i": "integers", "U": "strings"}
+        if not {layout.dtype.kind, layout.dtype.char} & set(kinds) or len(layout.shape) != dimensions:
+            names = {"f": "floats", "i": "integers", "U": "strings", "B": "uint8"}
             expected = " or ".join(names[kind] for kind in kinds if kind in names)
             _check.refuse(where, f"expected {expected}, {dimensions}-dimensional, got {layout}")
 
@@ -299,6 +312,8 @@ def _convert(where: str, array: np.ndarray, key: str) -> np.ndarray:
         points = array.view(np.uint32)
         if ((points > 0x10FFFF) | ((points >= 0xD800) & (points <= 0xDFFF))).any():
             _check.refuse(where, "a name has a character that is not Unicode")
+    elif key == "images":
+        return array
     elif array.dtype.kind in "iu":
         if array.size and int(array.max()) > np.iinfo(np.int64).max:
             _check.refuse(where, f"{int(array.max())} does not fit int64")
