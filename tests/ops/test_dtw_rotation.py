@@ -149,20 +149,23 @@ def test_neither_threads_nor_neighbours_matter():
             assert torch.equal(one.rotation[some], part.rotation)
 
 
-def test_all_pairs():
+def test_all_pairs(monkeypatch):
     x, y, n, m = problem(pairs=6)
     i, j = torch.cartesian_prod(torch.arange(6), torch.arange(2)).T
     found, expected = dtw_rotation(x, y[:2], n, m[:2], all_pairs=True), dtw_rotation(x[i], y[j], n[i], m[j])
     assert torch.equal(found.values, expected.values)
     assert torch.equal(found.rotation, expected.rotation)
-    on_gpu = gpu.rotation(x, y[:2], n, m[:2], torch.eye(3, 2, dtype=x.dtype), 20, False, True, *Rules().plain())
-    torch.testing.assert_close(on_gpu[0], expected.values)
+    monkeypatch.setattr(gpu, "FRAME_NUMBERS", 400)  # a few rows at a time
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    x, y, start = (t.to(device) for t in (x, y[:2], torch.eye(3, 2, dtype=x.dtype)))
+    values, rotation, *_ = gpu.rotation(x, y, n, m[:2], start, 20, False, True, *Rules().plain())
+    torch.testing.assert_close(values.cpu(), expected.values)
+    torch.testing.assert_close(rotation.cpu(), expected.rotation)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # inf - inf in padding, in the interpreter
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_gpu_version(bias, monkeypatch):
-    pytest.importorskip("triton")
     monkeypatch.setattr(gpu, "PATH_NUMBERS", 200)  # in several chunks
     device = "cuda" if torch.cuda.is_available() else "cpu"
     x, y, n, m = problem((6, 7), (2, 3), 7)

@@ -11,6 +11,7 @@ from likewise.ops.ground import zero_padding
 Lengths = Tensor | None
 
 PATH_NUMBERS = 1 << 27  # numbers of the paths that are summed at once
+FRAME_NUMBERS = 1 << 27  # numbers in the frames of all pairs that are compared at once
 
 
 def rotation(
@@ -26,9 +27,7 @@ def rotation(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Values (B,), P (B, Cx, Cy), b (B, Cx) and whether the path did not change any more (B,), of B pairs."""
     if all_pairs:
-        i, j = torch.cartesian_prod(torch.arange(len(x)), torch.arange(len(y))).T
-        x_lengths, y_lengths = (t if t is None else t[k.to(t.device)] for t, k in ((x_lengths, i), (y_lengths, j)))
-        x, y = x[i.to(x.device)], y[j.to(y.device)]
+        return _all_pairs(x, y, x_lengths, y_lengths, start, max_iter, bias, False, *rules)
     x, y = zero_padding(x, x_lengths), zero_padding(y, y_lengths)
     found = start.repeat(len(x), 1, 1)
     offset = x.new_zeros(len(x), x.shape[2])
@@ -55,6 +54,21 @@ def rotation(
             offset[pairs] = (means[0] - means[1] @ found[pairs].mT)[:, 0]
     turned = y @ found.mT + offset[:, None]
     return dtw.value(x, turned, x_lengths, y_lengths, False, *rules), found, offset, converged
+
+
+def _all_pairs(
+    x: Tensor, y: Tensor, x_lengths: Lengths, y_lengths: Lengths, *rest: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same of every x[i] with every y[j], some rows at a time: each pair has its own copy of the frames."""
+    item, other = (torch.arange(len(t), device=x.device) for t in (x, y))
+    rows = max(1, FRAME_NUMBERS // max(1, len(y) * (x.shape[1] * x.shape[2] + y.shape[1] * y.shape[2])))
+    found = []
+    for first in range(0, max(1, len(x)), rows):
+        i, j = torch.cartesian_prod(item[first : first + rows], other).T
+        lengths = [None if t is None else t[k.to(t.device)] for t, k in ((x_lengths, i), (y_lengths, j))]
+        found.append(rotation(x[i], y[j], *lengths, *rest))
+    values, rotations, offsets, converged = zip(*found, strict=True)
+    return torch.cat(values), torch.cat(rotations), torch.cat(offsets), torch.cat(converged)
 
 
 def moments(x: Tensor, y: Tensor, a: Tensor, b: Tensor, x_lengths: Lengths, y_lengths: Lengths, *rules: Any) -> Tensor:
