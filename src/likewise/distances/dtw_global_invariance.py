@@ -28,7 +28,8 @@ class DTWGlobalInvariance(Distance):
         one mean to the other.
     band, itakura, open_begin, open_end, subsequence: as in ``DTW``.
 
-    Values equal aeon's. On convergence P is optimal for the path, so the derivative is that along the path with P
+    Values equal aeon's. A path may leave P open, as one through a single frame of y does: any of the best P is then
+    taken. On convergence P is optimal for the path, so the derivative is that along the path with P
     fixed; with a bias this does not hold, and a derivative raises an error.
     Reference: Vayer, Tavenard, Chapel, Flamary, Courty & Soullard (2022).
 
