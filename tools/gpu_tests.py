@@ -18,6 +18,7 @@ FILES = [
     "tests/ops/test_engine.py",
     "tests/ops/test_elastic_gpu.py",
     "tests/ops/test_dtw_matched.py",
+    "tests/ops/test_dtw_rotation.py",
     "tests/ops/test_soft_dtw.py",
     "tests/ops/test_gdtw_gpu.py",
     "tests/ops/test_transport_gpu.py",

@@ -61,19 +61,20 @@ def dtw_matched(
     begin: int,
     end: int,
 ) -> None: ...
-def dtw_moments(
+def dtw_rotations(
     isa: str,
     problem: object,
+    y_channels: int,
+    max_iter: int,
+    bias: bool,
+    start: int,
     order: int,
     count: int,
-    a: int,
-    b: int,
-    rows: int,
-    columns: int,
-    moments: int,
+    first: int,
+    rotations: int,
+    offsets: int,
     values: int,
-    begin: int,
-    end: int,
+    converged: int,
 ) -> None: ...
 
 class ElasticProblem:

@@ -57,6 +57,19 @@ def test_dba_equals_plain_loops(distance):
     assert found.cost == pytest.approx(cost(distance, found.sequence, x.to_list(), weights))
 
 
+@pytest.mark.parametrize("distance", [lw.MSM(), lw.SBD()], ids=repr)
+def test_channels_that_are_aligned_by_themselves(distance):
+    x = walks(10, 16, 2)
+    found = lw.barycenter(distance, x)
+    each = [lw.barycenter(distance, x[..., c : c + 1], init=found.sequence[:, c : c + 1]).cost for c in range(2)]
+    assert found.cost <= found.history[0]
+    assert found.cost == pytest.approx(sum(each) if isinstance(distance, lw.MSM) else sum(each) / 2, rel=0.02)
+    labels = lw.sklearn.KMeans(distance, 3).fit(x).labels_
+    assert set(labels.tolist()) == {0, 1, 2}
+    with pytest.raises(ValueError, match="aligns each channel by itself; use LBFGS"):
+        lw.barycenter(distance, x, solver=MM)
+
+
 def test_by_hand():
     # z = [0, 2]. [0, 4] matches as it is; [0, 0, 2] gives both zeros to the first frame.
     found = lw.barycenter(lw.DTW(), [[0.0, 4.0], [0.0, 0.0, 2.0]], init=[0.0, 2.0], solver=MajorizeMinimize(1))

@@ -26,6 +26,21 @@ def test_values_equal_aeon(x_channels, y_channels, bias):
     assert_close(found, expected, TOLERANCE[torch.float64].value, "aeon")
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_first_rotation_is_that_of_aeon(bias):
+    x, y = walks(3, 16, 3), walks(3, 21, 2, seed=1)
+    start = torch.linalg.qr(walks(3, 2, 1, seed=5)[..., 0]).Q
+    compute = aeon.distances.dtw_gi_distance
+    options = {"init_p": start.contiguous().numpy(), "use_bias": bias}
+    rows = [[compute(a.T.numpy().copy(), b.T.numpy().copy(), **options) for b in y] for a in x]
+    distance = lw.DTWGlobalInvariance(start=start, bias=bias)
+    expected = torch.tensor(rows, dtype=torch.float64)
+    assert_close(distance.matrix(x, y), expected, TOLERANCE[torch.float64].value, "aeon")
+    assert (distance.matrix(x, y) - lw.DTWGlobalInvariance(bias=bias).matrix(x, y)).abs().max() > 0.1
+    with pytest.raises(ValueError, match=r"start has shape \(3, 2\), but x and y have 2 and 3 channels"):
+        distance(y, x)
+
+
 @pytest.mark.parametrize("band", [0.1, 0.3])
 def test_bands_are_those_of_aeon_for_equal_lengths(band):
     x, y = walks(3, 20, 3), walks(3, 20, 3, seed=1)
@@ -57,5 +72,9 @@ def test_what_has_no_derivative():
 def test_settings():
     distance = lw.DTWGlobalInvariance(max_iter=7, band=3)
     assert repr(build("here", describe(distance))) == repr(distance)
+    turned = lw.DTWGlobalInvariance(start=[[0.0, 1.0], [1.0, 0.0]])
+    assert repr(build("here", describe(turned))) == repr(turned)
+    with pytest.raises(ValueError, match="start must be a matrix"):
+        lw.DTWGlobalInvariance(start=torch.ones(2))
     with pytest.raises(ValueError, match="max_iter must be a whole number"):
         lw.DTWGlobalInvariance(max_iter=0)

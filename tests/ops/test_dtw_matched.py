@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from likewise.ops.dtw import dtw, dtw_matched, dtw_moments, dtw_path, gpu
+from likewise.ops.dtw import dtw, dtw_matched, dtw_path, gpu
 from likewise.ops.rules import Rules
 from likewise.testing import TOLERANCE
 
@@ -47,21 +47,6 @@ def by_loops(x, y, rows, weights, x_lengths, y_lengths, root, rules):
     return torch.stack(values), sums, counts
 
 
-def paired(dtype, uneven, fill=0.0, **sizes):
-    x, y, rows, _, x_lengths, y_lengths = problem(dtype, uneven=uneven, fill=fill, **sizes)
-    a, b = torch.randn(*y.shape[:1], x.shape[1], 3, dtype=dtype), torch.randn(*y.shape[:2], 2, dtype=dtype)
-    return x[rows], y, a, b, None if x_lengths is None else x_lengths[rows], y_lengths
-
-
-def moments_by_loops(x, y, a, b, x_lengths, y_lengths, rules):
-    path, steps = dtw_path(x, y, x_lengths, y_lengths, rules=rules)
-    moments = torch.zeros(len(x), a.shape[2], b.shape[2], dtype=torch.float64)
-    for pair, moment in enumerate(moments):
-        for i, j in path[pair, : steps[pair]].tolist():
-            moment += torch.outer(a[pair, i].double(), b[pair, j].double())
-    return moments
-
-
 def compare(found, expected, dtype):
     for one, other in zip(found, expected, strict=True):
         tolerance = TOLERANCE[dtype].value
@@ -75,23 +60,6 @@ def compare(found, expected, dtype):
 def test_equal_to_plain_loops(rules, root, dtype, uneven):
     given = problem(dtype, channels=1 if uneven else 2, uneven=uneven)
     compare(dtw_matched(*given, root=root, rules=rules), by_loops(*given, root, rules), dtype)
-
-
-@pytest.mark.parametrize("rules", RULES, ids=str)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("uneven", [False, True])
-def test_moments_equal_plain_loops(rules, dtype, uneven):
-    given = paired(dtype, uneven)
-    found, expected = dtw_moments(*given, rules=rules), moments_by_loops(*given, rules)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-
-
-def test_moments_of_a_tie_and_of_no_pairs():
-    x = torch.zeros(20, 9, 1)
-    ties = torch.arange(9.0).repeat(20, 1)[..., None]
-    given = x, x[:, :6], ties, ties[:, :6], None, None
-    torch.testing.assert_close(dtw_moments(*given), moments_by_loops(*given, Rules()))
-    assert dtw_moments(*(t[:0] for t in given[:4])).shape == (0, 1, 1)
 
 
 @pytest.mark.parametrize("steps", [(1, 1), (1, 9), (9, 1), (2, 2), (17, 33)])
@@ -139,17 +107,6 @@ def test_the_gpu_version(root, monkeypatch):
     compare([one.cpu() for one in found], expected, torch.float32)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_the_gpu_version_of_moments(monkeypatch):
-    monkeypatch.setattr(gpu, "PATH_NUMBERS", 200)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    given = paired(torch.float64, uneven=True, steps=(5, 6), members=7)
-    x, y, a, b, x_lengths, y_lengths = given
-    frames = x.to(device), y.to(device), a.to(device), b.to(device)
-    found = gpu.moments(*frames, x_lengths, y_lengths, False, *Rules().plain())
-    torch.testing.assert_close(found.cpu(), moments_by_loops(*given, Rules()), rtol=1e-12, atol=1e-12)
-
-
 def test_bad_input_is_refused():
     x, y, rows, weights, _, _ = problem(uneven=False)
     with pytest.raises(ValueError, match=r"expected rows and weights of shape \(37,\)"):
@@ -159,5 +116,3 @@ def test_bad_input_is_refused():
     y[2, 3] = torch.inf
     with pytest.raises(ValueError, match=r"y\[2\] holds inf"):
         dtw_matched(x, y, rows, weights)
-    with pytest.raises(ValueError, match=r"a must have shape \(37, 25, 'channels'\)"):
-        dtw_moments(y, y, y[:, 1:], y)

@@ -78,6 +78,7 @@ class Problems:
 
     def dtw(self) -> None:
         from likewise.ops import dtw as op
+        from likewise.ops.dtw_rotation import dtw_rotation
 
         rules, ground = self.rules(), self.ground()
         x, y, n, m = self.pair(paired=True)
@@ -85,7 +86,8 @@ class Problems:
         y.requires_grad_()
         op.dtw(x, y, n, m, ground=ground, rules=rules).sum().backward()
         op.dtw_path(x, y, n, m, ground=ground, rules=rules)
-        op.dtw_moments(x, y, x[..., :1], self.torch.cat([y, y], 2), n, m, rules=rules)
+        wider = self.torch.cat([y, y], 2)
+        dtw_rotation(x, wider, n, m, max_iter=3, bias=self.random.random() < 0.3, rules=rules)
         cost = self.torch.rand(len(x), x.shape[1], y.shape[1], dtype=x.dtype, requires_grad=True)
         op.dtw_cost(cost, n, m, rules=rules).sum().backward()
         op.dtw_cost_path(cost, n, m, rules=rules)

@@ -20,6 +20,7 @@ from likewise.distances.distance import Distance, full_lengths
 from likewise.distances.edr import EDR
 from likewise.distances.elastic import Elastic
 from likewise.distances.lcss import LCSS
+from likewise.distances.sbd import SBD
 from likewise.distances.shape_dtw import ShapeDTW
 from likewise.distances.warp import even_times, interpolate
 from likewise.models.metric import Metric
@@ -126,7 +127,7 @@ def barycenter(
     """
     members, labels = read_members("barycenter", distance, x, weights, groups)
     z, lengths = read_start("barycenter", members, init, length)
-    solver = default_solver(members.distance) if solver is None else solver
+    solver = default_solver(members.distance, members.values.shape[2]) if solver is None else solver
     if not callable(getattr(solver, "solve", None)):
         raise TypeError(f"barycenter: expected solver to have a method solve, got {type(solver).__name__}")
     with torch.no_grad(), evaluating(distance):
@@ -137,11 +138,11 @@ def barycenter(
     )
 
 
-def default_solver(distance: Distance) -> Solver:
+def default_solver(distance: Distance, channels: int) -> Solver:
     """The solver that ``barycenter`` uses by default."""
-    # Under MSM, TWE and the like, L-BFGS ends lower and sooner than means along paths; EDR and LCSS have no slope.
-    slopes = isinstance(distance, Elastic) and not isinstance(distance, (EDR, LCSS, ShapeDTW))
-    return LBFGS() if slopes or step_for(distance) is None else MajorizeMinimize()
+    # Under SBD, MSM, TWE and the like, L-BFGS ends lower and sooner than means along paths; EDR and LCSS have no slope.
+    slopes = isinstance(distance, (Elastic, SBD)) and not isinstance(distance, (EDR, LCSS, ShapeDTW))
+    return LBFGS() if slopes or step_for(distance, channels) is None else MajorizeMinimize()
 
 
 def read_members(

@@ -88,7 +88,7 @@ def kmeans(
     _check.whole(op, "max_iter", max_iter)
     _check.not_negative(op, "tol", tol)
     generator = torch.Generator().manual_seed(seed)
-    improve = improve or _improvement(members.distance, _check.whole(op, "steps", steps))
+    improve = improve or _improvement(members, _check.whole(op, "steps", steps))
     best: Clustering | None = None
     for start in range(n_init):
         z, lengths = _start(op, members, clusters, init, length, generator)
@@ -185,9 +185,9 @@ def _lloyd(
     return Clustering(Batch(z, lengths), labels, inertia, np.array(history), converged, nearest.computed)
 
 
-def _improvement(distance: Distance, steps: int) -> Improve:
+def _improvement(members: Members, steps: int) -> Improve:
     """Some steps towards the averages."""
-    found = step_for(distance)
+    found = step_for(members.distance, members.values.shape[2])
     if found is None:
         return lambda members, z, lengths: LBFGS(2 * steps, tol=0).solve(members, z, lengths).values
     step, certain = found

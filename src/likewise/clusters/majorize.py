@@ -59,10 +59,11 @@ class MajorizeMinimize:
 
     def solve(self, members: Members, z: Tensor, lengths: Tensor | None, report: Report | None = None) -> Solution:
         """Improve averages (K, L, C)."""
-        found = step_for(members.distance)
+        found = step_for(members.distance, members.values.shape[2])
         if found is None:
             name = members.distance.name
-            _check.refuse("MajorizeMinimize", f"{name} gives no path to average along; use LBFGS()")
+            why = "aligns each channel by itself" if members.distance.separate else "gives no path to average along"
+            _check.refuse("MajorizeMinimize", f"{name} {why}; use LBFGS()")
         step, certain = found
         if self.subsets:
             z = self._on_subsets(step, members, z, lengths)
@@ -105,8 +106,8 @@ class MajorizeMinimize:
         return torch.where((after < before)[:, None, None], moved, z)
 
 
-def step_for(distance: Distance) -> tuple[Step, bool] | None:
-    """A step that proposes better averages, and whether it never raises the cost; None for other distances."""
+def step_for(distance: Distance, channels: int) -> tuple[Step, bool] | None:
+    """A step that proposes better averages, and whether it never raises the cost; None if there is none."""
     if isinstance(distance, DTW) and is_fused(distance.ground) and distance.normalize != "steps":
         return _dtw_step, True
     if isinstance(distance, GDTW):
@@ -116,7 +117,8 @@ def step_for(distance: Distance) -> tuple[Step, bool] | None:
         return _mean_step, True
     if isinstance(distance, Cosine):
         return None
-    return (_path_step, False) if gives_path(distance) else None
+    one_path = gives_path(distance) and not (distance.separate and channels > 1)
+    return (_path_step, False) if one_path else None
 
 
 def _dtw_step(members: Members, z: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -41,6 +41,7 @@ class Distance(nn.Module):
     """
 
     symmetric = False  # d(x, y) == d(y, x)
+    separate = False  # each channel is aligned by itself
     training_defaults = TrainingDefaults()  # the defaults of ``fit``
 
     @property

@@ -1,7 +1,5 @@
 """Dynamic time warping with global invariance."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -9,31 +7,29 @@ from likewise import _check
 from likewise.data.batch import as_sequences
 from likewise.distances.alignment import PathAlignment
 from likewise.distances.distance import Distance, Sequences, describe, full_lengths
-from likewise.ops.dtw import dtw, dtw_moments, dtw_path
+from likewise.ops.dtw import dtw, dtw_path
+from likewise.ops.dtw_rotation import Rotation, dtw_rotation
 from likewise.ops.ground import at_least_float32, zero_padding
 from likewise.ops.rules import Rules
 
-
-@dataclass(frozen=True)
-class _Fit:
-    rotation: Tensor  # (B, Cx, Cy)
-    offset: Tensor  # (B, 1, Cx)
-    converged: Tensor  # (B,)
+ROTATION_NUMBERS = 1 << 24  # in the rotations of a chunk of all pairs
 
 
 class DTWGlobalInvariance(Distance):
     """DTW under the best rotation of y: channels may be rotated, mirrored and mixed.
 
     The minimum, over paths and over P with orthonormal columns or rows, of the sum of ||x_i - P y_j||^2 over the path.
-    The solver alternates from P = identity: DTW for a fixed P, then P from the singular vectors of the sum of x_i y_j'
+    The solver alternates from P = ``start``: DTW for a fixed P, then P from the singular vectors of the sum of x_i y_j'
     over the path, until the path does not change. This is a local minimum. x and y may differ in their numbers of
     channels.
 
+    start: the first P, (Cx, Cy), orthonormal or not; by default the identity.
     max_iter: the maximum number of iterations. bias: use P y_j + b, where P is fitted about the mean frames, and b maps
         one mean to the other.
     band, itakura, open_begin, open_end, subsequence: as in ``DTW``.
 
-    Values equal aeon's. On convergence P is optimal for the path, so the derivative is that along the path with P
+    Values equal aeon's. A path may leave P open, as one through a single frame of y does: any of the best P is then
+    taken. On convergence P is optimal for the path, so the derivative is that along the path with P
     fixed; with a bias this does not hold, and a derivative raises an error.
     Reference: Vayer, Tavenard, Chapel, Flamary, Courty & Soullard (2022).
 
@@ -46,6 +42,7 @@ class DTWGlobalInvariance(Distance):
     def __init__(
         self,
         *,
+        start: Tensor | list[list[float]] | None = None,
         max_iter: int = 20,
         bias: bool = False,
         band: float | None = None,
@@ -55,6 +52,7 @@ class DTWGlobalInvariance(Distance):
         subsequence: bool = False,
     ) -> None:
         super().__init__()
+        self.start = None if start is None else _matrix(start)
         self.max_iter = _check.whole("DTWGlobalInvariance", "max_iter", max_iter)
         self.bias = bool(bias)
         self.rules = Rules.of(
@@ -64,7 +62,7 @@ class DTWGlobalInvariance(Distance):
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (B,) of padded pairs."""
         a, b = self._frames(x, y, x_lengths, y_lengths)
-        fit = self._fit(a.detach(), b.detach(), x_lengths, y_lengths)
+        fit = self._fit(a, b, x_lengths, y_lengths)
         if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
             if self.bias:
                 raise NotImplementedError("DTWGlobalInvariance: no derivative with bias=True; use bias=False")
@@ -73,7 +71,24 @@ class DTWGlobalInvariance(Distance):
                     f"DTWGlobalInvariance: pair {int(fit.converged.long().argmin())} did not converge in "
                     f"{self.max_iter} iterations, and has no derivative; raise max_iter"
                 )
-        return _check.fits(self.name, dtw(a, _turned(b, fit), x_lengths, y_lengths, rules=self.rules), x.dtype)
+            along = dtw(a, fit.turn(b), x_lengths, y_lengths, rules=self.rules)
+            # The value's last digit does not depend on whether its derivative is wanted.
+            return _check.fits(self.name, fit.values + (along - along.detach()), x.dtype)
+        return _check.fits(self.name, fit.values, x.dtype)
+
+    def all_pairs(self, x: Tensor, y: Tensor | None, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
+        """Distances (N, M) of padded sequences."""
+        other, other_lengths = (x, x_lengths) if y is None else (y, y_lengths)
+        if torch.is_grad_enabled() and (x.requires_grad or other.requires_grad):
+            return super().all_pairs(x, y, x_lengths, y_lengths)
+        a, b = self._frames(x, other, x_lengths, other_lengths)
+        rows = max(1, ROTATION_NUMBERS // max(1, len(b) * a.shape[2] * b.shape[2]))
+        found = [x.new_empty(0, len(b), dtype=a.dtype)]
+        for first in range(0, len(a), rows):
+            part = slice(first, first + rows)
+            lengths = None if x_lengths is None else x_lengths[part]
+            found.append(self._fit(a[part], b, lengths, other_lengths, all_pairs=True).values.reshape(-1, len(b)))
+        return _check.fits(self.name, torch.cat(found), x.dtype)
 
     def rotation(self, x: Sequences, y: Sequences) -> Tensor:
         """P (B, Cx, Cy) of every pair: y's frames are rotated to P y_j."""
@@ -87,7 +102,7 @@ class DTWGlobalInvariance(Distance):
 
         def find() -> tuple[Tensor, Tensor]:
             a, b = self._frames(x.detach(), y.detach(), x_lengths, y_lengths)
-            turned = _turned(b, self._fit(a, b, x_lengths, y_lengths))
+            turned = self._fit(a, b, x_lengths, y_lengths).turn(b)
             return dtw_path(a, turned, x_lengths, y_lengths, rules=self.rules)
 
         return PathAlignment(
@@ -101,7 +116,7 @@ class DTWGlobalInvariance(Distance):
 
     def config(self) -> dict[str, object]:
         """The constructor's arguments."""
-        return {"max_iter": self.max_iter, "bias": self.bias, **self.rules.settings()}
+        return {"start": self.start, "max_iter": self.max_iter, "bias": self.bias, **self.rules.settings()}
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""
@@ -114,34 +129,18 @@ class DTWGlobalInvariance(Distance):
         _check.finite(self.name, "y", y, y_lengths)
         return zero_padding(at_least_float32(x), x_lengths), zero_padding(at_least_float32(y), y_lengths)
 
-    def _fit(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> _Fit:
-        """P and b of every pair; converged pairs are not iterated further."""
-        rotation = torch.eye(x.shape[2], y.shape[2], dtype=x.dtype, device=x.device).repeat(len(x), 1, 1)
-        offset = x.new_zeros(len(x), 1, x.shape[2])
-        converged = torch.zeros(len(x), dtype=torch.bool, device=x.device)
-        x_mean, y_mean = _mean(x, x_lengths), _mean(y, y_lengths)
-        a, b = (x - x_mean, y - y_mean) if self.bias else (x, y)
-        pairs = torch.arange(len(x), device=x.device)  # those that have not converged, of which are:
-        frames, lengths, means = [x, y, a, b], [x_lengths, y_lengths], [x_mean, y_mean]
-        before = None
-        for _ in range(self.max_iter):
-            x, y, a, b = frames
-            # The sum of x_i y_j' over the path. Where it is the same as before, so is P, and the path.
-            turned = y @ rotation[pairs].mT + offset[pairs]
-            moment = dtw_moments(x, turned, a, b, *lengths, rules=self.rules)
-            if before is not None and bool((stays := (moment == before).flatten(1).all(1)).any()):
-                converged[pairs[stays]] = True
-                pairs, moment = pairs[~stays], moment[~stays]
-                frames, means = [t[~stays] for t in frames], [t[~stays] for t in means]
-                lengths = [None if t is None else t[~stays.to(t.device)] for t in lengths]
-            before = moment
-            if not len(pairs):
-                break
-            u, _, vt = torch.linalg.svd(moment, full_matrices=False)
-            rotation[pairs] = (u @ vt).to(x.dtype)
-            if self.bias:
-                offset[pairs] = means[0] - means[1] @ rotation[pairs].mT
-        return _Fit(rotation, offset, converged)
+    def _fit(
+        self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None, *, all_pairs: bool = False
+    ) -> Rotation:
+        start = None if self.start is None else x.new_tensor(self.start)
+        channels = x.shape[2], y.shape[2]
+        if start is not None and start.shape != channels:
+            shape = tuple(start.shape)
+            _check.refuse(
+                self.name, f"start has shape {shape}, but x and y have {channels[0]} and {channels[1]} channels"
+            )
+        options = {"max_iter": self.max_iter, "bias": self.bias, "rules": self.rules, "all_pairs": all_pairs}
+        return dtw_rotation(x, y, x_lengths, y_lengths, start=start, **options)
 
     def _pair(self, x: Sequences, y: Sequences, *, paired: bool) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         x_values, x_lengths = as_sequences(self.name, "x", x)
@@ -151,9 +150,9 @@ class DTWGlobalInvariance(Distance):
         return x_values, y_values, x_lengths, y_lengths
 
 
-def _turned(y: Tensor, fit: _Fit) -> Tensor:
-    return y @ fit.rotation.mT + fit.offset
-
-
-def _mean(x: Tensor, lengths: Tensor | None) -> Tensor:
-    return x.sum(1, keepdim=True) / full_lengths(x, lengths).to(x.dtype)[:, None, None]
+def _matrix(start: Tensor | list[list[float]]) -> list[list[float]]:
+    """Start as nested lists, which a saved distance can hold."""
+    found = torch.as_tensor(start, dtype=torch.float64)
+    if found.ndim != 2 or not found.numel() or not found.isfinite().all():
+        _check.refuse("DTWGlobalInvariance", f"start must be a matrix (Cx, Cy) of finite numbers, got {start}")
+    return found.tolist()

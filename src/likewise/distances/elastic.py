@@ -38,7 +38,6 @@ class Elastic(Distance):
     first_frame = 0  # the frame of x that the engine's frame 0 belongs to
     open_ends = False  # the constructor takes open_begin, open_end and subsequence
     symmetric_moves = True  # swapping x and y swaps the moves
-    separate = False  # each channel has its own path, and the distances add up
 
     def __init__(self, rules: Rules) -> None:
         super().__init__()

@@ -36,7 +36,7 @@ class SBD(Distance):
     def __init__(self, *, standardize: bool = True, independent: bool = True) -> None:
         super().__init__()
         self.standardize = bool(standardize)
-        self.independent = bool(independent)
+        self.independent = self.separate = bool(independent)
 
     def paired(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         """Distances (B,) of padded pairs."""

@@ -195,11 +195,13 @@ NB_MODULE(_native, module) {
         },
         Release());
     module.def(
-        "dtw_moments",
-        [](const std::string& isa, const Problem& problem, Address order, int64_t count, Address a, Address b, int64_t rows,
-           int64_t columns, Address moments, Address values, int64_t begin, int64_t end) {
-            CALL(isa, dtw_moments, problem, at<int64_t>(order), count, at<void>(a), at<void>(b), rows, columns,
-                 at<double>(moments), at<void>(values), begin, end);
+        "dtw_rotations",
+        [](const std::string& isa, const Problem& problem, int64_t y_channels, int64_t max_iter, bool bias, Address start,
+           Address order, int64_t count, Address next, Address rotations, Address offsets, Address values, Address converged) {
+            const RotationProblem given{problem, y_channels, max_iter, bias, at<void>(start), at<int64_t>(order), count,
+                                        at<int64_t>(next),
+                                        at<void>(rotations), at<void>(offsets), at<void>(values), at<bool>(converged)};
+            CALL(isa, dtw_rotations, given);
         },
         Release());
 

@@ -68,7 +68,7 @@ class Explanation:
             self._x, self._y = (_frames(distance, part) for part in (query, match))
             inner = comparing(distance)
             try:
-                if self._x.shape[1] > 1 and (getattr(inner, "separate", False) or getattr(inner, "independent", False)):
+                if self._x.shape[1] > 1 and inner.separate:
                     raise NotImplementedError  # each channel has an alignment of its own
                 self.alignment: Alignment | None = inner.align(self._x[None], self._y[None])
                 aligned = float(self.alignment.value[0])

@@ -1,8 +1,8 @@
 """Dynamic time warping: R(i, j) = cost(i, j) + min(R(i-1, j-1), R(i-1, j), R(i, j-1)).
 
 ``dtw`` takes paired sequences, ``dtw_matrix`` all pairs, ``dtw_cost`` given costs; ``dtw_path`` and ``dtw_cost_path``
-return the optimal paths; ``dtw_matched`` sums matched frames, for averages, and ``dtw_moments`` their products. The
-value's derivative with respect to the cost is the path: 1 on its cells, 0 elsewhere.
+return the optimal paths; ``dtw_matched`` sums matched frames, for averages. The value's derivative with respect to the
+cost is the path: 1 on its cells, 0 elsewhere.
 
 Memory: values take O(T) for each pair in progress, never O(T^2). On the CPU, paths and derivatives keep some rows of
 at most 16 million cells at once, and longer pairs are traced piece by piece, in O(T) as well; on a GPU they keep one
@@ -22,7 +22,7 @@ from likewise.ops.dtw import cpu as kernels
 from likewise.ops.ground import GroundCost, at_least_float32, evaluate, frames, is_fused, resolve, scaled
 from likewise.ops.rules import Rules
 
-__all__ = ["dtw", "dtw_cost", "dtw_cost_path", "dtw_matched", "dtw_matrix", "dtw_moments", "dtw_path", "dtw_steps"]
+__all__ = ["dtw", "dtw_cost", "dtw_cost_path", "dtw_matched", "dtw_matrix", "dtw_path", "dtw_steps"]
 
 Lengths = Tensor | None
 
@@ -207,33 +207,6 @@ def dtw_matched(
     return _dtw_matched(x, y, x_lengths, y_lengths, rows, weights.double(), root, *rules.plain())
 
 
-def dtw_moments(
-    x: Tensor,
-    y: Tensor,
-    a: Tensor,
-    b: Tensor,
-    x_lengths: Lengths = None,
-    y_lengths: Lengths = None,
-    *,
-    rules: Rules = Rules(),
-) -> Tensor:
-    """Sums of a_i b_j' over the optimal paths of paired x (B, Tx, C) and y (B, Ty, C), under the squared cost.
-
-    a (B, Tx, Ca), b (B, Ty, Cb). Returns (B, Ca, Cb) in float64. Memory is that of ``dtw_matched``.
-
-    Example:
-        >>> x, y = torch.tensor([[[0.0], [2.0]]]), torch.tensor([[[0.0], [1.0], [4.0]]])
-        >>> dtw_moments(x, y, x, y)
-        tensor([[[8.]]], dtype=torch.float64)
-    """
-    _check.pair("dtw", x, y, x_lengths, y_lengths, paired=True)
-    for name, frames_, of in (("a", a, x), ("b", b, y)):
-        if frames_.ndim != 3 or frames_.shape[:2] != of.shape[:2] or frames_.device != x.device:
-            _check.refuse("dtw", f"{name} must have shape {(*of.shape[:2], 'channels')}, on {x.device}")
-    x, y, a, b = (at_least_float32(t.detach()) for t in (x, y, a, b))
-    return _dtw_moments(x, y, a.to(x.dtype), b.to(x.dtype), x_lengths, y_lengths, False, *rules.plain())
-
-
 def dtw_cost_path(
     cost: Tensor, x_lengths: Lengths = None, y_lengths: Lengths = None, *, rules: Rules = Rules()
 ) -> tuple[Tensor, Tensor]:
@@ -313,12 +286,6 @@ _dtw_steps = operator(
     cpu=kernels.steps,
     triton="dtw.steps",
     fake=lambda x, y, *_: x.new_empty(x.shape[0], y.shape[0], dtype=torch.int64),
-)
-_dtw_moments = operator(
-    f"dtw_moments(Tensor x, Tensor y, Tensor a, Tensor b, Tensor? x_lengths, Tensor? y_lengths, {_RULES}) -> Tensor",
-    cpu=kernels.moments,
-    triton="dtw.moments",
-    fake=lambda x, y, a, b, *_: x.new_empty(len(x), a.shape[2], b.shape[2], dtype=torch.float64),
 )
 _dtw_matched = operator(
     f"dtw_matched(Tensor x, Tensor y, Tensor? x_lengths, Tensor? y_lengths, Tensor rows, Tensor weights, {_RULES}) "

@@ -190,34 +190,6 @@ def matched(
     return cpu.finite_values("dtw", values), torch.from_numpy(sums.sum(0)), torch.from_numpy(counts.sum(0))
 
 
-def moments(
-    x: Tensor,
-    y: Tensor,
-    a: Tensor,
-    b: Tensor,
-    x_lengths: Lengths,
-    y_lengths: Lengths,
-    root: bool,
-    *rules: Any,
-) -> Tensor:
-    """Sums of a_i b_j' over the optimal path of each pair, (B, Ca, Cb) in float64."""
-    problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root)
-    values, found = x.new_empty(len(x)), torch.from_numpy(np.zeros((len(x), a.shape[2], b.shape[2])))
-    a, b = a.contiguous(), b.contiguous()
-    problem.run_blocks(
-        cpu.native.dtw_moments,
-        torch.arange(len(x)),
-        a.data_ptr(),
-        b.data_ptr(),
-        a.shape[2],
-        b.shape[2],
-        found.data_ptr(),
-        values.data_ptr(),
-    )
-    cpu.finite_values("dtw", values)
-    return found
-
-
 def _found(steps: Tensor, dtype: torch.dtype) -> Tensor:
     """Return steps if every pair has a path."""
     if np.count_nonzero(steps.numpy()) < steps.numel():  # faster than steps.all(), which matters for short paths

@@ -103,23 +103,6 @@ def matched(
     return torch.cat(found), sums.view(x.shape), counts.view(x.shape[:2])
 
 
-def moments(
-    x: Tensor, y: Tensor, a: Tensor, b: Tensor, x_lengths: Any, y_lengths: Any, root: bool, *rules: Any
-) -> Tensor:
-    """Sums of a_i b_j' over the optimal path of each pair, (B, Ca, Cb) in float64."""
-    found = [x.new_empty(0, a.shape[2], b.shape[2], dtype=torch.float64)]
-    chunk = max(1, PATH_NUMBERS // max(1, (x.shape[1] + y.shape[1]) * (2 + a.shape[2] + b.shape[2])))
-    for first in range(0, len(x), chunk):
-        part = slice(first, first + chunk)
-        lengths = [None if t is None else t[part] for t in (x_lengths, y_lengths)]
-        paths, _ = path(x[part].contiguous(), y[part].contiguous(), *lengths, root, *rules)
-        at_x, at_y = paths.unbind(-1)  # -1 beyond the end
-        row = torch.arange(len(paths), device=x.device)[:, None]
-        matched_a = a[part][row, at_x.clamp(min=0)].double() * (at_x >= 0)[..., None]
-        found.append(matched_a.mT @ b[part][row, at_y.clamp(min=0)].double())
-    return torch.cat(found)
-
-
 def _trace(pairs: Pairs, paths: Tensor | None) -> Tensor:
     """Numbers of steps (pairs,) int64; writes the paths, last step first, if there is room for them."""
     x_steps, y_steps = pairs.steps

@@ -6,42 +6,12 @@
 #include "../lanes.h"
 #include "matched.h"
 #include "pair.h"
+#include "rotations.h"
+#include "step.h"
 
 namespace likewise {
 namespace LIKEWISE_ISA {
 namespace {
-
-template <class T> struct HardStep {
-    struct Cell {
-        V<T> value;
-    };
-    // What 16 (or, for AVX-512, 32) registers hold beside the costs.
-    static constexpr int kRows = kBytes == 64 ? 8 : 6;
-    static constexpr bool kCostsAhead = false;
-    using Pending = V<T>;
-    bool open_begin;
-
-    static INLINE Cell unreachable() { return {splat(kInfinity<T>)}; }
-    INLINE Cell origin() const { return {V<T>{}}; }
-    INLINE Cell above() const { return open_begin ? origin() : unreachable(); }
-    static INLINE Pending pend(Cell diagonal, Cell left) { return min(diagonal.value, left.value); }
-    INLINE Cell operator()(Pending pending, Cell up, V<T> cost, int64_t, int64_t) const {
-        return {min(pending, up.value) + cost};
-    }
-    template <class Inside> static INLINE Cell keep(Cell cell, Inside inside) {
-        return {inside ? cell.value : splat(kInfinity<T>)};
-    }
-
-    // The value of lane l, from its last row.
-    static T value(const Problem& problem, int64_t n, int64_t m, int l, const Cell* row) {
-        if (!problem.open_end) return row[m - 1].value[l];
-        int64_t lo, hi;
-        window_row(problem.window, n, m, n - 1, lo, hi);
-        T best = kInfinity<T>;
-        for (int64_t j = lo; j <= hi; ++j) best = min(best, T(row[j].value[l]));
-        return best;
-    }
-};
 
 template <class T>
 void blocks(const Problem& problem, const int64_t* order, int64_t count, T* values, int64_t begin, int64_t end) {
@@ -277,21 +247,15 @@ void dtw_matched(const Problem& problem, const int64_t* order, int64_t count, co
                  double* counts, void* values, int64_t begin, int64_t end) {
     const auto run = [&](auto* to) {
         using T = std::remove_pointer_t<decltype(to)>;
-        visit_paths<T, HardStep<T>>(problem, order, count, Matcher<T>(problem, weights, sums, counts), to, begin, end);
+        visit_paths<T>(problem, order, count, Matcher<T>(problem, weights, sums, counts), to, begin, end);
     };
     if (problem.float64) run(static_cast<double*>(values));
     else run(static_cast<float*>(values));
 }
 
-void dtw_moments(const Problem& problem, const int64_t* order, int64_t count, const void* a, const void* b, int64_t rows,
-                 int64_t columns, double* moments, void* values, int64_t begin, int64_t end) {
-    const auto run = [&](auto* to) {
-        using T = std::remove_pointer_t<decltype(to)>;
-        const Moment<T> moment(problem, static_cast<const T*>(a), static_cast<const T*>(b), rows, columns, moments);
-        visit_paths<T, HardStep<T>>(problem, order, count, moment, to, begin, end);
-    };
-    if (problem.float64) run(static_cast<double*>(values));
-    else run(static_cast<float*>(values));
+void dtw_rotations(const RotationProblem& given) {
+    if (given.problem.float64) Rotations<double>(given).run();
+    else Rotations<float>(given).run();
 }
 
 }  // namespace LIKEWISE_ISA

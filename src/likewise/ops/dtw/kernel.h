@@ -13,6 +13,21 @@ struct SharedGroups {
     int64_t kept;
 };
 
+// DTW under rotations of x (rows, x_steps, channels) and y (columns, y_steps, y_channels), under the squared cost.
+struct RotationProblem {
+    Problem problem;  // channels are those of x
+    int64_t y_channels = 0, max_iter = 0;
+    bool bias = false;
+    const void* start = nullptr;     // the first rotation (channels, y_channels)
+    const int64_t* order = nullptr;  // pairs (count,), similar lengths side by side
+    int64_t count = 0;
+    int64_t* next = nullptr;         // the place in `order` of the next pair to take, which threads share
+    void* rotations = nullptr;       // (pairs, channels, y_channels)
+    void* offsets = nullptr;         // (pairs, channels), zero at first
+    void* values = nullptr;          // (pairs,)
+    bool* converged = nullptr;       // (pairs,), false at first
+};
+
 // What calls of dtw_abandoning and dtw_advance keep for the next, of the same problem on the same thread: allocating it takes
 // as long as some rows.
 struct DtwKept {
@@ -60,10 +75,8 @@ struct DtwKept {
        sums (rows, x_steps, channels), the weights to counts (rows, x_steps); values (columns,). Blocks of lanes. */     \
     void dtw_matched(const Problem&, const int64_t* order, int64_t count, const double* weights, double* sums,        \
                      double* counts, void* values, int64_t begin, int64_t end);                                       \
-    /* Adds a_i b_j' over the path of each pair to moments (pairs, rows, columns); a (pairs, x_steps, rows) and b       \
-       (pairs, y_steps, columns) are of the problem's type; values (pairs,). Blocks of lanes. */                        \
-    void dtw_moments(const Problem&, const int64_t* order, int64_t count, const void* a, const void* b, int64_t rows,  \
-                     int64_t columns, double* moments, void* values, int64_t begin, int64_t end);
+    /* Works until no pair is left. */                                                                            \
+    void dtw_rotations(const RotationProblem&);
 
 namespace likewise {
 namespace baseline { LIKEWISE_DTW_KERNELS }

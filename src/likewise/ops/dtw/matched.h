@@ -1,46 +1,13 @@
-// Sums over optimal paths: what each frame of x is matched with, of which averages under DTW are made, and the moments
-// of matched frames. Short pairs run in lanes, with every move kept for the walk back; the others are traced one at a
-// time (pair.h).
+// Sums over optimal paths: what each frame of x is matched with, of which averages under DTW are made. Short pairs run
+// in lanes, with every move kept for the walk back; the others are traced one at a time (pair.h).
 #pragma once
 #include "../lanes.h"
 #include "pair.h"
+#include "step.h"
 
 namespace likewise {
 namespace LIKEWISE_ISA {
 namespace {
-
-constexpr int64_t kKeptBytes = int64_t(1) << 21;  // moves of one block of lanes
-
-// As HardStep, and every move is kept: 0 by the diagonal, 1 from above, 2 from the left. Ties prefer the diagonal, then
-// the row above.
-template <class T, class Step> struct MovingStep : Step {
-    using Cell = typename Step::Cell;
-    struct Pending {
-        V<T> diagonal, left;
-    };
-    int8_t* moves;
-    int64_t width;
-
-    static INLINE Pending pend(Cell diagonal, Cell left) { return {diagonal.value, left.value}; }
-    INLINE Cell operator()(Pending pending, Cell up, V<T> cost, int64_t i, int64_t j) const {
-        typedef int8_t Bytes __attribute__((vector_size(W<T>)));
-        const V<T> straight = min(up.value, pending.left);
-        const I<T> is_straight = straight < pending.diagonal, is_left = pending.left < up.value;
-        const Bytes bytes = __builtin_convertvector(is_straight & (1 - is_left), Bytes);
-        std::memcpy(moves + (i * width + j) * W<T>, &bytes, sizeof(bytes));
-        return {min(pending.diagonal, straight) + cost};
-    }
-};
-
-// Calls visit(i, j) on the cells of a lane's path, the last first. `moves` are those of the lane.
-template <class T, class Visit> void walk_back(const int8_t* moves, int64_t width, int64_t i, int64_t j, Visit&& visit) {
-    while (i >= 0) {
-        visit(i, j);
-        const int8_t move = moves[(i * width + j) * W<T>];
-        i -= move != 2;
-        j -= move != 1;
-    }
-}
 
 // The frames of one pair.
 template <class T> class PairFrames {
@@ -94,33 +61,11 @@ private:
     double *sums_, *counts_, weight_ = 0;
 };
 
-// Adds a_i b_j' to the moment of a pair, of other frames than those of which the path is.
-template <class T> class Moment : public PairFrames<T> {
-public:
-    Moment(const Problem& problem, const T* a, const T* b, int64_t rows, int64_t columns, double* moments)
-        : PairFrames<T>(problem), a_(a), b_(b), rows_(rows), columns_(columns), moments_(moments) {}
-
-    void select(int64_t pair) {
-        PairFrames<T>::select(pair);
-        moment_ = moments_ + pair * rows_ * columns_;
-    }
-    void operator()(int64_t i, int64_t j) const {
-        const T *a = a_ + (this->row_ + i) * rows_, *b = b_ + (this->column_ + j) * columns_;
-        for (int64_t r = 0; r < rows_; ++r)
-            for (int64_t c = 0; c < columns_; ++c) moment_[r * columns_ + c] += double(a[r]) * double(b[c]);
-    }
-
-private:
-    const T *a_, *b_;
-    const int64_t rows_, columns_;
-    double *moments_, *moment_ = nullptr;
-};
-
 // Calls visit.select(pair) and visit(i, j) on the cells of its path, for each pair of some blocks of lanes.
-template <class T, class Step, class Visit>
+template <class T, class Visit>
 void visit_paths(const Problem& problem, const int64_t* order, int64_t count, Visit visit, T* values, int64_t begin, int64_t end) {
     LanePairs<T> lanes;
-    LaneBlock<T, MovingStep<T, Step>> block(problem);
+    LaneBlock<T, MovingStep<T>> block(problem);
     Aligner<T> aligner(problem);
     static thread_local Buffer<int8_t> moves;  // fresh memory takes as long to touch as the sweep itself
     for (int64_t b = begin; b < end; ++b) {
@@ -143,20 +88,15 @@ void visit_paths(const Problem& problem, const int64_t* order, int64_t count, Vi
             }
             continue;
         }
-        MovingStep<T, Step> step;
+        MovingStep<T> step;
         step.open_begin = problem.open_begin;
         step.moves = moves.reserve(kept);
         step.width = lanes.widest;
         int64_t ends[W<T>];
         T reached[W<T>];
         block.run(step, lanes.x.get(), false, lanes.n, lanes.y.get(), lanes.m, [&](int l, const auto* row) {
-            int64_t j = lanes.m[l] - 1, first, last;
-            if (problem.open_end) {
-                window_row(problem.window, lanes.n[l], lanes.m[l], lanes.n[l] - 1, first, last);
-                for (j = first++; first <= last; ++first)
-                    if (row[first].value[l] < row[j].value[l]) j = first;
-            }
-            ends[l] = j, reached[l] = row[j].value[l];
+            ends[l] = step.end(problem, lanes.n[l], lanes.m[l], l, row);
+            reached[l] = row[ends[l]].value[l];
         });
         for (int l = 0; l < lanes.used; ++l) {
             values[column_of(problem, lanes.pairs[l])] = reached[l];
