@@ -54,10 +54,13 @@ public:
         const V<T> all = splat(sum_of<T>(total));
         for (int64_t p = 0; p < here_; p += W<T>) store(scores_.get() + p, load(scores_.get() + p) / all);
         for (int64_t p = 0; p < layer_.positions; ++p) weights[p] = p < here_ ? scores_[p] : T(0);
-        for (int64_t c = 0; c < layer_.channels; ++c) {
-            V<T> sum = {};
-            for (int64_t p = 0; p < here_; p += W<T>) sum += load(scores_.get() + p) * load(map_ + c * stride_ + p);
-            summary[c] = sum_of<T>(sum);
+        for (int64_t c = 0; c < layer_.channels; c += W<T>) {
+            const int64_t count = min(int64_t(W<T>), layer_.channels - c);
+            V<T> sums[W<T>] = {};
+            for (int64_t k = 0; k < count; ++k)
+                for (int64_t p = 0; p < here_; p += W<T>) sums[k] += load(scores_.get() + p) * load(map_ + (c + k) * stride_ + p);
+            const V<T> found = sums_of_each<T>(sums);
+            for (int64_t k = 0; k < count; ++k) summary[c + k] = found[k];
         }
     }
 
@@ -121,7 +124,7 @@ public:
 private:
     const AttentionLayer& layer_;
     const int64_t rows_, width_;  // features and positions in whole blocks and vectors
-    const T* map_ = nullptr;
+    const T *map_ = nullptr, *next_ = nullptr;
     int64_t stride_ = 0, here_ = 0;  // here_: positions up to the last real one, in whole vectors
     Buffer<T> inward_, clean_, real_, hidden_, scores_, slopes_;
     Buffer<V<T>> inward_sums_, outward_sums_;
@@ -133,6 +136,7 @@ private:
         const int64_t channels = layer_.channels, positions = layer_.positions;
         const bool* mask = layer_.mask ? layer_.mask + item * positions : nullptr;
         map_ = weight(layer_.values) + item * channels * positions;
+        next_ = map_ + channels * positions;
         stride_ = positions;
         int64_t last = positions, count = positions;
         if (mask) {
@@ -171,6 +175,8 @@ private:
         for (int64_t c = 0; c < layer_.channels; ++c) {
             V<T> q[N];
             for (int n = 0; n < N; ++n) q[n] = load(map_ + c * stride_ + p + n * W<T>);
+            if (first == 0)  // the next item's map, which is not in the cache
+                for (int n = 0; n < N; ++n) __builtin_prefetch(next_ + c * layer_.positions + p + n * W<T>, 0, 2);
             for (int r = 0; r < kFeatures; ++r)
                 for (int n = 0; n < N; ++n) sum[r][n] += splat(inward[c * rows_ + r]) * q[n];
         }

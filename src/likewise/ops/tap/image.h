@@ -115,28 +115,6 @@ INLINE void spread(const Plane* planes, int64_t count, int64_t side, const float
     if (first < stride) spread_vectors<1>(planes, count, side, weights, start, stride, i, columns, first, finish);
 }
 
-// In lane l the sum of the lanes of vectors[l].
-INLINE Vec sums_of_each(Vec (&vectors)[kLanes]) {
-#if defined(__clang__)
-    Vec result;
-    for (int l = 0; l < kLanes; ++l) result[l] = sum_of<float>(vectors[l]);
-    return result;
-#else
-    each<5>([&](auto level) INLINE_LAMBDA {
-        constexpr int b = 1 << decltype(level)::value;
-        if constexpr (b < kLanes) {
-            const I<float> lane = counting<float>(), odd = (lane / b) % 2 != 0;
-            const I<float> one = odd ? lane - b + kLanes : lane, two = odd ? lane + kLanes : lane + b;
-            for (int l = 0; l < kLanes / (2 * b); ++l) {
-                const Vec low = vectors[2 * l], high = vectors[2 * l + 1];
-                vectors[l] = __builtin_shuffle(low, high, one) + __builtin_shuffle(low, high, two);
-            }
-        }
-    });
-    return vectors[0];
-#endif
-}
-
 // A row of a convolution to one number per cell, with weights (side, side, stride). finish(column, sums of kLanes cells).
 template <class Finish>
 INLINE void gather(const Image& image, int64_t side, const float* weights, int64_t i, int64_t columns, const Finish& finish) {
@@ -153,7 +131,7 @@ INLINE void gather(const Image& image, int64_t side, const float* weights, int64
                     for (int r = 0; r < kLanes; ++r) sums[r] += load(from + r * stride + v) * w;
                 }
         }
-        finish(j, sums_of_each(sums));
+        finish(j, sums_of_each<float>(sums));
     }
 }
 
