@@ -65,3 +65,15 @@ def test_the_second_derivative_and_an_expanded_gradient():
     (plain,) = torch.autograd.grad(additive_attention(u, layers)[0].sum(), u)
     assert_close(plain, first.detach(), 1e-10, "gradient of a sum")
     assert torch.autograd.grad(first.square().sum(), u)[0].isfinite().all()
+
+
+def test_results_do_not_depend_on_the_number_of_threads():
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        alone = results(*problem(*SIZES["whole vectors"], torch.float32))
+        torch.set_num_threads(3)
+        together = results(*problem(*SIZES["whole vectors"], torch.float32))
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(a, t) for a, t in zip(alone, together, strict=True))

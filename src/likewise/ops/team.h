@@ -13,9 +13,14 @@ namespace likewise {
 using Region = void (*)(void (*)(void*), void*, unsigned, unsigned);
 
 // The runtime's function for a parallel region; null if none of this name is loaded. GCC's, LLVM's and Intel's have it.
+// The thread sanitiser does not see the end of its regions.
 inline Region find_region() {
+#if defined(__SANITIZE_THREAD__)
+    return nullptr;
+#else
     static const Region found = reinterpret_cast<Region>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
     return found;
+#endif
 }
 
 // body(0), ..., body(parts - 1), on so many threads, or on this one if there is no runtime. The first exception is thrown
