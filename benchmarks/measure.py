@@ -35,16 +35,22 @@ def check(what: str, found: Any, expected: Any, tolerance: float) -> None:
 
 
 def interleave(
-    runs: dict[str, Callable[[], Any]], repeats: int, turn: float = 0.05, fewer: dict[str, int] | None = None
+    runs: dict[str, Callable[[], Any]],
+    repeats: int,
+    turn: float = 0.05,
+    fewer: dict[str, int] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
     """Median seconds of each. They run alternately, so that a busy machine affects all of them.
+
+    With ``time.process_time`` as the clock, of one thread, others on the machine hardly matter.
 
     ``fewer`` are the repeats of runs that take long: they take part in the first turns only.
 
     A turn lasts at least so many seconds: what is quick runs several times, like ``timeit``, and once before, to find
     its code and data in the caches as it would if it ran alone.
     """
-    calls = {name: max(1, math.ceil(turn / _seconds(run, 1))) for name, run in runs.items()}
+    calls = {name: max(1, math.ceil(turn / _seconds(run, 1, clock))) for name, run in runs.items()}
     times: dict[str, list[float]] = {name: [] for name in runs}
     order = list(runs)
     for done in range(repeats):
@@ -53,16 +59,16 @@ def interleave(
                 continue
             if calls[name] > 1:
                 runs[name]()
-            times[name].append(_seconds(runs[name], calls[name]))
+            times[name].append(_seconds(runs[name], calls[name], clock))
         order = [*order[1:], order[0]]  # vary the order
     return {name: statistics.median(found) for name, found in times.items()}
 
 
-def _seconds(run: Callable[[], Any], calls: int) -> float:
-    begin = time.perf_counter()
+def _seconds(run: Callable[[], Any], calls: int, clock: Callable[[], float]) -> float:
+    begin = clock()
     for _ in range(calls):
         run()
-    return (time.perf_counter() - begin) / calls
+    return (clock() - begin) / calls
 
 
 class Benchmark:

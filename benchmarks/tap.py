@@ -3,6 +3,7 @@
     python benchmarks/tap.py pairs [--tune]                        all pairs, without gradients, on a CUDA device
     python benchmarks/tap.py figure [--device cuda] [--plot]       Figure 3 of the paper: a batch of 64 pairs
     python benchmarks/tap.py step [--device cuda] [--exact]        a training step with hard mining, and its memory
+    python benchmarks/tap.py step --device cpu --alone             the same, one thread's processor time
     python benchmarks/tap.py epoch                                 seconds an epoch of the digits, by loss and distance
     python benchmarks/tap.py accuracy --metric FOLDER              of a metric of the digits, by fused kernels and not
 
@@ -210,7 +211,9 @@ def plot(rows: list[dict[str, Any]], device: str) -> None:
     drawing.savefig(RESULTS / f"tap_{device}.png", dpi=150)
 
 
-def step(batch: int, steps: int, channels: int, bar: float | None, device: str, exact: bool) -> dict[str, Any]:
+def step(
+    batch: int, steps: int, channels: int, bar: float | None, device: str, exact: bool, alone: bool
+) -> dict[str, Any]:
     """Milliseconds of a loss with hard mining and its backward pass; gradients of eight items are checked.
 
     On a CPU, beside those of PyTorch's convolutions, which compute the same.
@@ -246,7 +249,9 @@ def step(batch: int, steps: int, channels: int, bar: float | None, device: str, 
             row["step_ms"] = 1e3 * seconds(lambda: gradients(batch))
             row["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
         else:
-            found = interleave({"step": lambda: gradients(batch), "torch": lambda: by_torch(batch)}, repeats=7)
+            runs = {"step": lambda: gradients(batch), "torch": lambda: by_torch(batch)}
+            found = interleave(runs, repeats=7, clock=time.process_time if alone else time.perf_counter)
+            row["clock"] = "processor" if alone else "wall"
             row |= {f"{name}_ms": 1e3 * each for name, each in found.items()}
             row |= {"times_faster": found["torch"] / found["step"], "load": os.getloadavg()[0]}
     return row
@@ -329,8 +334,11 @@ def main() -> None:
     parser.add_argument("--plot", action="store_true", help="of figure: draw benchmarks/results/tap_<device>.png")
     parser.add_argument("--tune", action="store_true", help="of pairs: try other constants")
     parser.add_argument("--exact", action="store_true", help="of step: allow no half precision")
+    parser.add_argument("--alone", action="store_true", help="of step on a CPU: one thread's processor time")
     parser.add_argument("--no-rows", action="store_true", help="print only; keep no rows")
     options = parser.parse_args()
+    if options.alone:
+        torch.set_num_threads(1)
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     rows: list[dict[str, Any]] = []
 
@@ -341,7 +349,7 @@ def main() -> None:
     if options.what == "step":
         torch.backends.cudnn.allow_tf32 = not options.exact
         for given in STEPS_OF[options.device]:
-            keep(step(*given, options.device, options.exact or options.device == "cpu"))
+            keep(step(*given, options.device, options.exact or options.device == "cpu", options.alone))
     if options.what == "epoch":
         train, labels, *_ = digits()
         for distance, loss in itertools.product(("tap", "softdtw"), ("hm", "lifted", "binomial")):

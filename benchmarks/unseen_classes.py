@@ -1,10 +1,12 @@
 """The cost of attended features, adversaries and joint representation similarity in a training step at batch 100.
 
-    python benchmarks/unseen_classes.py [--device cuda] [--items images] [--repeats 5] [--no-rows]
+    python benchmarks/unseen_classes.py [--device cuda] [--items images] [--alone] [--repeats 5] [--no-rows]
 
 Images: EfficientNet-Lite0 at 96 px, three layers attended. Sequences: a TCN over 128 steps of 9 channels, two layers,
-by 16 hidden features. Attention has 4 % of that step's multiplications; the rest of what it adds is memory: 12 % of one
-core's own time, 11 to 14 % by the clock. On a GPU small steps last as long as their launches take.
+by 16 hidden features. Attention has 4 % of that step's multiplications; the rest of what it adds is memory that is not
+in the cache, and gradients of the maps that are added to others. On a GPU small steps last as long as their launches
+take.
+--alone: one thread, and its processor time instead of the clock's, which others on the machine hardly change.
 The step is the whole of one: forward, AM-softmax, backward, Adam. The similarity is checked against plain loops first.
 Rows go to benchmarks/results/unseen_classes.jsonl.
 """
@@ -13,6 +15,7 @@ import argparse
 import json
 import platform
 import subprocess
+import time
 from collections.abc import Callable
 
 import torch
@@ -34,7 +37,10 @@ from likewise.training.step import Step
 
 BATCH, CLASSES, SIZE, STEPS, CHANNELS = 100, 51, 96, 128, 9
 TURN = 0.3  # seconds of one kind of step before the next has its turn: training runs one kind only
-BARS = {"similarity": 0.10, "attended": 0.15}  # the most of a step that each may add
+BARS = {  # the most of a step that each may add
+    "cpu": {"similarity": 0.10, "attended": 0.08},
+    "cuda": {"similarity": 0.08, "attended": 0.10, "all": 0.25},
+}
 
 
 class Lite0(nn.Module):
@@ -125,8 +131,11 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--items", choices=("sequences", "images"), default=None, help="both by default")
     parser.add_argument("--repeats", type=int, default=5, help="repeats, of which the median counts")
+    parser.add_argument("--alone", action="store_true", help="one thread's processor time")
     parser.add_argument("--no-rows", action="store_true", help="print only; write no rows")
     options = parser.parse_args()
+    if options.alone:
+        torch.set_num_threads(1)
     check_similarity(options.device)
     plain = {"attended": False, "similarity": False, "adversary": False}
     cases = {"plain": plain} | {name: plain | {name: True} for name in plain} | {"all": dict.fromkeys(plain, True)}
@@ -139,10 +148,11 @@ def main() -> None:
         runs = {name: training_step(kind, options.device, **case) for name, case in cases.items()}
         for run in runs.values():
             run()
-        seconds = interleave(runs, options.repeats, turn=TURN)
+        clock = time.process_time if options.alone else time.perf_counter
+        seconds = interleave(runs, options.repeats, turn=TURN, clock=clock)
         for name, found in seconds.items():
             more = found / seconds["plain"] - 1
-            bar = BARS.get(name)
+            bar = BARS.get(options.device, {}).get(name)
             table.add_row(kind, name, f"{1e3 * found:.1f}", f"{more:+.1%}", "" if bar is None else f"{bar:.0%}")
             rows.append({"items": kind, "step": name, "seconds": found, "more": more, "bar": bar, "batch": BATCH})
     Console(width=100).print(table)
@@ -151,6 +161,7 @@ def main() -> None:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     machine = torch.cuda.get_device_name() if options.device != "cpu" else platform.processor() or platform.machine()
     about = {"commit": commit, "device": machine, "torch": torch.__version__, "threads": torch.get_num_threads()}
+    about["clock"] = "processor" if options.alone else "wall"
     with (RESULTS / "unseen_classes.jsonl").open("a", encoding="utf-8") as file:
         for row in rows:
             file.write(json.dumps(row | about) + "\n")

@@ -424,3 +424,35 @@ class Tape:
         values: list[int],
     ) -> None: ...
     def run(self, stream: int, event: int, addresses: Sequence[int]) -> bool: ...
+
+class AttentionLayer:
+    def __init__(
+        self,
+        values: int,
+        inward: int,
+        outward: int,
+        wanted: int,
+        mask: int,
+        channels: int,
+        positions: int,
+        features: int,
+        float64: bool,
+    ) -> None: ...
+
+def attention_forward(
+    isa: str, layer: object, weights: int, summaries: int, stride: int, items: int, parts: int, threads: int
+) -> None: ...
+def attention_backward(
+    isa: str,
+    layer: object,
+    weights: int,
+    by_summaries: int,
+    stride: int,
+    by_weights: int,
+    by_values: int,
+    by_wanted: int,
+    by_rest: int,
+    items: int,
+    parts: int,
+    threads: int,
+) -> None: ...

@@ -59,7 +59,7 @@ def operator(
 
     def call(*arguments: Any) -> Any:
         x = arguments[0]
-        if not (x.is_cpu or x.is_cuda) or not _nobody_watches(arguments):
+        if not (x.is_cpu or x.is_cuda) or not nobody_watches(arguments):
             return run(*arguments)
         if derivative is not None and _wants_gradient(arguments):
             return derivative.apply(None, *arguments)
@@ -70,10 +70,10 @@ def operator(
 
 def are_plain(arguments: tuple[Any, ...]) -> bool:
     """Whether these are plain CUDA tensors, without tracing, transforms or overrides."""
-    return arguments[0].is_cuda and _nobody_watches(arguments)
+    return arguments[0].is_cuda and nobody_watches(arguments)
 
 
-def _nobody_watches(arguments: tuple[Any, ...]) -> bool:
+def nobody_watches(arguments: tuple[Any, ...]) -> bool:
     """Whether these are plain tensors, without tracing, transforms or overrides.
 
     The operator would then only call our kernel, through four layers between C++ and Python that take longer than a

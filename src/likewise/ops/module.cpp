@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "additive_attention/kernel.h"
 #include "coupled_gru/kernel.h"
 #include "dtw/kernel.h"
 #include "elastic/kernel.h"
@@ -18,6 +19,7 @@
 #include "soft_dtw/kernel.h"
 #include "stop.h"
 #include "tap/kernel.h"
+#include "team.h"
 #include "transport/kernel.h"
 
 namespace nb = nanobind;
@@ -352,6 +354,39 @@ NB_MODULE(_native, module) {
            Address weights_grad, int64_t begin, int64_t end) {
             CALL(isa, tap_gradients, problem, at<void>(memory), at<float>(slopes), at<float>(x_grad), at<float>(y_grad),
                  at<double>(weights_grad), begin, end);
+        },
+        Release());
+
+    nb::class_<AttentionLayer>(module, "AttentionLayer")
+        .def("__init__",
+             [](AttentionLayer* self, Address values, Address inward, Address outward, Address wanted, Address mask,
+                int64_t channels, int64_t positions, int64_t features, bool float64) {
+                 new (self) AttentionLayer{at<void>(values), at<void>(inward), at<void>(outward), at<void>(wanted),
+                                           at<bool>(mask), channels, positions, features, float64};
+             },
+             "values"_a, "inward"_a, "outward"_a, "wanted"_a, "mask"_a, "channels"_a, "positions"_a, "features"_a,
+             "float64"_a);
+    module.def(
+        "attention_forward",
+        [](const std::string& isa, const AttentionLayer& layer, Address weights, Address summaries, int64_t stride,
+           int64_t items, int64_t parts, int64_t threads) {
+            on_team(parts, threads, [&](int64_t part) {
+                CALL(isa, attention_forward, layer, at<void>(weights), at<void>(summaries), stride, items * part / parts,
+                     items * (part + 1) / parts);
+            });
+        },
+        Release());
+    module.def(
+        "attention_backward",
+        [](const std::string& isa, const AttentionLayer& layer, Address weights, Address by_summaries, int64_t stride,
+           Address by_weights, Address by_values, Address by_wanted, Address by_rest, int64_t items, int64_t parts,
+           int64_t threads) {
+            const int64_t rest = layer.features * (layer.channels + 1) * (layer.float64 ? 8 : 4);
+            on_team(parts, threads, [&](int64_t part) {
+                CALL(isa, attention_backward, layer, at<void>(weights), at<void>(by_summaries), stride,
+                     at<void>(by_weights), at<void>(by_values), at<void>(by_wanted), at<void>(by_rest + part * rest),
+                     items * part / parts, items * (part + 1) / parts);
+            });
         },
         Release());
 

@@ -130,6 +130,28 @@ template <int N, class F> INLINE void each(const F& body) {
     }
 }
 
+// In lane l the sum of the lanes of vectors[l], which are overwritten.
+template <class T> INLINE V<T> sums_of_each(V<T> (&vectors)[W<T>]) {
+#if defined(__clang__)
+    V<T> result;
+    for (int l = 0; l < W<T>; ++l) result[l] = sum_of<T>(vectors[l]);
+    return result;
+#else
+    each<5>([&](auto level) INLINE_LAMBDA {
+        constexpr int b = 1 << decltype(level)::value;
+        if constexpr (b < W<T>) {
+            const I<T> lane = counting<T>(), odd = (lane / b) % 2 != 0;
+            const I<T> one = odd ? lane - b + W<T> : lane, two = odd ? lane + W<T> : lane + b;
+            for (int l = 0; l < W<T> / (2 * b); ++l) {
+                const V<T> low = vectors[2 * l], high = vectors[2 * l + 1];
+                vectors[l] = __builtin_shuffle(low, high, one) + __builtin_shuffle(low, high, two);
+            }
+        }
+    });
+    return vectors[0];
+#endif
+}
+
 // Aligned scratch that grows and is never initialised.
 template <class T> class Buffer {
 public:

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from likewise.ops.additive_attention import reference
+from likewise.ops.additive_attention import cpu, reference
 from likewise.ops.additive_attention.layer import Layer
-from likewise.ops.dispatch import HAS_TRITON, are_plain, run_triton
+from likewise.ops.dispatch import HAS_TRITON, are_plain, nobody_watches, run_triton
 
 __all__ = ["Layer", "additive_attention"]
 
@@ -21,7 +21,8 @@ def additive_attention(u: Tensor, layers: Sequence[Layer]) -> tuple[Tensor, list
 
     The weights are the softmax over j of w . tanh(W1 q_j + W2 u), and 0 in the padding. u: (B, W).
     It is twice differentiable. Memory, besides the maps' gradients: for each layer one tensor of the map's size and
-    one (B, R, P); on a GPU in float32, neither if there are few weights.
+    one (B, R, P); neither by the kernels, which run on a CPU if there are fewer features R than positions, and on a GPU
+    in float32 if there are few weights.
 
     Example:
         >>> q, one = torch.tensor([[[0.0, 100.0, 7.0]]]), torch.ones(1, 1)
@@ -37,16 +38,19 @@ class _Attend(torch.autograd.Function):
     """The derivative writes each map's gradient once.
 
     With plain PyTorch operations, a small TCN's step spent more time allocating six tensors of the map's size than on
-    the products; this needs two. On a GPU, where such a step is bound by its launches, a layer takes one launch, and
-    its derivative one and a sum.
+    the products; this needs two. On a CPU, a kernel reads each map once in each direction. On a GPU, where such a step
+    is bound by its launches, a layer takes one launch, and its derivative one and a sum.
     """
 
     @staticmethod
     def forward(ctx: Any, u: Tensor, *flat: Tensor | None) -> tuple[Tensor, ...]:  # type: ignore[override]
         layers = _layers(flat)
         ctx.set_materialize_grads(False)
-        ctx.fused = _is_fused(u, layers)
-        if ctx.fused:
+        ctx.fused, ctx.on_cpu = _is_fused(u, layers), _has_cpu_kernel(u, layers)
+        if ctx.on_cpu:
+            features, *weights = cpu.attend(u, layers)
+            kept = weights
+        elif ctx.fused:
             features, *weights = run_triton("additive_attention.attend", u.device, u, layers)
             kept = weights
         else:
@@ -69,13 +73,18 @@ class _Attend(torch.autograd.Function):
         channels = [layer.values.shape[1] for layer in layers]
         by_summaries = u.new_zeros(len(u), sum(channels)) if by_features is None else by_features
         by_u, slopes = torch.zeros_like(u), []
-        if ctx.fused or again:
+        if ctx.on_cpu and not again:
+            weighed = [(weights,) for weights in kept]
+        elif ctx.fused or ctx.on_cpu or again:
             weighed = (reference.weigh(u, layer) for layer in layers)
         else:
             weighed = zip(*[iter(kept)] * 3, strict=True)
         each = zip(layers, weighed, by_summaries.split(channels, 1), by_weights, _layers(wanted), strict=True)
         for layer, found, by_summary, by_weight, wants in each:
-            here, *others = reference.gradients(u, layer, found, by_summary, by_weight, bool(wants.values))
+            if len(found) == 1:
+                here, *others = cpu.gradients(u, layer, found[0], by_summary, by_weight, bool(wants.values))
+            else:
+                here, *others = reference.gradients(u, layer, found, by_summary, by_weight, bool(wants.values))
             by_u = by_u + here
             slopes += others
         return by_u, *slopes
@@ -96,3 +105,16 @@ def _is_fused(u: Tensor, layers: Sequence[Layer]) -> bool:
         if layer.values.dtype != torch.float32 or layer.values.numel() == 0 or not are_plain(layer):
             return False
     return are_plain((u,))
+
+
+def _has_cpu_kernel(u: Tensor, layers: Sequence[Layer]) -> bool:
+    """Whether to use the C++ kernels: for fewer features than positions. Otherwise products of matrices are faster."""
+    if not u.is_cpu or u.dtype not in (torch.float32, torch.float64) or not len(u) or not nobody_watches((u,)):
+        return False
+    return all(
+        layer.values.dtype == layer.inward.dtype == u.dtype
+        and layer.values.numel() > 0
+        and not reference.many_features(layer)
+        and nobody_watches(layer)
+        for layer in layers
+    )

@@ -1,7 +1,7 @@
 // One layer of the coupled GRU on a block of pairs: its weights in the order of access, a step, and its derivative.
 // The two sides are stored one after the other, a stride apart.
 #pragma once
-#include "activations.h"
+#include "../activations.h"
 #include "lanes.h"
 
 namespace likewise {

@@ -31,7 +31,7 @@ def fits(x: Tensor, y: Tensor, weights: Sequence[Tensor]) -> bool:
 
 @dataclass(frozen=True)
 class _Network:
-    """The weights as Layout in pair.h has them; derivatives have the places of all but those of the backward pass."""
+    """The weights as Layout in layout.h has them; derivatives have the places of all but those of the backward pass."""
 
     sides: list[int]
     width: int

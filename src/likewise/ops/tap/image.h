@@ -67,18 +67,26 @@ private:
     Buffer<float> data_;
 };
 
-// N vectors of kRows cells at once: sum over planes and taps of weights (planes, side, side, stride) times numbers.
-// finish(cell, vector, sum) has the result for each cell of the row.
+// What a sum begins with: a number for each of the `stride`, for all cells or, with a step of `stride`, for each of them;
+// null for zeros.
+struct Start {
+    const float* from;
+    int64_t step;
+    INLINE Vec at(int64_t j, int64_t place) const { return from ? load(from + j * step + place) : Vec{}; }
+};
+
+// N vectors of kRows cells at once: sum over planes and taps of weights (planes, side, side, stride) times numbers; of the
+// last plane first. finish(cell, vector, sum) has the result for each cell of the row.
 template <int N, class Finish>
-INLINE void spread_vectors(const Plane* planes, int64_t count, int64_t side, const float* weights, const float* bias,
+INLINE void spread_vectors(const Plane* planes, int64_t count, int64_t side, const float* weights, const Start& start,
                            int64_t stride, int64_t i, int64_t columns, int64_t first, const Finish& finish) {
     const int64_t half = side / 2;
     for (int64_t j = 0; j < columns; j += kRows) {
         Vec sums[kRows][N];
         for (int r = 0; r < kRows; ++r)
-            for (int v = 0; v < N; ++v) sums[r][v] = bias ? load(bias + first + v * kLanes) : Vec{};
-        const float* weight = weights + first;
-        for (int64_t p = 0; p < count; ++p)
+            for (int v = 0; v < N; ++v) sums[r][v] = start.at(j + r, first + v * kLanes);
+        for (int64_t p = count; p--;) {
+            const float* weight = weights + p * side * side * stride + first;
             for (int64_t a = 0; a < side; ++a) {
                 const float* from = planes[p].row(i + a - half) + j - half;
                 for (int64_t b = 0; b < side; ++b, weight += stride) {
@@ -90,6 +98,7 @@ INLINE void spread_vectors(const Plane* planes, int64_t count, int64_t side, con
                     }
                 }
             }
+        }
         const int64_t here = min<int64_t>(kRows, columns - j);
         for (int64_t r = 0; r < here; ++r)
             for (int v = 0; v < N; ++v) finish(j + r, first / kLanes + v, sums[r][v]);
@@ -98,34 +107,12 @@ INLINE void spread_vectors(const Plane* planes, int64_t count, int64_t side, con
 
 // A row of a convolution of planes.
 template <class Finish>
-INLINE void spread(const Plane* planes, int64_t count, int64_t side, const float* weights, const float* bias, int64_t stride,
+INLINE void spread(const Plane* planes, int64_t count, int64_t side, const float* weights, const Start& start, int64_t stride,
                    int64_t i, int64_t columns, const Finish& finish) {
     int64_t first = 0;
     for (; first + 2 * kLanes <= stride; first += 2 * kLanes)
-        spread_vectors<2>(planes, count, side, weights, bias, stride, i, columns, first, finish);
-    if (first < stride) spread_vectors<1>(planes, count, side, weights, bias, stride, i, columns, first, finish);
-}
-
-// In lane l the sum of the lanes of vectors[l].
-INLINE Vec sums_of_each(Vec (&vectors)[kLanes]) {
-#if defined(__clang__)
-    Vec result;
-    for (int l = 0; l < kLanes; ++l) result[l] = sum_of<float>(vectors[l]);
-    return result;
-#else
-    each<5>([&](auto level) INLINE_LAMBDA {
-        constexpr int b = 1 << decltype(level)::value;
-        if constexpr (b < kLanes) {
-            const I<float> lane = counting<float>(), odd = (lane / b) % 2 != 0;
-            const I<float> one = odd ? lane - b + kLanes : lane, two = odd ? lane + kLanes : lane + b;
-            for (int l = 0; l < kLanes / (2 * b); ++l) {
-                const Vec low = vectors[2 * l], high = vectors[2 * l + 1];
-                vectors[l] = __builtin_shuffle(low, high, one) + __builtin_shuffle(low, high, two);
-            }
-        }
-    });
-    return vectors[0];
-#endif
+        spread_vectors<2>(planes, count, side, weights, start, stride, i, columns, first, finish);
+    if (first < stride) spread_vectors<1>(planes, count, side, weights, start, stride, i, columns, first, finish);
 }
 
 // A row of a convolution to one number per cell, with weights (side, side, stride). finish(column, sums of kLanes cells).
@@ -144,7 +131,7 @@ INLINE void gather(const Image& image, int64_t side, const float* weights, int64
                     for (int r = 0; r < kLanes; ++r) sums[r] += load(from + r * stride + v) * w;
                 }
         }
-        finish(j, sums_of_each(sums));
+        finish(j, sums_of_each<float>(sums));
     }
 }
 

@@ -5,7 +5,7 @@
 namespace likewise {
 
 // Pairs of sequences and the network; ops/tap/cpu.py fills it in. Weights and their derivatives have `stride` numbers for
-// each cell, of which the first `width` are used, and are laid out as struct Layout in pair.h has them.
+// each cell, of which the first `width` are used, and are laid out as struct Layout in layout.h has them.
 struct TapProblem {
     const float* x = nullptr;            // (rows, x_steps, channels), zero in the padding
     const float* y = nullptr;            // (columns, channels, y_steps), zero in the padding; y_steps in sixteens

@@ -3,42 +3,12 @@
 #pragma once
 #include "../stop.h"
 #include "../scaled.h"
-#include "kernel.h"
+#include "layout.h"
 #include "winograd.h"
 
 namespace likewise {
 namespace LIKEWISE_ISA {
 namespace {
-
-// Where the parts of the weights are, and in the same places their derivatives, which end before `back`.
-struct Layout {
-    int64_t layers, width, stride;
-    const int64_t* sides;
-
-    explicit Layout(const TapProblem& p) : layers(p.layers), width(p.width), stride(p.stride), sides(p.sides) {}
-    int64_t square(int64_t layer) const { return sides[layer] * sides[layer]; }
-    // (2, side, side, stride) of the first convolution, (64, width, stride) of those after it, (side, side, stride) of the
-    // last; each is followed by its bias (stride,).
-    int64_t weights(int64_t layer) const {
-        if (layer == 0) return 0;
-        return (2 * square(0) + 1) * stride + (layer - 1) * (kPoints * width + 1) * stride;
-    }
-    int64_t bias(int64_t layer) const {
-        return weights(layer) + (layer == 0 ? 2 * square(0) : layer < layers - 1 ? kPoints * width : square(layer)) * stride;
-    }
-    int64_t size() const { return bias(layers - 1) + stride; }
-    // What the slopes are multiplied with: those of the layers between (64, width, stride), of the first convolution for D
-    // (side, side, stride), and of the last (side, side, stride).
-    int64_t back(int64_t layer) const {
-        const int64_t between = size() + (layers - 2) * kPoints * width * stride;
-        return layer == 0 ? between : layer < layers - 1 ? size() + (layer - 1) * kPoints * width * stride
-                                                         : between + square(0) * stride;
-    }
-    // In floats: the share of each cell, a bit for each number of the last image, and the derivative of the last weights.
-    int64_t kept_bits(int64_t cells) const { return cells; }
-    int64_t kept_last(int64_t cells) const { return cells + cells * stride / 16; }
-    int64_t kept(int64_t cells) const { return kept_last(cells) + square(layers - 1) * stride; }
-};
 
 #if defined(__AVX512F__)
 using Bits = uint16_t;
@@ -68,6 +38,8 @@ INLINE int64_t power_of_two_of(int64_t least) {
     while (found < least) found *= 2;
     return found;
 }
+
+constexpr int64_t kTimesBytes = 1 << 21;  // beyond, reading takes as long as computing
 
 // Scratch for pairs of one size after the other.
 class Pair {
@@ -150,7 +122,9 @@ private:
     Image *hidden_, *slopes_;   // images after each layer, and their derivatives before its ReLU; [0] is the first's
     Bits* bits_ = nullptr;      // where the last image is positive
     float* sums_ = nullptr;
-    Buffer<float> score_, points_, more_points_;
+    Buffer<float> score_, columns_, more_columns_, points_, more_points_;
+    Buffer<float> times_;       // what times add to the first convolution: (n, m, stride)
+    bool times_known_ = false;
 
     INLINE int64_t results_of(int64_t layer) const { return kTile + 1 - at_.sides[layer]; }
     INLINE Vec load_up_to(const float* from, int64_t count) const {
@@ -179,16 +153,19 @@ private:
         const bool same = n == n_ && m == m_;
         n_ = n;
         m_ = m;
+        if (same && !times_known_) know_times();
         if (!same) {
-            backwards_ = false;
+            backwards_ = times_known_ = false;
             score_.reserve(m + 2 * kLanes);
             for (int q = 0; q < 2; ++q) planes_[q].reshape(n, m);
             slope_.reshape(n, m);
-            int64_t points = 0;
-            for (int64_t l = 1; l < at_.layers - 1; ++l) points = max(points, kPoints * group(l, 0).plane(at_.stride));
-            if (points) {
-                points_.reserve(points + 16);
-                more_points_.reserve(points + 16);
+            for (int64_t l = 1; l < at_.layers - 1; ++l) {
+                const Group most = group(l, 0);
+                const int64_t points = most.points(at_.stride), each = results_of(l);
+                points_.reserve(points);
+                more_points_.reserve(points);
+                columns_.reserve(most.rows(each, kTile - each, at_.stride));
+                more_columns_.reserve(most.rows(each, 0, at_.stride));
             }
             for (int64_t i = 0; i < n; ++i)
                 for (int64_t j = 0; j < m; ++j)
@@ -207,6 +184,22 @@ private:
                 store(planes_[0].row(i) + j, keep<float>(square_root<float>(total) * p_.unit, m - j));
             }
     }
+
+    // Pairs of one size have the same times: what these add to the first convolution is computed once. (In the same order
+    // as for other pairs, so that no result depends on the pairs before it.)
+    void know_times() {
+        if (times_size() * int64_t(sizeof(float)) > kTimesBytes) return;
+        times_known_ = true;
+        times_.reserve(times_size());
+        const int64_t side = at_.sides[0], stride = at_.stride;
+        for (int64_t i = 0; i < n_; ++i) {
+            float* to = times_row(i);
+            spread(planes_ + 1, 1, side, p_.weights + side * side * stride, Start{p_.weights + at_.bias(0), 0}, stride, i,
+                   m_, [&](int64_t j, int64_t v, Vec value) INLINE_LAMBDA { store(to + j * stride + v * kLanes, value); });
+        }
+    }
+    float* times_row(int64_t i) const { return times_.get() + i * m_ * at_.stride; }
+    int64_t times_size() const { return (n_ * m_ + kRows) * at_.stride; }  // a block reads beyond the last cell
 
     void begin_back() {
         if (!backwards_)
@@ -264,7 +257,8 @@ private:
             if (layer == 1) {
                 const int64_t i = image.made++;
                 float* to = image.row(i);
-                spread(planes_, 2, at_.sides[0], p_.weights, p_.weights + at_.bias(0), at_.stride, i, m_,
+                const Start start = times_known_ ? Start{times_row(i), at_.stride} : Start{p_.weights + at_.bias(0), 0};
+                spread(planes_, times_known_ ? 1 : 2, at_.sides[0], p_.weights, start, at_.stride, i, m_,
                        [&](int64_t j, int64_t v, Vec value) INLINE_LAMBDA { finish(to, i, j, v, value); });
                 continue;
             }
@@ -291,7 +285,7 @@ private:
             const int64_t first = image.made;
             if (layer == at_.layers - 2) {
                 float* to = image.row(first);
-                spread(&slope_, 1, at_.sides[layer + 1], p_.weights + at_.back(layer + 1), nullptr, at_.stride, first, m_,
+                spread(&slope_, 1, at_.sides[layer + 1], p_.weights + at_.back(layer + 1), Start{nullptr, 0}, at_.stride, first, m_,
                        [&](int64_t j, int64_t v, Vec value) INLINE_LAMBDA {
                            store(to + j * at_.stride + v * kLanes, where(bits_[(first * m_ + j) * vectors + v], value));
                        });
@@ -326,9 +320,14 @@ private:
         else need_hidden(layer, rows);
         const auto run = [&](auto results_each) INLINE_LAMBDA {
             constexpr int M = decltype(results_each)::value;
-            input_points<M>(image, here, points_.get());
-            products(points_.get(), weights, here, at_.width, at_.stride, more_points_.get());
-            results<M>(more_points_.get(), here, at_.stride, n_, m_, finish);
+            input_columns<M>(image, here, columns_.get());
+            for (int64_t q = 0; q < kTile; ++q) {
+                const int64_t stride = at_.stride;
+                input_points<M>(columns_.get() + q * here.row(M, kTile - M, stride), here, stride, points_.get());
+                products(points_.get(), weights + q * kTile * at_.width * stride, here, at_.width, stride, more_points_.get());
+                columns_of<M>(more_points_.get(), here, stride, more_columns_.get() + q * here.row(M, 0, stride));
+            }
+            results<M>(more_columns_.get(), here, at_.stride, n_, m_, finish);
         };
         for_size(size, run);
     }
@@ -337,10 +336,16 @@ private:
     void add_products(int64_t layer, const Group& here) {
         for_size(results_of(layer), [&](auto results_each) INLINE_LAMBDA {
             constexpr int M = decltype(results_each)::value;
-            input_points<M>(hidden_[layer], here, points_.get());
-            result_points<M>(slopes_[layer], here, more_points_.get());
+            input_columns<M>(hidden_[layer], here, columns_.get());
+            result_columns<M>(slopes_[layer], here, more_columns_.get());
+            for (int64_t q = 0; q < kTile; ++q) {
+                const int64_t stride = at_.stride;
+                input_points<M>(columns_.get() + q * here.row(M, kTile - M, stride), here, stride, points_.get());
+                result_points<M>(more_columns_.get() + q * here.row(M, 0, stride), here, stride, more_points_.get());
+                outer_products(points_.get(), more_points_.get(), here, at_.width, stride,
+                               sums_ + at_.weights(layer) + q * kTile * at_.width * stride);
+            }
         });
-        outer_products(points_.get(), more_points_.get(), here, at_.width, at_.stride, sums_ + at_.weights(layer));
     }
 
     template <class Run> INLINE static void for_size(int64_t size, const Run& run) {

@@ -56,91 +56,100 @@ template <int M> INLINE void back_to_points(const Vec (&y)[M], Vec (&t)[8]) {
     t[7] = y[M - 1];
 }
 
-// Some whole rows of tiles, which begin at cell (first, 0) of the result.
+// Some whole rows of tiles, which begin at cell (first, 0) of the result. Points are computed and used eight at a time, those
+// of one row of points: they stay in the first cache.
 struct Group {
     int64_t first, across, down;  // tiles in each direction
     int64_t padded() const { return (across * down + 7) / 8 * 8; }
     // From one point to the next, in floats: not a power of two, which would fill few sets of the cache.
     int64_t plane(int64_t stride) const { return padded() * stride + 16; }
+    int64_t points(int64_t stride) const { return kTile * plane(stride); }
+    // Of `each` columns for a tile and `more` beyond: from one row of points to the next, and of all.
+    int64_t row(int64_t each, int64_t more, int64_t stride) const { return down * (across * each + more) * stride + 16; }
+    int64_t rows(int64_t each, int64_t more, int64_t stride) const { return kTile * row(each, more, stride); }
 };
 
-// The points (64, tiles, stride) of the tiles' inputs, `half` cells around the M x M results.
-template <int M> void input_points(const Image& image, const Group& group, float* points) {
-    constexpr int64_t half = (kTile - M) / 2, chunk = 4, columns = (chunk - 1) * M + kTile;
-    const int64_t stride = image.stride(), plane = group.plane(stride);
-    Vec between[kTile][columns];
-    for (int64_t s = 0; s < group.down; ++s) {
+// The columns of the tiles' inputs at the points (8, down, columns, stride), `half` cells around the M x M results.
+template <int M> void input_columns(const Image& image, const Group& group, float* columns) {
+    constexpr int64_t half = (kTile - M) / 2;
+    const int64_t stride = image.stride(), row = group.row(M, kTile - M, stride);
+    const int64_t numbers = (group.across * M + kTile - M) * stride;
+    for (int64_t s = 0; s < group.down; ++s, columns += numbers) {
         const float* rows[kTile];
         for (int64_t q = 0; q < kTile; ++q) rows[q] = image.row(group.first + s * M - half + q) - half * stride;
-        for (int64_t begin = 0; begin < group.across; begin += chunk) {
-            const int64_t tiles = min(chunk, group.across - begin), width = (tiles - 1) * M + kTile;
-            for (int64_t v = 0; v < stride; v += kLanes) {
-                const int64_t from = begin * M * stride + v;
-                for (int64_t j = 0; j < width; ++j) {
-                    Vec d[kTile], t[kTile];
-                    for (int q = 0; q < kTile; ++q) d[q] = load(rows[q] + from + j * stride);
-                    to_points(d, t);
-                    for (int q = 0; q < kTile; ++q) between[q][j] = t[q];
-                }
-                for (int64_t tile = 0; tile < tiles; ++tile) {
-                    float* to = points + (s * group.across + begin + tile) * stride + v;
-                    for (int64_t q = 0; q < kTile; ++q, to += kTile * plane) {
-                        Vec d[kTile], t[kTile];
-                        for (int r = 0; r < kTile; ++r) d[r] = between[q][tile * M + r];
-                        to_points(d, t);
-                        for (int r = 0; r < kTile; ++r) store(to + r * plane, t[r]);
-                    }
-                }
-            }
+        for (int64_t k = 0; k < numbers; k += kLanes) {
+            Vec d[kTile], t[kTile];
+            for (int q = 0; q < kTile; ++q) d[q] = load(rows[q] + k);
+            to_points(d, t);
+            for (int q = 0; q < kTile; ++q) store(columns + q * row + k, t[q]);
         }
     }
 }
 
-// The points of the tiles' own cells, for the weights' derivative.
-template <int M> void result_points(const Image& image, const Group& group, float* points) {
-    const int64_t stride = image.stride(), plane = group.plane(stride);
-    for (int64_t s = 0; s < group.down; ++s)
-        for (int64_t tile = 0; tile < group.across; ++tile)
+// A row of points (8, tiles, stride) from its columns.
+template <int M> void input_points(const float* columns, const Group& group, int64_t stride, float* points) {
+    const int64_t plane = group.plane(stride);
+    for (int64_t s = 0; s < group.down; ++s, columns += (kTile - M) * stride)
+        for (int64_t tile = 0; tile < group.across; ++tile, columns += M * stride, points += stride)
             for (int64_t v = 0; v < stride; v += kLanes) {
-                Vec between[M][kTile];
-                for (int a = 0; a < M; ++a) {
-                    const float* from = image.row(group.first + s * M + a) + tile * M * stride + v;
-                    Vec y[M];
-                    for (int b = 0; b < M; ++b) y[b] = load(from + b * stride);
-                    back_to_points<M>(y, between[a]);
-                }
-                float* to = points + (s * group.across + tile) * stride + v;
-                for (int r = 0; r < kTile; ++r) {
-                    Vec y[M], t[kTile];
-                    for (int a = 0; a < M; ++a) y[a] = between[a][r];
-                    back_to_points<M>(y, t);
-                    for (int q = 0; q < kTile; ++q) store(to + (q * kTile + r) * plane, t[q]);
-                }
+                Vec d[kTile], t[kTile];
+                for (int r = 0; r < kTile; ++r) d[r] = load(columns + r * stride + v);
+                to_points(d, t);
+                for (int r = 0; r < kTile; ++r) store(points + r * plane + v, t[r]);
             }
 }
 
-// finish(row, column, vector, value) of every cell of the tiles that is one of rows x columns.
-template <int M, class Finish>
-INLINE void results(const float* points, const Group& group, int64_t stride, int64_t rows, int64_t columns, const Finish& finish) {
+// The same of the tiles' own cells, for the weights' derivative.
+template <int M> void result_columns(const Image& image, const Group& group, float* columns) {
+    const int64_t stride = image.stride(), row = group.row(M, 0, stride), numbers = group.across * M * stride;
+    for (int64_t s = 0; s < group.down; ++s, columns += numbers) {
+        const float* rows[M];
+        for (int64_t a = 0; a < M; ++a) rows[a] = image.row(group.first + s * M + a);
+        for (int64_t k = 0; k < numbers; k += kLanes) {
+            Vec y[M], t[kTile];
+            for (int a = 0; a < M; ++a) y[a] = load(rows[a] + k);
+            back_to_points<M>(y, t);
+            for (int q = 0; q < kTile; ++q) store(columns + q * row + k, t[q]);
+        }
+    }
+}
+
+template <int M> void result_points(const float* columns, const Group& group, int64_t stride, float* points) {
     const int64_t plane = group.plane(stride);
-    for (int64_t s = 0; s < group.down; ++s)
-        for (int64_t tile = 0; tile < group.across; ++tile)
+    for (int64_t tile = 0; tile < group.across * group.down; ++tile, columns += M * stride, points += stride)
+        for (int64_t v = 0; v < stride; v += kLanes) {
+            Vec y[M], t[kTile];
+            for (int b = 0; b < M; ++b) y[b] = load(columns + b * stride + v);
+            back_to_points<M>(y, t);
+            for (int r = 0; r < kTile; ++r) store(points + r * plane + v, t[r]);
+        }
+}
+
+// Columns (tiles, M, stride) from the products of a row of points (8, tiles, stride).
+template <int M> void columns_of(const float* points, const Group& group, int64_t stride, float* columns) {
+    const int64_t plane = group.plane(stride);
+    for (int64_t tile = 0; tile < group.across * group.down; ++tile, columns += M * stride, points += stride)
+        for (int64_t v = 0; v < stride; v += kLanes) {
+            Vec m[kTile], y[M];
+            for (int r = 0; r < kTile; ++r) m[r] = load(points + r * plane + v);
+            from_points<M>(m, y);
+            for (int b = 0; b < M; ++b) store(columns + b * stride + v, y[b]);
+        }
+}
+
+// finish(row, column, vector, value) of every cell of the tiles that is one of rows x count, from columns of all points.
+template <int M, class Finish>
+INLINE void results(const float* columns, const Group& group, int64_t stride, int64_t rows, int64_t count, const Finish& finish) {
+    const int64_t row = group.row(M, 0, stride);
+    for (int64_t s = 0; s < group.down; ++s, columns += group.across * M * stride)
+        for (int64_t j = 0; j < count; ++j)
             for (int64_t v = 0; v < stride; v += kLanes) {
-                const float* from = points + (s * group.across + tile) * stride + v;
-                Vec between[M][kTile];
-                for (int r = 0; r < kTile; ++r) {
-                    Vec m[kTile], y[M];
-                    for (int q = 0; q < kTile; ++q) m[q] = load(from + (q * kTile + r) * plane);
-                    from_points<M>(m, y);
-                    for (int a = 0; a < M; ++a) between[a][r] = y[a];
-                }
-                const int64_t i = group.first + s * M, j = tile * M;
-                for (int a = 0; a < M && i + a < rows; ++a) {
-                    Vec y[M];
-                    from_points<M>(between[a], y);
-                    for (int b = 0; b < M; ++b)
-                        if (j + b < columns) finish(i + a, j + b, v / kLanes, y[b]);
-                }
+                Vec m[kTile], y[M];
+                for (int q = 0; q < kTile; ++q) m[q] = load(columns + q * row + j * stride + v);
+                from_points<M>(m, y);
+                const int64_t i = group.first + s * M;
+                for (int a = 0; a < M; ++a)
+                    if (i + a < rows) finish(i + a, j, v / kLanes, y[a]);
             }
 }
 
@@ -163,10 +172,10 @@ INLINE void product(const float* from, const float* weights, int64_t tiles, int6
     }
 }
 
-// At every point, products with the weights (64, width, stride).
+// At every point of a row, products with the weights (8, width, stride).
 inline void products(const float* points, const float* weights, const Group& group, int64_t width, int64_t stride, float* to) {
     const int64_t plane = group.plane(stride);
-    for (int64_t p = 0; p < kPoints; ++p, points += plane, to += plane, weights += width * stride) {
+    for (int64_t p = 0; p < kTile; ++p, points += plane, to += plane, weights += width * stride) {
         int64_t first = 0;
         for (; first + 2 * kLanes <= stride; first += 2 * kLanes)
             product<2>(points, weights + first, group.padded(), width, stride, to + first);
@@ -193,11 +202,11 @@ INLINE void outer_product(const float* from, const float* slopes, int64_t tiles,
             for (int v = 0; v < N; ++v) store(sums + r * stride + v * kLanes, total[r][v]);
 }
 
-// At every point, the weights' derivative (64, width, stride) from the points of inputs and of slopes. Numbers are read
+// At every point of a row, the weights' derivative (8, width, stride) from the points of inputs and of slopes. Numbers are read
 // up to kGradRows beyond the last of a cell, and not used.
 inline void outer_products(const float* points, const float* slopes, const Group& group, int64_t width, int64_t stride, float* sums) {
     const int64_t plane = group.plane(stride), tiles = group.across * group.down;
-    for (int64_t p = 0; p < kPoints; ++p, points += plane, slopes += plane, sums += width * stride) {
+    for (int64_t p = 0; p < kTile; ++p, points += plane, slopes += plane, sums += width * stride) {
         int64_t first = 0;
         for (; first + 2 * kLanes <= stride; first += 2 * kLanes)
             for (int64_t k = 0; k < width; k += kGradRows)

@@ -1,7 +1,7 @@
-// The activations of the coupled GRU, in lanes.
+// Sigmoid and hyperbolic tangent, in lanes.
 #pragma once
-#include "../simd.h"
-#include "../scaled.h"
+#include "simd.h"
+#include "scaled.h"
 
 namespace likewise {
 namespace LIKEWISE_ISA {
