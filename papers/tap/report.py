@@ -16,7 +16,7 @@ DISTANCES = {
     "dtw": "DTW", "ldtw": "DTW, by both lengths", "ndtw": "DTW, by its steps", "softdtw": "soft-DTW", "opw": "OPW",
     "sinkhorn": "Sinkhorn", "tcot": "TCOT", "ot": "EMD", "rvsml_dtw": "RVSML with DTW, centred",
     "rvsml_opw": "RVSML with OPW, centred", "tap": "TAP", "otam": "OTAM", "tap_ordered": "ordered TAP",
-    "tap_symmetric": "TAP, both directions",
+    "tap_symmetric": "TAP, both directions", "tap_ordered_symmetric": "ordered TAP, both directions",
 }  # fmt: skip
 METHODS = {
     ("tap", True): "TAP", ("satap", True): "SA-TAP", ("mean", True): "mean frames, trained",

@@ -20,13 +20,14 @@ DATA = {
 }  # fmt: skip
 LOSSES = {"triplet": "triplet", "proxy_nca": "Proxy-NCA", "am_softmax": "AM-softmax", "angular": "angular"}
 ADDITIONS = {
-    "none": "the loss alone", "gdfl": "attended features (GDFL)", "soft_adv": "soft adversary",
-    "adapt_adv": "adaptive adversary", "jrd": "JRD", "gdfl+soft_adv": "GDFL, soft adversary",
+    "none": "the loss alone", "pooled": "the layers' means (control of GDFL)", "gdfl": "attended features (GDFL)",
+    "soft_adv": "soft adversary", "adapt_adv": "adaptive adversary", "jrd": "JRD",
+    "pooled+soft_adv": "the layers' means, soft adversary", "gdfl+soft_adv": "GDFL, soft adversary",
     "gdfl+adapt_adv": "GDFL, adaptive adversary", "gdfl+soft_adv+jrd": "GDFL, soft adversary, JRD",
     "energy": "energy confusion", "mrd": "MRD", "jmmd": "JMMD",
     "jrd_c": "JRD-C", "jrd_pooling": "JRD-Pooling", "intra": "spread within classes (equation 5)",
-    "pooled": "the layers' means (control of GDFL)", "pooled+soft_adv": "the layers' means, soft adversary",
 }  # fmt: skip
+ATTENTION = {"gdfl": "pooled", "gdfl+soft_adv": "pooled+soft_adv"}  # and the control of each
 
 UNTRAINED = {None: "untrained features", "untrained+pooled": "the layers' means, untrained"}
 FROZEN = ("none", "pooled", "gdfl")  # trained beside each other on a backbone that does not learn
@@ -48,6 +49,7 @@ def tables() -> Iterator[str]:
         if data in ("flowers102", "utd_mhad"):
             yield gains_table(data)
         if data == "flowers102":
+            yield attention_table(data)
             yield rates_table()
             yield from frozen_tables()
         if any("transfer" in line for line in lines_of(data)):
@@ -95,18 +97,19 @@ def losses_of(data: str) -> dict[str, str]:
 def recall_table(data: str) -> str:
     """Recall@1 in percent of every addition to every loss, and of untrained features."""
     losses = losses_of(data)
-    rows, counts = [], set()
-    for add, name in ADDITIONS.items():
-        found = [test_lines(data, loss, add) for loss in losses]
-        if any(found):
-            rows.append([name, *(spread([100 * recall_of(line) for line in same], "{:.1f}") for same in found)])
-            counts |= {len(same) for same in found if same}
+    found = {add: [test_lines(data, loss, add) for loss in losses] for add in ADDITIONS}
+    counts = {len(same) for groups in found.values() for same in groups if same}
+    rows = []
+    for add, groups in found.items():
+        if any(groups):
+            fewer = [len(same) for same in groups if same and len(same) < max(counts)]
+            name = ADDITIONS[add] + (f", {min(fewer)} seeds" if fewer else "")
+            rows.append([name, *(spread([100 * recall_of(line) for line in same], "{:.1f}") for same in groups)])
     plain = {line.get("add"): line for line in lines_of(data) if line["loss"] == "untrained"}
     for add, name in reversed(UNTRAINED.items()):
         if add in plain:
             rows.insert(0, [name, *[f"{100 * recall_of(plain[add]):.1f}"] * len(losses)])
-    seeds = "" if len(counts) > 1 else f", {min(counts)} seeds"
-    return table([f"{DATA[data]}, Recall@1 in %{seeds}", *losses.values()], bold(rows))
+    return table([f"{DATA[data]}, Recall@1 in %, {max(counts)} seeds", *losses.values()], bold(rows))
 
 
 def gains_table(data: str) -> str:
@@ -119,9 +122,23 @@ def gains_table(data: str) -> str:
     return table([f"{DATA[data]}, more Recall@1", *losses.values()], rows)
 
 
-def gains(data: str, loss: str, add: str) -> list[float]:
-    """Points of Recall@1 above the same seed of the loss alone."""
-    alone = {line["seed"]: recall_of(line) for line in test_lines(data, loss, "none")}
+def attention_table(data: str) -> str:
+    """By how many points Recall@1 of attended features is above that of the same layers' means, seed by seed."""
+    losses = losses_of(data)
+    rows = []
+    for add, control in ATTENTION.items():
+        row = [f"{ADDITIONS[add]}, less {ADDITIONS[control]}"]
+        for loss in losses:
+            found = gains(data, loss, add, control)
+            ahead = f", {sum(gain > 0 for gain in found)} of {len(found)}" if found else ""
+            row.append(spread(found, "{:+.1f}") + ahead)
+        rows.append(row)
+    return table([f"{DATA[data]}, points more, seeds ahead", *losses.values()], rows)
+
+
+def gains(data: str, loss: str, add: str, control: str = "none") -> list[float]:
+    """Points of Recall@1 above the same seed of the control, by default the loss alone."""
+    alone = {line["seed"]: recall_of(line) for line in test_lines(data, loss, control)}
     return [100 * (recall_of(ln) - alone[ln["seed"]]) for ln in test_lines(data, loss, add) if ln["seed"] in alone]
 
 
