@@ -27,11 +27,11 @@ ADDITIONS = {
     "energy": "energy confusion", "mrd": "MRD", "jmmd": "JMMD",
     "jrd_c": "JRD-C", "jrd_pooling": "JRD-Pooling", "intra": "spread within classes (equation 5)",
 }  # fmt: skip
-ATTENTION = {"gdfl": "pooled", "gdfl+soft_adv": "pooled+soft_adv"}  # and the control of each
 
 UNTRAINED = {None: "untrained features", "untrained+pooled": "the layers' means, untrained"}
-FROZEN = ("none", "pooled", "gdfl")  # trained beside each other on a backbone that does not learn
-FROZEN_PAIRS = (("pooled", "none"), ("gdfl", "none"), ("gdfl", "pooled"))
+CONTROLS = ("none", "pooled", "gdfl")  # trained beside each other, in a file of their own
+CONTROL_PAIRS = (("pooled", "none"), ("gdfl", "none"), ("gdfl", "pooled"))
+CONTROLLED = {"control": "backbone trained on a CPU", "frozen": "backbone frozen"}
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,10 @@ def tables() -> Iterator[str]:
         if data in ("flowers102", "utd_mhad"):
             yield gains_table(data)
         if data == "flowers102":
-            yield attention_table(data)
             yield rates_table()
-            yield from frozen_tables()
+            for runs in CONTROLLED:
+                if read_lines(HERE / f"{runs}.jsonl"):
+                    yield from control_tables(runs)
         if any("transfer" in line for line in lines_of(data)):
             yield transfer_table(data)
         if any(line["data"] == data for line in read_lines(HERE / "variants.jsonl")):
@@ -70,9 +71,9 @@ def sentences() -> Iterator[str]:
     *first, last = (f"{recall:.1f} at {alpha:g}" for alpha, recall in best.items())
     yield f"by alpha, at the best epoch, Recall@1 is {', '.join(first)} and {last}"
     for loss, name in LOSSES.items():
-        if all(frozen_lines(loss, add) for add in FROZEN):
-            gains = (statistics.mean(frozen_gains(loss, *pair)) for pair in (("pooled", "none"), ("gdfl", "pooled")))
-            layers, attention = (f"{gain:.1f}" for gain in gains)
+        if all(control_lines("frozen", loss, add) for add in CONTROLS):
+            pairs = ("pooled", "none"), ("gdfl", "pooled")
+            layers, attention = (f"{statistics.mean(control_gains('frozen', loss, *pair)):.1f}" for pair in pairs)
             with_loss = f"with {'triplets' if loss == 'triplet' else name}"
             more = f"{layers} points over the loss alone, and the attention {attention} over them"
             yield f"{with_loss} the layers' means gain {more}"
@@ -122,23 +123,9 @@ def gains_table(data: str) -> str:
     return table([f"{DATA[data]}, more Recall@1", *losses.values()], rows)
 
 
-def attention_table(data: str) -> str:
-    """By how many points Recall@1 of attended features is above that of the same layers' means, seed by seed."""
-    losses = losses_of(data)
-    rows = []
-    for add, control in ATTENTION.items():
-        row = [f"{ADDITIONS[add]}, less {ADDITIONS[control]}"]
-        for loss in losses:
-            found = gains(data, loss, add, control)
-            ahead = f", {sum(gain > 0 for gain in found)} of {len(found)}" if found else ""
-            row.append(spread(found, "{:+.1f}") + ahead)
-        rows.append(row)
-    return table([f"{DATA[data]}, points more, seeds ahead", *losses.values()], rows)
-
-
-def gains(data: str, loss: str, add: str, control: str = "none") -> list[float]:
-    """Points of Recall@1 above the same seed of the control, by default the loss alone."""
-    alone = {line["seed"]: recall_of(line) for line in test_lines(data, loss, control)}
+def gains(data: str, loss: str, add: str) -> list[float]:
+    """Points of Recall@1 above the same seed of the loss alone."""
+    alone = {line["seed"]: recall_of(line) for line in test_lines(data, loss, "none")}
     return [100 * (recall_of(ln) - alone[ln["seed"]]) for ln in test_lines(data, loss, add) if ln["seed"] in alone]
 
 
@@ -179,64 +166,65 @@ def rates_table() -> str:
     return table(["learning rate of the backbone, held-out classes", *losses_of("flowers102").values()], bold(rows))
 
 
-def frozen_tables() -> Iterator[str]:
-    """GDFL and its control on a backbone that does not learn: Recall@1, how much more of it, and what was chosen."""
-    losses = {loss: name for loss, name in LOSSES.items() if all(frozen_lines(loss, add) for add in FROZEN)}
+def control_tables(runs: str) -> Iterator[str]:
+    """GDFL and its control beside each other: Recall@1, how much more of it, and what was chosen."""
+    losses = {
+        loss: name for loss, name in LOSSES.items() if all(control_lines(runs, loss, add) for add in ("pooled", "gdfl"))
+    }
+    adds = [add for add in CONTROLS if all(control_lines(runs, loss, add) for loss in losses)]
     plain = {line.get("add"): line for line in lines_of("flowers102") if line["loss"] == "untrained"}
     rows = [[name, *[f"{100 * recall_of(plain[add]):.1f}"] * len(losses)] for add, name in UNTRAINED.items()]
-    found = {(loss, add): {ln["seed"]: 100 * recall_of(ln) for ln in frozen_lines(loss, add)}
-             for loss in losses for add in FROZEN}  # fmt: skip
-    rows += [
-        [ADDITIONS[add], *(spread(list(found[loss, add].values()), "{:.1f}") for loss in losses)] for add in FROZEN
-    ]
+    found = {(loss, add): [100 * recall_of(ln) for ln in control_lines(runs, loss, add)]
+             for loss in losses for add in adds}  # fmt: skip
+    rows += [[ADDITIONS[add], *(spread(found[loss, add], "{:.1f}") for loss in losses)] for add in adds]
     counts = {len(each) for each in found.values()}
     seeds = "" if len(counts) > 1 else f", {min(counts)} seeds"
-    yield table([f"backbone frozen, Recall@1 in %{seeds}", *losses.values()], bold(rows))
+    yield table([f"{CONTROLLED[runs]}, Recall@1 in %{seeds}", *losses.values()], bold(rows))
     rows = []
-    for one, other in FROZEN_PAIRS:
+    for one, other in ((one, other) for one, other in CONTROL_PAIRS if {one, other} <= set(adds)):
         row = [f"{ADDITIONS[one].partition(' (')[0]} less {ADDITIONS[other].partition(' (')[0]}"]
         for loss in losses:
-            gains = frozen_gains(loss, one, other)
-            row.append(f"{spread(gains, '{:+.1f}')}, {sum(gain > 0 for gain in gains)} of {len(gains)}")
+            more = control_gains(runs, loss, one, other)
+            row.append(f"{spread(more, '{:+.1f}')}, {sum(gain > 0 for gain in more)} of {len(more)}")
         rows.append(row)
-    yield table(["backbone frozen, points more, seeds ahead", *losses.values()], rows)
+    yield table([f"{CONTROLLED[runs]}, points more, seeds ahead", *losses.values()], rows)
     rows = []
-    for add in FROZEN:
+    for add in adds:
         row = [ADDITIONS[add]]
         for loss in losses:
-            tried = frozen_tried(loss, add)
+            tried = control_tried(runs, loss, add)
             row.append("; ".join(f"{100 * best.recall:.1f}, {rate:g}, {best.epoch}" for rate, best in tried.items()))
         rows.append(row)
-    yield table(["held-out classes: Recall@1, learning rate, epochs", *losses.values()], rows)
+    yield table([f"{CONTROLLED[runs]}, held-out classes: Recall@1, learning rate, epochs", *losses.values()], rows)
 
 
-def frozen_gains(loss: str, one: str, other: str) -> list[float]:
+def control_gains(runs: str, loss: str, one: str, other: str) -> list[float]:
     """Points of Recall@1 that one addition has more than another, seed by seed."""
-    mine, theirs = ({ln["seed"]: 100 * recall_of(ln) for ln in frozen_lines(loss, add)} for add in (one, other))
+    mine, theirs = ({ln["seed"]: 100 * recall_of(ln) for ln in control_lines(runs, loss, add)} for add in (one, other))
     return [mine[seed] - theirs[seed] for seed in mine if seed in theirs]
 
 
 @cache
-def frozen_lines(loss: str, add: str) -> list[dict]:
+def control_lines(runs: str, loss: str, add: str) -> list[dict]:
     """The lines of the unseen classes with the settings that were chosen, one for each seed."""
-    chosen = frozen_choice(loss, add)
-    lines = [ln for ln in read_lines(HERE / "frozen.jsonl") if (ln["loss"], ln["add"]) == (loss, add)]
+    chosen = control_choice(runs, loss, add)
+    lines = [ln for ln in read_lines(HERE / f"{runs}.jsonl") if (ln["loss"], ln["add"]) == (loss, add)]
     same = [ln for ln in lines if not ln["validate"] and chosen and (ln["lr"], ln["epochs"]) == chosen]
     return sorted(same, key=lambda line: line["seed"])
 
 
-def frozen_choice(loss: str, add: str) -> tuple[float, int] | None:
+def control_choice(runs: str, loss: str, add: str) -> tuple[float, int] | None:
     """The learning rate and the number of epochs that are best on the held-out classes of both folds."""
-    tried = frozen_tried(loss, add)
+    tried = control_tried(runs, loss, add)
     rate = max(tried, key=lambda rate: tried[rate], default=None)
     return None if rate is None else (rate, tried[rate].epoch)
 
 
 @cache
-def frozen_tried(loss: str, add: str) -> dict[float, "Best"]:
+def control_tried(runs: str, loss: str, add: str) -> dict[float, "Best"]:
     """The best epoch of each learning rate that has lines of both folds."""
     tried: dict[float, list[dict]] = {}
-    for line in read_lines(HERE / "frozen.jsonl"):
+    for line in read_lines(HERE / f"{runs}.jsonl"):
         if (line["loss"], line["add"], line["validate"]) == (loss, add, True):
             tried.setdefault(line["lr"], []).append(line)
     return {rate: best_epoch(same) for rate, same in tried.items() if len(same) == 2}
