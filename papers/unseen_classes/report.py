@@ -167,35 +167,49 @@ def rates_table() -> str:
 
 
 def control_tables(runs: str) -> Iterator[str]:
-    """GDFL and its control beside each other: Recall@1, how much more of it, and what was chosen."""
-    losses = {
-        loss: name for loss, name in LOSSES.items() if all(control_lines(runs, loss, add) for add in ("pooled", "gdfl"))
-    }
-    adds = [add for add in CONTROLS if all(control_lines(runs, loss, add) for loss in losses)]
+    """GDFL and its control beside each other: Recall@1, how much more of it, and what held-out classes choose."""
+    tested = {loss: name for loss, name in LOSSES.items() if control_lines(runs, loss, "pooled")}
+    if tested:
+        yield controlled_recall(runs, tested)
+        yield controlled_gains(runs, tested)
+    losses = {loss: name for loss, name in LOSSES.items() if control_tried(runs, loss, "pooled")}
+    rows = []
+    for add in CONTROLS:
+        tried = [control_tried(runs, loss, add) for loss in losses]
+        if any(tried):
+            words = (
+                "; ".join(f"{100 * best.recall:.1f}, {rate:g}, {best.epoch}" for rate, best in own.items())
+                for own in tried
+            )
+            rows.append([ADDITIONS[add], *words])
+    yield table([f"{CONTROLLED[runs]}, held-out classes: Recall@1, learning rate, epochs", *losses.values()], rows)
+
+
+def controlled_recall(runs: str, losses: dict[str, str]) -> str:
+    """Recall@1 in percent of GDFL, its control and the loss alone, and of untrained features."""
     plain = {line.get("add"): line for line in lines_of("flowers102") if line["loss"] == "untrained"}
     rows = [[name, *[f"{100 * recall_of(plain[add]):.1f}"] * len(losses)] for add, name in UNTRAINED.items()]
-    found = {(loss, add): [100 * recall_of(ln) for ln in control_lines(runs, loss, add)]
-             for loss in losses for add in adds}  # fmt: skip
-    rows += [[ADDITIONS[add], *(spread(found[loss, add], "{:.1f}") for loss in losses)] for add in adds]
-    counts = {len(each) for each in found.values()}
+    counts = set()
+    for add in CONTROLS:
+        found = [[100 * recall_of(line) for line in control_lines(runs, loss, add)] for loss in losses]
+        if any(found):
+            rows.append([ADDITIONS[add], *(spread(values, "{:.1f}") for values in found)])
+            counts |= {len(values) for values in found if values}
     seeds = "" if len(counts) > 1 else f", {min(counts)} seeds"
-    yield table([f"{CONTROLLED[runs]}, Recall@1 in %{seeds}", *losses.values()], bold(rows))
+    return table([f"{CONTROLLED[runs]}, Recall@1 in %{seeds}", *losses.values()], bold(rows))
+
+
+def controlled_gains(runs: str, losses: dict[str, str]) -> str:
+    """By how many points one of GDFL, its control and the loss alone is above another, seed by seed."""
     rows = []
-    for one, other in ((one, other) for one, other in CONTROL_PAIRS if {one, other} <= set(adds)):
+    for one, other in CONTROL_PAIRS:
         row = [f"{ADDITIONS[one].partition(' (')[0]} less {ADDITIONS[other].partition(' (')[0]}"]
         for loss in losses:
             more = control_gains(runs, loss, one, other)
-            row.append(f"{spread(more, '{:+.1f}')}, {sum(gain > 0 for gain in more)} of {len(more)}")
-        rows.append(row)
-    yield table([f"{CONTROLLED[runs]}, points more, seeds ahead", *losses.values()], rows)
-    rows = []
-    for add in adds:
-        row = [ADDITIONS[add]]
-        for loss in losses:
-            tried = control_tried(runs, loss, add)
-            row.append("; ".join(f"{100 * best.recall:.1f}, {rate:g}, {best.epoch}" for rate, best in tried.items()))
-        rows.append(row)
-    yield table([f"{CONTROLLED[runs]}, held-out classes: Recall@1, learning rate, epochs", *losses.values()], rows)
+            row.append(f"{spread(more, '{:+.1f}')}, {sum(gain > 0 for gain in more)} of {len(more)}" if more else "")
+        if any(row[1:]):
+            rows.append(row)
+    return table([f"{CONTROLLED[runs]}, points more, seeds ahead", *losses.values()], rows)
 
 
 def control_gains(runs: str, loss: str, one: str, other: str) -> list[float]:
