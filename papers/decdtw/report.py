@@ -28,8 +28,6 @@ def tables() -> Iterator[str]:
     """The tables of README.md."""
     yield audio_table(read_lines(HERE / "audio.jsonl"))
     yield epochs_table(read_lines(HERE / "audio.jsonl"))
-    if tuned := read_lines(HERE / "audio_tuned.jsonl"):
-        yield tuned_table(read_lines(HERE / "audio.jsonl"), tuned)
     yield crossed_table(read_lines(HERE / "audio.jsonl"), read_lines(HERE / "audio_crossed.jsonl"))
     yield places_table("", PLACES, read_lines(HERE / "places.jsonl"))
     yield places_table("encoder as it is, CPU", UNTUNED, read_lines(HERE / "places_cpu.jsonl"))
@@ -85,24 +83,6 @@ def epochs_table(lines: list[dict]) -> str:
             own = (", ".join(str(line["best_epoch"]) for line in same if line["feature"] == each) for each in FEATURES)
             rows.append([name, *own, f"{len(ended)} of {len(same)}"])
     return table(["best epoch of each seed, of 20", *FEATURES.values(), "ended by the limit"], rows)
-
-
-def tuned_table(lines: list[dict], tuned: list[dict]) -> str:
-    """Learned baselines by learning rate: validation error, by which one is chosen, and TimeErr under DTW and GDTW."""
-    rows = []
-    for feature, method in dict.fromkeys((line["feature"], line["method"]) for line in tuned):
-        own = [line for line in lines + tuned if (line["feature"], line["method"]) == (feature, method)]
-        for rate in sorted({line["lr"] for line in own}, reverse=True):
-            same = sorted((line for line in own if line["lr"] == rate), key=lambda line: line["seed"])
-            crossed = [line["crossed"]["time_err"] for line in same if "crossed" in line]
-            rows.append([
-                f"{FEATURES[feature]}, {AUDIO[method]}", f"{rate:g}",
-                ", ".join(str(line["best_epoch"]) for line in same),
-                *(spread(found, "{:.1f}") for found in
-                  ([line["val_time_err"] for line in same], [line["time_err"] for line in same], crossed)),
-            ])  # fmt: skip
-    headings = ["learning rate", "best epoch of each seed", "validation", "test, DTW", "test, GDTW"]
-    return table(["TimeErr in ms by learning rate", *headings], rows)
 
 
 def crossed_table(lines: list[dict], crossed: list[dict]) -> str:
