@@ -75,9 +75,9 @@ def sentences() -> Iterator[str]:
     scores = (
         decimals([line[score] for line in each]) for each in (wide.values(), same) for score in ("accuracy", "map")
     )
-    yield "in five seeds it has {} and {}, and the coupled GRU {} and {} in the same".format(*scores)
+    yield "it has {} and {}, and the coupled GRU {} and {}".format(*scores)
     more = 100 * (statistics.mean(line["accuracy"] for line in wide.values()) - statistics.mean(theirs.values()))
-    yield f"{more:.1f} points more than the siamese GRU of 20 units has in ten"
+    yield f"{more:.1f} points more than the siamese GRU of 20 units"
     earlier = [line for line in tests if line["model"] == "sgru"]
     accuracy, precision = (decimals([line[score] for line in earlier]) for score in ("accuracy", "map"))
     yield f"With its earlier weight of 0.1 the siamese GRU had {accuracy} and {precision} in five seeds"

@@ -8,9 +8,10 @@ The defaults are ours: the encoder sees each sequence with another offset, gain 
 is dropped, and a larger learning rate falls to zero. Each was chosen on held-out speakers, as --validate does. The last
 command trains as the paper does, but for its augmentation (--augment). The weights are those after the last epoch.
 
-tap_ordered is our own variant, OrderedTAP, and tap_symmetric the mean of both directions. --turned shows the encoder
-each skeleton turned, stretched and in another tempo. --checks 30 60 scores after these epochs too, as if training had
-ended there. --validate --fold 2 holds out the third training subject instead of every fourth.
+tap_ordered is our own variant, OrderedTAP, tap_symmetric the mean of both directions, and tap_ordered_symmetric both.
+--turned shows the encoder each skeleton turned, stretched and in another tempo. --checks 30 60 scores after these
+epochs too, as if training had ended there. --validate --fold 2 holds out the third training subject instead of every
+fourth.
 
 --self-supervised learns TAP's alignment without labels, from augmentations, on the frames as they are (Tables 6 and 7).
 
@@ -62,6 +63,7 @@ DISTANCES: dict[str, Callable[[int], lw.Distance]] = {
     "tap": lambda channels: lw.TAP(),
     "tap_symmetric": lambda channels: lw.TAP(symmetric=True),
     "tap_ordered": lambda channels: OrderedTAP(),
+    "tap_ordered_symmetric": lambda channels: OrderedTAP(symmetric=True),
     "tap_large": lambda channels: lw.TAP(kernels=(7, 7, 5)),
     "tap_deep": lambda channels: lw.TAP(kernels=(5, 5, 5, 3)),
     "tap_transformer": lambda channels: lw.TransformerTAP(channels),

@@ -31,6 +31,7 @@ DISTANCES: dict[str, Callable[[], lw.Distance]] = {
     "dtw": lw.DTW,
     "softdtw": lambda: lw.SoftDTW(gamma=0.1),
     "otam": lambda: lw.OTAM(gamma=0.1),
+    "otam_sharp": lambda: lw.OTAM(gamma=0.01),  # 0.1 is as large as most cosine distances between poses
 }
 TRAINED = ("softdtw", "otam", "tap", "satap", "tap_ordered")  # of run_few_shot
 COMBINED = {

@@ -20,17 +20,18 @@ DATA = {
 }  # fmt: skip
 LOSSES = {"triplet": "triplet", "proxy_nca": "Proxy-NCA", "am_softmax": "AM-softmax", "angular": "angular"}
 ADDITIONS = {
-    "none": "the loss alone", "gdfl": "attended features (GDFL)", "soft_adv": "soft adversary",
-    "adapt_adv": "adaptive adversary", "jrd": "JRD", "gdfl+soft_adv": "GDFL, soft adversary",
+    "none": "the loss alone", "pooled": "the layers' means (control of GDFL)", "gdfl": "attended features (GDFL)",
+    "soft_adv": "soft adversary", "adapt_adv": "adaptive adversary", "jrd": "JRD",
+    "pooled+soft_adv": "the layers' means, soft adversary", "gdfl+soft_adv": "GDFL, soft adversary",
     "gdfl+adapt_adv": "GDFL, adaptive adversary", "gdfl+soft_adv+jrd": "GDFL, soft adversary, JRD",
     "energy": "energy confusion", "mrd": "MRD", "jmmd": "JMMD",
     "jrd_c": "JRD-C", "jrd_pooling": "JRD-Pooling", "intra": "spread within classes (equation 5)",
-    "pooled": "the layers' means (control of GDFL)", "pooled+soft_adv": "the layers' means, soft adversary",
 }  # fmt: skip
 
 UNTRAINED = {None: "untrained features", "untrained+pooled": "the layers' means, untrained"}
-FROZEN = ("none", "pooled", "gdfl")  # trained beside each other on a backbone that does not learn
-FROZEN_PAIRS = (("pooled", "none"), ("gdfl", "none"), ("gdfl", "pooled"))
+CONTROLS = ("none", "pooled", "gdfl")  # trained beside each other, in a file of their own
+CONTROL_PAIRS = (("pooled", "none"), ("gdfl", "none"), ("gdfl", "pooled"))
+CONTROLLED = {"control": "backbone trained on a CPU", "frozen": "backbone frozen"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,9 @@ def tables() -> Iterator[str]:
             yield gains_table(data)
         if data == "flowers102":
             yield rates_table()
-            yield from frozen_tables()
+            for runs in CONTROLLED:
+                if read_lines(HERE / f"{runs}.jsonl"):
+                    yield from control_tables(runs)
         if any("transfer" in line for line in lines_of(data)):
             yield transfer_table(data)
         if any(line["data"] == data for line in read_lines(HERE / "variants.jsonl")):
@@ -68,9 +71,9 @@ def sentences() -> Iterator[str]:
     *first, last = (f"{recall:.1f} at {alpha:g}" for alpha, recall in best.items())
     yield f"by alpha, at the best epoch, Recall@1 is {', '.join(first)} and {last}"
     for loss, name in LOSSES.items():
-        if all(frozen_lines(loss, add) for add in FROZEN):
-            gains = (statistics.mean(frozen_gains(loss, *pair)) for pair in (("pooled", "none"), ("gdfl", "pooled")))
-            layers, attention = (f"{gain:.1f}" for gain in gains)
+        if all(control_lines("frozen", loss, add) for add in CONTROLS):
+            pairs = ("pooled", "none"), ("gdfl", "pooled")
+            layers, attention = (f"{statistics.mean(control_gains('frozen', loss, *pair)):.1f}" for pair in pairs)
             with_loss = f"with {'triplets' if loss == 'triplet' else name}"
             more = f"{layers} points over the loss alone, and the attention {attention} over them"
             yield f"{with_loss} the layers' means gain {more}"
@@ -95,18 +98,19 @@ def losses_of(data: str) -> dict[str, str]:
 def recall_table(data: str) -> str:
     """Recall@1 in percent of every addition to every loss, and of untrained features."""
     losses = losses_of(data)
-    rows, counts = [], set()
-    for add, name in ADDITIONS.items():
-        found = [test_lines(data, loss, add) for loss in losses]
-        if any(found):
-            rows.append([name, *(spread([100 * recall_of(line) for line in same], "{:.1f}") for same in found)])
-            counts |= {len(same) for same in found if same}
+    found = {add: [test_lines(data, loss, add) for loss in losses] for add in ADDITIONS}
+    counts = {len(same) for groups in found.values() for same in groups if same}
+    rows = []
+    for add, groups in found.items():
+        if any(groups):
+            fewer = [len(same) for same in groups if same and len(same) < max(counts)]
+            name = ADDITIONS[add] + (f", {min(fewer)} seeds" if fewer else "")
+            rows.append([name, *(spread([100 * recall_of(line) for line in same], "{:.1f}") for same in groups)])
     plain = {line.get("add"): line for line in lines_of(data) if line["loss"] == "untrained"}
     for add, name in reversed(UNTRAINED.items()):
         if add in plain:
             rows.insert(0, [name, *[f"{100 * recall_of(plain[add]):.1f}"] * len(losses)])
-    seeds = "" if len(counts) > 1 else f", {min(counts)} seeds"
-    return table([f"{DATA[data]}, Recall@1 in %{seeds}", *losses.values()], bold(rows))
+    return table([f"{DATA[data]}, Recall@1 in %, {max(counts)} seeds", *losses.values()], bold(rows))
 
 
 def gains_table(data: str) -> str:
@@ -162,64 +166,79 @@ def rates_table() -> str:
     return table(["learning rate of the backbone, held-out classes", *losses_of("flowers102").values()], bold(rows))
 
 
-def frozen_tables() -> Iterator[str]:
-    """GDFL and its control on a backbone that does not learn: Recall@1, how much more of it, and what was chosen."""
-    losses = {loss: name for loss, name in LOSSES.items() if all(frozen_lines(loss, add) for add in FROZEN)}
+def control_tables(runs: str) -> Iterator[str]:
+    """GDFL and its control beside each other: Recall@1, how much more of it, and what held-out classes choose."""
+    tested = {loss: name for loss, name in LOSSES.items() if control_lines(runs, loss, "pooled")}
+    if tested:
+        yield controlled_recall(runs, tested)
+        yield controlled_gains(runs, tested)
+    losses = {loss: name for loss, name in LOSSES.items() if control_tried(runs, loss, "pooled")}
+    rows = []
+    for add in CONTROLS:
+        tried = [control_tried(runs, loss, add) for loss in losses]
+        if any(tried):
+            words = (
+                "; ".join(f"{100 * best.recall:.1f}, {rate:g}, {best.epoch}" for rate, best in own.items())
+                for own in tried
+            )
+            rows.append([ADDITIONS[add], *words])
+    yield table([f"{CONTROLLED[runs]}, held-out classes: Recall@1, learning rate, epochs", *losses.values()], rows)
+
+
+def controlled_recall(runs: str, losses: dict[str, str]) -> str:
+    """Recall@1 in percent of GDFL, its control and the loss alone, and of untrained features."""
     plain = {line.get("add"): line for line in lines_of("flowers102") if line["loss"] == "untrained"}
     rows = [[name, *[f"{100 * recall_of(plain[add]):.1f}"] * len(losses)] for add, name in UNTRAINED.items()]
-    found = {(loss, add): {ln["seed"]: 100 * recall_of(ln) for ln in frozen_lines(loss, add)}
-             for loss in losses for add in FROZEN}  # fmt: skip
-    rows += [
-        [ADDITIONS[add], *(spread(list(found[loss, add].values()), "{:.1f}") for loss in losses)] for add in FROZEN
-    ]
-    counts = {len(each) for each in found.values()}
+    counts = set()
+    for add in CONTROLS:
+        found = [[100 * recall_of(line) for line in control_lines(runs, loss, add)] for loss in losses]
+        if any(found):
+            rows.append([ADDITIONS[add], *(spread(values, "{:.1f}") for values in found)])
+            counts |= {len(values) for values in found if values}
     seeds = "" if len(counts) > 1 else f", {min(counts)} seeds"
-    yield table([f"backbone frozen, Recall@1 in %{seeds}", *losses.values()], bold(rows))
+    return table([f"{CONTROLLED[runs]}, Recall@1 in %{seeds}", *losses.values()], bold(rows))
+
+
+def controlled_gains(runs: str, losses: dict[str, str]) -> str:
+    """By how many points one of GDFL, its control and the loss alone is above another, seed by seed."""
     rows = []
-    for one, other in FROZEN_PAIRS:
+    for one, other in CONTROL_PAIRS:
         row = [f"{ADDITIONS[one].partition(' (')[0]} less {ADDITIONS[other].partition(' (')[0]}"]
         for loss in losses:
-            gains = frozen_gains(loss, one, other)
-            row.append(f"{spread(gains, '{:+.1f}')}, {sum(gain > 0 for gain in gains)} of {len(gains)}")
-        rows.append(row)
-    yield table(["backbone frozen, points more, seeds ahead", *losses.values()], rows)
-    rows = []
-    for add in FROZEN:
-        row = [ADDITIONS[add]]
-        for loss in losses:
-            tried = frozen_tried(loss, add)
-            row.append("; ".join(f"{100 * best.recall:.1f}, {rate:g}, {best.epoch}" for rate, best in tried.items()))
-        rows.append(row)
-    yield table(["held-out classes: Recall@1, learning rate, epochs", *losses.values()], rows)
+            more = control_gains(runs, loss, one, other)
+            row.append(f"{spread(more, '{:+.1f}')}, {sum(gain > 0 for gain in more)} of {len(more)}" if more else "")
+        if any(row[1:]):
+            rows.append(row)
+    return table([f"{CONTROLLED[runs]}, points more, seeds ahead", *losses.values()], rows)
 
 
-def frozen_gains(loss: str, one: str, other: str) -> list[float]:
+def control_gains(runs: str, loss: str, one: str, other: str) -> list[float]:
     """Points of Recall@1 that one addition has more than another, seed by seed."""
-    mine, theirs = ({ln["seed"]: 100 * recall_of(ln) for ln in frozen_lines(loss, add)} for add in (one, other))
+    mine, theirs = ({ln["seed"]: 100 * recall_of(ln) for ln in control_lines(runs, loss, add)} for add in (one, other))
     return [mine[seed] - theirs[seed] for seed in mine if seed in theirs]
 
 
 @cache
-def frozen_lines(loss: str, add: str) -> list[dict]:
+def control_lines(runs: str, loss: str, add: str) -> list[dict]:
     """The lines of the unseen classes with the settings that were chosen, one for each seed."""
-    chosen = frozen_choice(loss, add)
-    lines = [ln for ln in read_lines(HERE / "frozen.jsonl") if (ln["loss"], ln["add"]) == (loss, add)]
+    chosen = control_choice(runs, loss, add)
+    lines = [ln for ln in read_lines(HERE / f"{runs}.jsonl") if (ln["loss"], ln["add"]) == (loss, add)]
     same = [ln for ln in lines if not ln["validate"] and chosen and (ln["lr"], ln["epochs"]) == chosen]
     return sorted(same, key=lambda line: line["seed"])
 
 
-def frozen_choice(loss: str, add: str) -> tuple[float, int] | None:
+def control_choice(runs: str, loss: str, add: str) -> tuple[float, int] | None:
     """The learning rate and the number of epochs that are best on the held-out classes of both folds."""
-    tried = frozen_tried(loss, add)
+    tried = control_tried(runs, loss, add)
     rate = max(tried, key=lambda rate: tried[rate], default=None)
     return None if rate is None else (rate, tried[rate].epoch)
 
 
 @cache
-def frozen_tried(loss: str, add: str) -> dict[float, "Best"]:
+def control_tried(runs: str, loss: str, add: str) -> dict[float, "Best"]:
     """The best epoch of each learning rate that has lines of both folds."""
     tried: dict[float, list[dict]] = {}
-    for line in read_lines(HERE / "frozen.jsonl"):
+    for line in read_lines(HERE / f"{runs}.jsonl"):
         if (line["loss"], line["add"], line["validate"]) == (loss, add, True):
             tried.setdefault(line["lr"], []).append(line)
     return {rate: best_epoch(same) for rate, same in tried.items() if len(same) == 2}

@@ -40,6 +40,7 @@ def test_it_trains_scores_and_resumes(tmp_path):
         {"distance": "tap_transformer", "loss": "binomial", "augment": True},
         {"distance": "tap_ordered", "cosine": False},
         {"distance": "tap_symmetric"},
+        {"distance": "tap_ordered_symmetric"},
         {"distance": "tap_deep", "loss": "hm_hinge", "jitter": (0.0, 0.0, 0.0), "cosine": False},
     ],
 )
