@@ -86,6 +86,22 @@ def test_the_kernel_is_the_reference(problem):
             assert_close(found.error, error, tolerance, "error", scale=1.0)
 
 
+@pytest.mark.parametrize("problem", [OPW, {"reg": 0.01}, {"reg": 1e-3, "time_weight": 1.0}], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_sharp_kernels_take_few_newton_steps(problem, dtype):
+    x, y = frames(4, 60, 3), frames(4, 45, 3, seed=1)
+    columns = torch.tensor([45, 45, 44, 30])
+    found = transport_plan(x.to(dtype), y.to(dtype), None, columns, settings=Settings(**problem, max_iter=80))
+    tolerance = {torch.float32: 2e-6, torch.float64: 1e-10}[dtype]
+    assert found.error.max() < tolerance
+    rows, a = torch.full((4,), 60), torch.full((4, 60), 1 / 60, dtype=torch.float64)
+    given = costs(x.to(dtype).double(), y.to(dtype).double()), rows, columns, a, reference.uniform(columns, 45)
+    value, plan, error = reference.solve(*given, Settings(**problem, tolerance=1e-12, max_iter=80))
+    assert error.max() < 1e-10
+    assert_close(found.value, value, 1e-5 if dtype == torch.float32 else 1e-9, "value")
+    assert_close(found.plan.sum(1), plan.sum(1), tolerance, "columns", scale=1.0)
+
+
 def test_early_stops_are_the_authors():
     x, y = frames(2, 9, 2), frames(2, 7, 2, seed=1)
     for problem in ({"reg": 0.5}, {"reg": 2.0, "inverse_difference": 50.0, "delta": 1.0}):

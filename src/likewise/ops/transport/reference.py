@@ -10,7 +10,10 @@ from likewise.ops.transport.settings import Settings
 
 NOTHING = -1e30  # the log-kernel in the padding; finite, to avoid NaN in derivatives
 STAGE = 4.0  # the kernel sharpens by this factor from stage to stage
-FIRST_SPREAD = 16.0  # the log-kernel's spread in the first stage
+FIRST_SPREAD = 64.0  # the log-kernel's spread in the first stage
+CLOSE = 0.02  # the marginal error at which a stage ends
+SHORT = 0.5  # the range of a step that is taken whole
+ENOUGH, BACK = 1e-4, 0.25  # the gain of other steps, as a share of what their slope promises, or they are shortened
 
 
 def positions(lengths: Tensor, steps: int) -> Tensor:
@@ -82,10 +85,10 @@ def iterate(L: Tensor, a: Tensor, b: Tensor, n_iter: int) -> tuple[Tensor, Tenso
 def converge(L: Tensor, a: Tensor, b: Tensor, tolerance: float, max_iter: int) -> tuple[Tensor, Tensor]:
     """Potentials at which the marginal error is at most tolerance, up to rounding.
 
-    Sinkhorn's iteration and a Newton step on the semi-dual <b, g> - <a, logsumexp_j(L + g)> alternate. A step d with
-    range r is scaled by log(1 + r) / r, with which the semi-dual cannot fall (Sun & Tran-Dinh, 2019,
-    arXiv:1703.04599). A sharp kernel is solved in stages: the problem with L / 4 has nearly the same potentials,
-    divided by 4.
+    Sinkhorn's iteration and a Newton step on the semi-dual <b, g> - <a, logsumexp_j(L + g)> alternate. A step d that
+    gains too little is shortened, at most to log(1 + r) / r of it, where r is its range: with that, the semi-dual
+    cannot fall (Sun & Tran-Dinh, 2019, arXiv:1703.04599). A sharp kernel is solved in stages: the problem with L / 4
+    has nearly the same potentials, divided by 4.
     """
     known = L > NOTHING / 2
     sizes = torch.where(known, L, 0)
@@ -93,7 +96,6 @@ def converge(L: Tensor, a: Tensor, b: Tensor, tolerance: float, max_iter: int) -
     spread = most.amax(1) - least.amin(1)
     share = (FIRST_SPREAD / spread.clamp(min=FIRST_SPREAD))[:, None, None]  # of L, in this stage
     rounding = 2 * torch.finfo(L.dtype).eps * sizes.abs().flatten(1).amax(1)
-    small = 0.5 * torch.minimum(_smallest(a), _smallest(b))  # below this, the mass of every step is about in place
     f, g = torch.zeros_like(a), torch.zeros_like(b)
     for _ in range(max_iter):
         kernel = L * share
@@ -105,13 +107,25 @@ def converge(L: Tensor, a: Tensor, b: Tensor, tolerance: float, max_iter: int) -
         if done.all():
             break
         d = newton_step(T, a, b)
-        reach = (d.amax(1) - d.amin(1)).clamp(min=1e-12)
-        g = g + torch.where(done, 0, reach.log1p() / reach)[:, None] * d
-        sharper = torch.where((error <= small)[:, None, None], (STAGE * share).clamp(max=1), share)
+        g = g + torch.where(done, 0, step_size(kernel, a, b, f, g, d, b - T.sum(1)))[:, None] * d
+        sharper = torch.where((error <= CLOSE)[:, None, None], (STAGE * share).clamp(max=1), share)
         g = g * (sharper / share)[:, 0]
         share = sharper
         f = row_potential(L * share, a, g)
     return f, g
+
+
+def step_size(L: Tensor, a: Tensor, b: Tensor, f: Tensor, g: Tensor, d: Tensor, slope: Tensor) -> Tensor:
+    """The share (B,) of each pair's step d from g to take, where ``slope`` is the gradient of the semi-dual at g."""
+    reach = (d.amax(1) - d.amin(1)).clamp(min=1e-12)
+    safe, size = reach.log1p() / reach, torch.ones_like(reach)
+    while True:
+        ahead = g + size[:, None] * d
+        gain = size * (b * d).sum(1) + (a * (row_potential(L, a, ahead) - f)).sum(1)
+        enough = ~((reach > SHORT) & (size > safe)) | (gain >= ENOUGH * size * (slope * d).sum(1))
+        if enough.all():
+            return size
+        size = torch.where(enough, size, torch.maximum(BACK * size, safe))
 
 
 def solve(
@@ -178,7 +192,3 @@ def _solve(T: Tensor, a: Tensor, b: Tensor, diagonal: Tensor, right: Tensor) -> 
         factor, failed = torch.linalg.cholesky_ex(system)
         ridge *= 100
     return torch.cholesky_solve(right[:, :, None], factor)[:, :, 0]
-
-
-def _smallest(mass: Tensor) -> Tensor:
-    return torch.where(mass > 0, mass, torch.inf).amin(1)
