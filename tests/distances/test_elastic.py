@@ -225,3 +225,33 @@ def test_gaps_learn():
 
     Learned(Rules())([[0.0, 5.0, 0.0, 5.0]], [[0.0, 0.0]]).sum().backward()
     assert gap.grad.item() == 2  # two gaps
+
+
+LONG = {
+    lw.DTW(): 3000,
+    lw.ADTW(): 3000,
+    lw.WDTW(0.005): 3000,
+    lw.DDTW(): 3000,
+    lw.TWE(): 3000,
+    lw.MSM(): 3000,
+    lw.ERP(): 1000,
+}
+
+
+@pytest.mark.parametrize(("distance", "steps"), LONG.items(), ids=str)
+def test_sums_of_many_small_costs_keep_their_digits(distance, steps):
+    # In float32, a sum that begins with a large cost loses those that are small beside it, and the least of many nearly
+    # equal sums is one that was rounded down: errors of 1.2e-5 here, and more for longer sequences.
+    generator = torch.Generator().manual_seed(0)
+    x, noise, y = torch.randn(3, 2, steps, 1, generator=generator)
+    x, y = x.cumsum(1) / steps**0.5, y.cumsum(1) / steps**0.5
+    near = x + 0.003 * noise
+    near[:, 0] += 10
+    for a, b in ((x, y), (x, near)):
+        expected = distance(a.double(), b.double())
+        assert_close(distance(a, b), expected, 1e-6, "values")
+        assert_close(distance.matrix(a, b).diagonal(), expected, 1e-6, "matrix")
+        learned = a.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(distance(learned, b).sum(), learned)
+        assert slope.dtype == torch.float32
+        assert slope.isfinite().all()

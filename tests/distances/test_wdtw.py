@@ -32,3 +32,15 @@ def test_no_steepness_is_half_of_dtw():
     assert torch.allclose(2 * lw.WDTW(0.0)(x, y), lw.DTW()(x, y))
     with pytest.raises(ValueError, match="WDTW: steepness must be 0 or more"):
         lw.WDTW(-0.1)
+
+
+@pytest.mark.parametrize(("dtype", "steps"), [(torch.float32, 2855), (torch.float64, 26_894), (torch.float16, 2855)])
+def test_weights_that_the_type_cannot_hold_are_refused(dtype, steps):
+    # The middle of both sequences is left out by the band: few cells, and only weights of the longest length count.
+    x = torch.zeros(1, steps + 1, 1, dtype=dtype)
+    with pytest.raises(ValueError, match=rf"WDTW: the weights of {steps + 1} steps .* choose a steepness of 0.05 or"):
+        lw.WDTW(band=1)(x, x)
+    assert lw.WDTW(band=1)(x[:, 1:], x[:, 1:]) == 0
+    padded = lw.Batch(x, [20])
+    assert lw.WDTW(band=1)(padded, padded) == 0
+    assert lw.WDTW(0.01, band=1)(x, x) == 0

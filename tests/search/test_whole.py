@@ -146,3 +146,13 @@ def test_dtw_in_stages_equals_brute_force(dtype, steps, channels, isa, monkeypat
     assert found.stats.compared > 40 * 4 * 16  # enough for stages
     radius = int(0.1 * steps)
     assert found.stats.cells < 0.9 * found.stats.compared * steps * (2 * radius + 1)
+
+
+def test_long_items_are_compared_in_float64_as_in_the_matrix():
+    items = Batch.from_list([torch.randn(steps, 1).cumsum(0) for steps in (2100, 2049, 2300, 2200)])
+    distance = DTW(band=0.05)
+    found = WholeSearch(distance, items).search(items, k=4, within=None)
+    expected = distance.matrix(items).sort(dim=1)
+    assert torch.equal(found.items, expected.indices)
+    assert torch.equal(found.distances, expected.values)
+    assert found.distances.dtype == torch.float32

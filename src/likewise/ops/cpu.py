@@ -62,6 +62,12 @@ class Problem:
         """Cells of the largest alignment."""
         return self.x.shape[1] * self.longest_y
 
+    def loses_digits(self, longest: int) -> bool:
+        """Whether float32 sums along a path of some pair may lose digits: both sequences have more steps in all."""
+        if self.x.dtype != torch.float32 or self.pairs == 0:
+            return False
+        return int(self.x_lengths.max() + self.y_lengths.max()) > longest
+
     @property
     def lanes(self) -> int:
         """Pairs that a kernel for many pairs processes at once."""

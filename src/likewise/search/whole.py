@@ -9,6 +9,7 @@ from likewise.data.batch import Batch
 from likewise.distances.distance import Distance
 from likewise.distances.dtw import DTW
 from likewise.ops import search as op
+from likewise.ops.dtw.cpu import LONGEST_IN_FLOAT32
 from likewise.ops.ground import at_least_float32, euclidean, sqeuclidean
 from likewise.search.found import Found, Stats
 
@@ -34,7 +35,11 @@ class WholeSearch:
     def __init__(self, distance: DTW, items: Batch) -> None:
         self.distance = distance
         self.items = items
-        self.prepared = op.prepare(at_least_float32(items.values), items.lengths, distance.rules.window)
+        values = at_least_float32(items.values)
+        if len(items) and 2 * int(items.lengths.max()) > LONGEST_IN_FLOAT32:  # as all distances are computed then
+            values = values.double()
+        self.dtype = values.dtype
+        self.prepared = op.prepare(values, items.lengths, distance.rules.window)
 
     def search(
         self,
@@ -50,10 +55,11 @@ class WholeSearch:
         start = time.perf_counter()
         wanted = op.Wanted(k, within, skip=skip, by_lengths=self.distance.normalize == "lengths", threads=threads)
         root = self.distance.ground is euclidean
-        found = op.whole(at_least_float32(queries.values), queries.lengths, self.prepared, wanted, root=root)
+        found = op.whole(queries.values.to(self.dtype), queries.lengths, self.prepared, wanted, root=root)
         seconds = time.perf_counter() - start
         stats = Stats(self.method, found.candidates, found.killed, found.cells, seconds)
-        return Found(found.values, found.items, found.starts, found.ends, found.counts, stats)
+        values = found.values.to(at_least_float32(queries.values).dtype)
+        return Found(values, found.items, found.starts, found.ends, found.counts, stats)
 
 
 def refusal(distance: Distance) -> str | None:

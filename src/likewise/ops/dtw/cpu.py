@@ -16,11 +16,17 @@ Lengths = Tensor | None
 # bit of a value then depends neither on the number of pairs nor on whether a search found it.
 LONG_WORK = 1 << 20
 SHARED_WORK = 1 << 23  # shorter pairs are not shared by threads
+# Steps of both sequences. The rounding errors of a sum in float32 grow with the number of its terms, and costs that are
+# small beside the sum are lost: values of longer pairs are computed in float64.
+LONGEST_IN_FLOAT32 = 4096
 
 
 def value(x: Tensor, y: Tensor | None, x_lengths: Lengths, y_lengths: Lengths, root: bool, *rules: Any) -> Tensor:
     """DTW of paired sequences, or of given costs without y."""
     problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root)
+    if problem.loses_digits(LONGEST_IN_FLOAT32):
+        wide = value(x.double(), y if y is None else y.double(), x_lengths, y_lengths, root, *rules)
+        return cpu.finite_values("dtw", wide.float())
     values, pairs = x.new_empty(problem.pairs), torch.arange(problem.pairs)
     blocks = -(-problem.pairs // problem.lanes)
     if y is None or _prefers_pairs(problem, len(pairs), blocks * problem.lanes, blocks):
@@ -35,6 +41,9 @@ def matrix(
 ) -> Tensor:
     """DTW of all pairs; symmetric: x against itself, and each pair is computed once."""
     problem = cpu.problem("dtw", x, y, x_lengths, y_lengths, Rules.from_plain(*rules), root=root, all_pairs=True)
+    if problem.loses_digits(LONGEST_IN_FLOAT32):
+        wide = matrix(x.double(), y.double(), x_lengths, y_lengths, symmetric, root, *rules)
+        return cpu.finite_values("dtw", wide.float())
     rows, columns, lanes = len(x), len(y), problem.lanes
     values = x.new_empty(rows, columns)
     blocks = -(-columns // lanes)

@@ -1,5 +1,6 @@
 """Calls of the CPU kernels of the elastic distances, and their division among threads."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -7,7 +8,12 @@ from torch import Tensor
 
 from likewise import _check
 from likewise.ops import cpu
-from likewise.ops.elastic.moves import by_name
+from likewise.ops.elastic.moves import Recurrence, Tensors, by_name
+
+# Steps of both sequences. The rounding errors of a sum in float32 grow with the number of its terms, and costs that are
+# small beside the sum are lost: longer pairs are computed in float64. The least of many paths of nearly equal cost is
+# one whose sum was rounded down, so EDIT, where gaps make many of them, needs float64 earlier; counts are exact.
+LONGEST_IN_FLOAT32 = dict.fromkeys(Recurrence, 4096) | {Recurrence.EDIT: 512, Recurrence.COUNT: 1 << 24}
 
 
 class Given:
@@ -15,9 +21,18 @@ class Given:
 
     def __init__(self, arguments: tuple[Any, ...], *, all_pairs: bool) -> None:
         tensors, moves, rules = by_name(arguments)
-        x, y, *extra, x_lengths, y_lengths = tensors
+        self.dtype = tensors.x.dtype  # of the results
+
+        def problem(x: Tensor, y: Tensor) -> cpu.Problem:
+            lengths = tensors.x_lengths, tensors.y_lengths
+            return cpu.problem("elastic", x, y, *lengths, rules, all_pairs=all_pairs, root=moves.root)
+
+        self.problem = problem(tensors.x, tensors.y)
+        if self.problem.loses_digits(LONGEST_IN_FLOAT32[moves.recurrence]):
+            tensors = Tensors._make([*(t if t is None else t.double() for t in tensors[:-2]), *tensors[-2:]])
+            self.problem = problem(tensors.x, tensors.y)
+        x, y, *extra = tensors[:-2]
         self.tensors = tensors
-        self.problem = cpu.problem("elastic", x, y, x_lengths, y_lengths, rules, all_pairs=all_pairs, root=moves.root)
         self.extra = [t if t is None else t.detach().contiguous() for t in extra]  # kept: the kernels read them
         gaps_x, gaps_y, reach_x, reach_y, factors = (0 if t is None else t.data_ptr() for t in self.extra)
         longest = 0 if tensors.weights is None else len(tensors.weights) // 2
@@ -62,6 +77,14 @@ class Given:
 
         cpu.share_out(-(-len(order) // lanes), self.problem.cells * lanes, work)
 
+    def finished(self, values: Tensor) -> Tensor:
+        """Values in the type of the results, if that can hold them."""
+        return cpu.finite_values("elastic", values.to(self.dtype))
+
+    def narrow(self, gradients: Iterable[Tensor]) -> tuple[Tensor, ...]:
+        """Gradients in the type of the results."""
+        return tuple(gradient.to(self.dtype) for gradient in gradients)
+
     def order(self, x_items: Tensor, y_items: Tensor) -> Tensor:
         """An order of the pairs that puts similar lengths next to each other."""
         if self.problem.full:
@@ -76,7 +99,7 @@ def value(*arguments: Any) -> Tensor:
     values = given.tensors.x.new_empty(given.rows)
     items = torch.arange(given.rows)
     given.run_listed(cpu.native.elastic_blocks, items, items, 0, values.data_ptr())
-    return cpu.finite_values("elastic", values)
+    return given.finished(values)
 
 
 def listed(pairs: Tensor, limits: Tensor | None, *arguments: Any) -> Tensor:
@@ -84,10 +107,10 @@ def listed(pairs: Tensor, limits: Tensor | None, *arguments: Any) -> Tensor:
     given = Given(arguments, all_pairs=True)
     values = given.tensors.x.new_empty(len(pairs))
     x_items, y_items = pairs.T.contiguous()
-    limits = None if limits is None else limits.contiguous()
+    limits = None if limits is None else limits.to(values.dtype).contiguous()
     address = 0 if limits is None else limits.data_ptr()
     given.run_listed(cpu.native.elastic_blocks, x_items, y_items, address, values.data_ptr())
-    return values if limits is not None else cpu.finite_values("elastic", values)
+    return values.to(given.dtype) if limits is not None else given.finished(values)
 
 
 def matrix(*inputs: Any) -> Tensor:
@@ -101,7 +124,7 @@ def matrix(*inputs: Any) -> Tensor:
         given.run_listed(cpu.native.elastic_blocks, x_items, y_items, 0, values.data_ptr())
     else:
         given.problem.run_tiles(cpu.native.elastic_tile, values, symmetric, given.native)
-    return cpu.finite_values("elastic", values)
+    return given.finished(values)
 
 
 def path(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -113,7 +136,7 @@ def path(*arguments: Any) -> tuple[Tensor, Tensor]:
     items = torch.arange(given.rows)
     given.run_listed(cpu.native.elastic_paths, items, items, paths.data_ptr(), steps.data_ptr())
     if given.rows and int(steps.min()) == 0:
-        _check.refuse("elastic", f"pair {int(steps.argmin())} has no path: its costs overflow {x.dtype}")
+        _check.refuse("elastic", f"pair {int(steps.argmin())} has no path: its costs overflow {given.dtype}")
     return paths, steps
 
 
@@ -122,7 +145,7 @@ def slopes(*arguments: Any) -> tuple[Tensor, ...]:
     given = Given(arguments, all_pairs=False)
     values = given.tensors.x.new_empty(given.rows)
     slopes = _paired_gradient(given, torch.ones_like(values), values)
-    return cpu.finite_values("elastic", values), *slopes
+    return given.finished(values), *given.narrow(slopes)
 
 
 def _paired_gradient(given: Given, weight: Tensor, values: Tensor | None = None) -> tuple[Tensor, ...]:
@@ -140,9 +163,9 @@ def gradient(weight: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
     all_pairs = weight.ndim == 2
     given = Given(arguments, all_pairs=all_pairs)
     x, y, x_gaps, y_gaps, *_ = given.tensors
-    weight = weight.contiguous()
+    weight = weight.to(x.dtype).contiguous()
     if not all_pairs:
-        return _paired_gradient(given, weight)
+        return given.narrow(_paired_gradient(given, weight))
     nothing = x.new_zeros(0)
     x_grad, x_gaps_grad = cpu.zeros_like(x), nothing if x_gaps is None else cpu.zeros_like(x_gaps)
     # Rows share columns, so each part of the rows sums y's gradient separately. The number of parts is fixed: the sum
@@ -178,7 +201,7 @@ def gradient(weight: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
             )
 
     cpu.share_out(parts, given.problem.cells * max(1, len(listed)) // parts, run_parts)
-    return x_grad, y_grads.sum(0), x_gaps_grad, nothing if y_gaps is None else y_gaps_grads.sum(0)
+    return given.narrow((x_grad, y_grads.sum(0), x_gaps_grad, nothing if y_gaps is None else y_gaps_grads.sum(0)))
 
 
 def scaled(grad: Tensor, *slopes: Tensor) -> tuple[Tensor, ...]:
