@@ -92,6 +92,13 @@ def test_long_pairs_are_traced_one_at_a_time():
         torch.testing.assert_close(found.rotation[pair].double(), u @ vt, rtol=1e-5, atol=1e-5)
 
 
+def test_long_sums_are_exact():
+    x, y, _, _ = problem((3, 6000), (2, 2), 4, torch.float32, uneven=False)
+    found, exact = dtw_rotation(x, y, max_iter=3), dtw_rotation(x.double(), y.double(), max_iter=3)
+    assert found.values.dtype == found.rotation.dtype == torch.float32
+    torch.testing.assert_close(found.values.double(), exact.values, rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize("scale", [1e-150, 1e-20, 1.0, 1e100])
 def test_what_has_no_singular_vectors_of_its_own(scale):
     x = scale * torch.randn(4, 10, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64).cumsum(1)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from likewise.ops import cpu
+from likewise.ops.dtw.cpu import LONGEST_IN_FLOAT32
 from likewise.ops.rules import Rules
 
 ITERATIONS = 7  # typical, to divide the work
@@ -26,6 +27,10 @@ def rotation(
     """Values (B,), P (B, Cx, Cy), b (B, Cx) and whether the path did not change any more (B,), of B pairs."""
     given = Rules.from_plain(*rules)
     problem = cpu.problem("dtw_rotation", x, y, x_lengths, y_lengths, given, all_pairs=all_pairs)
+    if problem.loses_digits(LONGEST_IN_FLOAT32):
+        wide = x.double(), y.double(), x_lengths, y_lengths, start.double(), max_iter, bias, all_pairs
+        values, rotations, offsets, converged = rotation(*wide, *rules)
+        return cpu.finite_values("dtw_rotation", values.float()), rotations.float(), offsets.float(), converged
     count, channels, y_channels = problem.pairs, x.shape[2], y.shape[2]
     rotations, offsets = x.new_empty(count, channels, y_channels), x.new_zeros(count, channels)
     values, converged = x.new_empty(count), np.zeros(count, np.bool_)
