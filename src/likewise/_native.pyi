@@ -347,6 +347,13 @@ class SearchProblem:
         segment: int,
         means_error: float,
         turned: int,
+        laid_means: int,
+        laid_upper: int,
+        laid_lower: int,
+        highest: int,
+        lowest: int,
+        leads: int,
+        norm: float,
         leading: bool,
         window: int,
         steps: int,
@@ -367,6 +374,9 @@ class SearchProblem:
         counts: int,
     ) -> None: ...
 
+def search_lay(
+    isa: str, x: int, items: int, stride: int, size: int, squares: bool, to: int, begin: int, end: int
+) -> None: ...
 def search_means(isa: str, x: int, stride: int, to_stride: int, means: int, begin: int, end: int) -> None: ...
 def search_envelopes(
     isa: str,

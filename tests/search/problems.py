@@ -82,6 +82,8 @@ def draw(rng: np.random.Generator, whole: bool) -> Drawn:
     kind = series
     if whole and rng.random() < 0.15:  # where frames are turned
         channels, longest, kind = int(rng.choice([6, 7, 9])), int(rng.choice([64, 67, 80, 128, 131])), sensors
+        if rng.random() < 0.3:  # and DTW goes on in stages
+            count = int(rng.integers(100, 400))
         dtype, lengths = torch.float32, [longest] * count
         equal = True
     items = [kind(rng, steps, channels) for steps in lengths]

@@ -33,14 +33,23 @@ def test_walks_are_settled_by_bounds(dtype):
     assert 0 < found.stats.cells < 0.1 * D.numel() * 128 * 25
 
 
-@pytest.mark.parametrize("ground", ["sqeuclidean", "euclidean"])
-@pytest.mark.parametrize(("count", "steps", "k"), [(600, 128, 3), (37, 67, 50)])
-def test_sensors_of_one_movement_are_settled_by_their_leading_channels(ground, count, steps, k):
+def movements(count: int, steps: int, apart: float = 1.0) -> torch.Tensor:
+    """Nine sensors of three movements, with an offset each, around centres that lie so far apart."""
     rng = np.random.default_rng(0)
     mix = rng.normal(size=(3, 9))
-    times = np.arange(steps)[:, None] / rng.uniform(3, 9, (count + 40, 1, 3)) + rng.uniform(0, 6, (count + 40, 1, 3))
-    x = np.sin(times) @ mix + rng.normal(size=(count + 40, 1, 9)) + 0.05 * rng.normal(size=(count + 40, steps, 9))
-    items, queries = (torch.tensor(part, dtype=torch.float32) for part in (x[40:], x[:40]))
+    times = np.arange(steps)[:, None] / rng.uniform(3, 9, (count, 1, 3)) + rng.uniform(0, 6, (count, 1, 3))
+    x = np.sin(times) @ mix + rng.normal(size=(count, 1, 9)) + 0.05 * rng.normal(size=(count, steps, 9))
+    return torch.tensor(x + apart * rng.integers(2, size=(count, 1, 1)), dtype=torch.float32)
+
+
+@pytest.mark.parametrize("ground", ["sqeuclidean", "euclidean"])
+@pytest.mark.parametrize(("count", "steps", "k", "queries", "apart"), [
+    (600, 128, 3, 40, 1.0), (37, 67, 50, 40, 1.0), (500, 96, 2, 70, 1.0),
+    (500, 128, 2, 40, 1e3),  # where products of frames would cancel
+])  # fmt: skip
+def test_sensors_of_one_movement_are_settled_by_their_leading_channels(ground, count, steps, k, queries, apart):
+    x = movements(count + queries, steps, apart)
+    items, queries = x[queries:].contiguous(), x[:queries].contiguous()
     distance = DTW(band=0.1, ground=ground)
     found = WholeSearch(distance, Batch(items)).search(Batch(queries), k=k, within=None)
     nearest = distance.matrix(queries, items).sort(dim=1, stable=True)
@@ -49,6 +58,18 @@ def test_sensors_of_one_movement_are_settled_by_their_leading_channels(ground, c
     assert "leading channels" in found.stats.killed
     if count > k:
         assert found.stats.killed["leading channels"] > found.stats.compared
+
+
+def test_other_lengths_than_those_of_turned_items():
+    items = movements(300, 80)
+    queries = items[:5] + 0.1
+    lengths = torch.tensor([80, 79, 40, 3, 1])
+    queries = queries.masked_fill((torch.arange(80) >= lengths[:, None])[..., None], torch.nan)
+    distance = DTW(band=0.1)
+    found = WholeSearch(distance, Batch(items)).search(Batch(queries, lengths), k=2, within=None)
+    nearest = distance.matrix(Batch(queries, lengths), Batch(items)).sort(dim=1, stable=True)
+    assert torch.equal(found.distances, nearest.values[:, :2])
+    assert torch.equal(found.items, nearest.indices[:, :2])
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -115,6 +115,8 @@ def self_join(
     if isinstance(distance, Euclidean) and k == 1 and len(items) == 1:
         return _euclidean(distance, items, length, radius, normalize, item, start)
     reason = whole.refusal(distance)
+    if isinstance(distance, Euclidean):
+        reason = f"it is Euclidean with {len(items)} series and k={k}"
     if reason is not None:
         _check.refuse("self_join", f"expected a DTW, or Euclidean with one series and k=1: {reason}")
     assert isinstance(distance, DTW)

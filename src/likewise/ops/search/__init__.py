@@ -11,9 +11,11 @@ lanes, in the order of the bounds. It is abandoned when the least cell of a row 
 together exceed the k-th best value so far, which all threads share. Many candidates of one length go through DTW in
 stages of some rows, and lanes are refilled after each stage. Rounding rules out no candidate: see Limit in bounds.h.
 
-Items of one length and six channels or more, whose frames vary in few directions within an item, are turned: they are
+Items of one length and six channels or more whose frames vary in few directions within an item are turned: they are
 multiplied by an orthogonal matrix, so that the first four channels hold most of that. Means come first there, too, but
-lanes are items; then DTW of the four channels alone, and the bound of the others, settle nearly all that is left.
+lanes are items, whose numbers lie side by side. Then DTW of the four channels alone, and the bound of the others,
+settle nearly all that is left. That goes by stages, too: lanes that are left together go on as they lie, others wait
+until they fill all lanes.
 
 Reference: Zhu & Shasha (2003), the bound of means; Keogh & Ratanamahatana (2005); Rakthanmanon et al. (2012), the UCR
 suite; Herrmann & Webb (2021).
@@ -29,8 +31,11 @@ from likewise import _check
 from likewise.ops import cpu
 from likewise.ops.rules import ITAKURA, Rules
 from likewise.ops.search.prepared import (
+    BESIDE,
     LARGEST,
+    TURNED_ERROR,
     Prepared,
+    Turn,
     largest_value,
     ordered,
     prepare,
@@ -139,13 +144,13 @@ def whole(queries: Tensor, lengths: Tensor | None, items: Prepared, wanted: Want
     search = _Search(queries, lengths, items, wanted, root)
     order = torch.argsort(items.lengths, stable=True)
     count, found = len(queries), len(items.values)
-    # Few queries: their items are split too, to give every thread work. Many: some share one pass over the items.
-    parts = max(1, min(8 // max(1, count), found // 256))
-    bounds = [found * part // parts for part in range(parts + 1)]
-    together = 32 if search.leading else 16
+    together = 64 if search.leading else 16
     blocks = max(min(4, count), -(-count // together))  # blocks of about equally many queries
     together = max(1, -(-count // max(1, blocks)))
     blocks = -(-count // together)
+    # Few queries: their items are split too, to give every thread work. Many: some share one pass over the items.
+    parts = max(1, min(8 // max(1, count), found // 256))
+    bounds = [found * part // parts // BESIDE * BESIDE for part in range(parts)] + [found]
     problem = search.problem()
 
     def work(begin: int, end: int) -> None:
@@ -224,10 +229,10 @@ class _Search:
         turned_queries = 0
         if items.turn is not None and largest <= LARGEST:
             frames = np.empty((rows, channels, x_steps), np.float32)
-            turned(self.queries, items.turn, frames)
+            turned(self.queries, items.turn.axes, items.turn.centre, frames)
             turned_queries = self._keep(torch.from_numpy(frames))
-            largest *= channels**0.5
-            own = largest * 2.0**-24
+            largest = largest_value(torch.from_numpy(frames).mT, self.lengths)
+            own = largest * TURNED_ERROR
         error = np.inf if largest > LARGEST else (own + items.error) * channels**0.5
         pairs = cpu.native.Problem(
             x=self.queries.data_ptr(),
@@ -271,6 +276,7 @@ class _Search:
             segment=items.segment,
             means_error=(largest + items.largest) * 2.0**-20 * channels**0.5 if items.segment > 1 else 0.0,
             turned=turned_queries,
+            **_of_turn(items.turn),
             leading=self.leading and error < np.inf,
             window=items.length or 0,
             **parts,
@@ -348,6 +354,15 @@ class _Search:
         killed = dict(zip((first, *STAGES), numbers, strict=False))
         killed = {stage: killed[stage] for stage in (first, *(STAGES[2:] if self.leading else STAGES[:2]))}
         return Outcome(counts, values.to(self.queries.dtype), items, starts, ends, killed, candidates, numbers[-1])
+
+
+def _of_turn(turn: Turn | None) -> dict[str, float]:
+    """What the kernel needs of turned items."""
+    addresses = ("laid_means", "laid_upper", "laid_lower", "highest", "lowest", "leads")
+    if turn is None:
+        return dict.fromkeys(addresses, 0) | {"norm": 0.0}
+    parts = (turn.means, turn.upper, turn.lower, turn.highest, turn.lowest, turn.leads)
+    return {name: part.data_ptr() for name, part in zip(addresses, parts, strict=True)} | {"norm": turn.norm}
 
 
 def _skipped(skip: Tensor | None) -> int:

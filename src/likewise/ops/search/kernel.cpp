@@ -28,6 +28,17 @@ void search_means(const float* x, int64_t stride, int64_t to_stride, float* mean
     for (int64_t i = begin; i < end; ++i) average(x + i * stride, min(stride / kSegment, to_stride), to_stride, means + i * to_stride);
 }
 
+void search_lay(const float* x, int64_t items, int64_t stride, int64_t size, bool squares, float* to, int64_t begin, int64_t end) {
+    const int64_t steps = size / kLeads, room = (squares ? size + steps : size) * kBeside;
+    for (int64_t i = begin; i < end; ++i)
+        for (int part = 0; part < kBeside; part += kLanes) {
+            const float* from[kLanes];
+            for (int l = 0; l < kLanes; ++l) from[l] = x + min(i * kBeside + part + l, items - 1) * stride;
+            lay_together<kBeside>(from, 0, size, to + i * room + part);
+            if (squares) lay_squares(to + i * room + part, steps, 0, steps - 1);
+        }
+}
+
 namespace {
 template <class T> void normalize(const T* from, int64_t length, int64_t channels, T* to, int64_t begin, int64_t end) {
     for (int64_t w = begin; w < end; ++w)

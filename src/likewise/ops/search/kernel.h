@@ -24,6 +24,12 @@ struct SearchProblem {
     // Whole items whose frames are turned (turned.h): the queries turned like them, channel by channel, (queries, channels,
     // steps); the planes, envelopes and means above are turned, too. leading: all have one length, that of the items.
     const float* turned = nullptr;
+    // Of items that are turned, side by side in blocks (search_lay): means and those of the envelopes, (channels, coarse) of
+    // each; the greatest and the least value of each segment of the envelopes of the leading channels, (leads, coarse); these
+    // channels and their squares, (leads + 1, padded). norm: no frame of the leading channels is longer.
+    const float *laid_means = nullptr, *laid_upper = nullptr, *laid_lower = nullptr, *highest = nullptr, *lowest = nullptr;
+    const float* leads = nullptr;
+    double norm = 0;
     bool leading = false;
     // Windows: their length, the queries' points in the order in which they are looked at (queries, window * channels):
     // step and channel, the query's envelope there, and the query there; and the envelope in its own order,
@@ -51,7 +57,11 @@ struct SearchProblem {
                           int64_t begin, int64_t end);                                                               \
     /* Means over every 8 steps of the series (series, stride), as many as fit (series, to_stride). */               \
     void search_means(const float* x, int64_t stride, int64_t to_stride, float* means, int64_t begin, int64_t end);  \
-    /* Windows (count, length, channels), normalised as the search does it. */                                       \
+    /* The first `size` numbers of items, `stride` apart, side by side: to (blocks, size, 16) for the blocks of 16 items     \
+       begin..end - 1, the last item again where there are no more. With `squares`, those of `size` / 4 frames follow. */     \
+    void search_lay(const float* x, int64_t items, int64_t stride, int64_t size, bool squares, float* to, int64_t begin,     \
+                    int64_t end);                                                                                   \
+    /* Windows (count, length, channels), normalised as the search does it. */                                                                              \
     void search_normalize(const void* from, bool float64, int64_t length, int64_t channels, void* to, int64_t begin, \
                           int64_t end);                                                                              \
     /* Whole items: the nearest of the queries among the items first..last - 1 of `order`. */                         \

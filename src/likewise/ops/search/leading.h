@@ -7,74 +7,137 @@ namespace likewise {
 namespace LIKEWISE_ISA {
 namespace {
 
-constexpr int kLeads = 4;  // channels; LEADS in prepared.py
+constexpr int kLeads = 4;   // channels; LEADS in prepared.py
+constexpr int kBeside = 16;  // items whose numbers lie side by side, in the memory of every instruction set; BESIDE in prepared.py
 
-// Costs of R rows of x (leads, stride), which stay in registers, with the columns of y (leads, stride, lanes).
-template <int R, bool kEuclidean> struct LeadCosts {
+// How a cost is computed: from squares of differences; the same from products, |x|^2 + |y|^2 - 2xy, in two thirds of the
+// operations, but with the rounding of large numbers; or the root of the first.
+enum class LeadCost : int { differences, products, roots };
+
+// Costs of R rows of x (leads, stride), which stay in registers, with a column of y (leads + 1, stride, kBeside), whose last
+// plane holds |y|^2.
+template <int R, LeadCost kCost> struct LeadCosts {
     const float* y;
     int64_t stride;
-    Float x[R][kLeads];
+    Float x[R][kLeads], norms[R];
 
     LeadCosts(const float* from, const float* y, int64_t stride) : y(y), stride(stride) {
-        for (int r = 0; r < R; ++r)
-            for (int c = 0; c < kLeads; ++c) x[r][c] = splat(from[c * stride + r]);
+        for (int r = 0; r < R; ++r) {
+            float squares = 0;
+            for (int c = 0; c < kLeads; ++c) {
+                const float value = from[c * stride + r];
+                squares += value * value;
+                x[r][c] = splat(kCost == LeadCost::products ? -2 * value : value);
+            }
+            norms[r] = splat(squares);
+        }
     }
-    INLINE Float operator()(int r, int64_t j) const {
-        Float squares = Float{};
-        // Half of the differences on the units that multiply: the others are busy with minima.
-        each<kLeads>([&](auto c) INLINE_LAMBDA {
-            const Float at = load(y + (c * stride + j) * kLanes), far = c % 2 ? subtract<float>(x[r][c], at) : x[r][c] - at;
-            squares = c > 0 ? squares + far * far : far * far;
+    INLINE void operator()(int64_t j, Float (&costs)[R]) const {
+        Float column[kLeads];
+        each<kLeads>([&](auto c) INLINE_LAMBDA { column[c] = load(y + (c * stride + j) * kBeside); });
+        const Float norm = kCost == LeadCost::products ? load(y + (kLeads * stride + j) * kBeside) : Float{};
+        each<R>([&](auto r) INLINE_LAMBDA {
+            Float cost = norms[r] + norm;
+            each<kLeads>([&](auto c) INLINE_LAMBDA {
+                if (kCost == LeadCost::products) {
+                    cost += x[r][c] * column[c];
+                    return;
+                }
+                // Half of the differences on the units that multiply: the others are busy with minima.
+                const Float far = c % 2 ? subtract<float>(x[r][c], column[c]) : x[r][c] - column[c];
+                cost = c > 0 ? cost + far * far : far * far;
+            });
+            costs[r] = kCost == LeadCost::roots ? square_root<float>(cost) : cost;
         });
-        return kEuclidean ? square_root<float>(squares) : squares;
     }
-};
-struct LeadStep {
-    struct Cell {
-        Float value;
-    };
-    using Pending = Float;
-    static INLINE Cell unreachable() { return {splat(kInfinity<float>)}; }
-    static INLINE Pending pend(Cell diagonal, Cell left) { return min(diagonal.value, left.value); }
-    INLINE Cell operator()(Pending pending, Cell up, Float cost, int64_t, int64_t) const { return {min(pending, up.value) + cost}; }
 };
 
-// How far x is outside of [lower, upper], with either sign: one operation less than `outside`.
-INLINE Float beyond(Float x, float upper, float lower) { return x - min(max(x, splat(lower)), splat(upper)); }
+// How far x is outside of [lower, upper], with either sign: one operation less than `outside`, and not on the units that
+// compare.
+INLINE Float beyond(Float x, Float upper, Float lower) { return subtract<float>(x, min(max(x, lower), upper)); }
+
+// The transpose of a square of numbers.
+INLINE Float zip(Float a, Float b, int from) {
+#if defined(__clang__)
+    Float result;
+    for (int l = 0; l < kLanes; ++l) result[l] = (l % 2 ? b : a)[from + l / 2];
+    return result;
+#else
+    const I<float> l = counting<float>();
+    return __builtin_shuffle(a, b, from + (l >> 1) + (l & 1) * kLanes);
+#endif
+}
+INLINE void transpose(Float (&rows)[kLanes]) {
+#pragma GCC unroll 4
+    for (int turn = 1; turn < kLanes; turn *= 2) {
+        Float zipped[kLanes];
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes / 2; ++i) {
+            zipped[2 * i] = zip(rows[i], rows[i + kLanes / 2], 0);
+            zipped[2 * i + 1] = zip(rows[i], rows[i + kLanes / 2], kLanes / 2);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) rows[i] = zipped[i];
+    }
+}
+// Numbers first..last - 1 of each lane, side by side: to (last, kApart). Both ends are multiples of the number of lanes.
+template <int kApart> INLINE void lay_together(const float* const* from, int64_t first, int64_t last, float* to) {
+    for (int64_t t = first; t < last; t += kLanes) {
+        Float rows[kLanes];
+        for (int l = 0; l < kLanes; ++l) rows[l] = load(from[l] + t);
+        transpose(rows);
+        for (int i = 0; i < kLanes; ++i) store(to + (t + i) * kApart, rows[i]);
+    }
+}
+// And back, for the lanes that have a place to go to.
+INLINE void lay_apart(const float* from, int64_t count, float* const* to) {
+    for (int64_t t = 0; t < count; t += kLanes) {
+        Float rows[kLanes];
+        for (int i = 0; i < kLanes; ++i) rows[i] = load(from + (t + i) * kLanes);
+        transpose(rows);
+        for (int l = 0; l < kLanes; ++l)
+            if (to[l]) store(to[l] + t, rows[l]);
+    }
+}
+// The squares of frames, behind them: y (leads + 1, stride, kBeside).
+INLINE void lay_squares(float* y, int64_t stride, int64_t first, int64_t last) {
+    for (int64_t j = first; j <= last; ++j) {
+        Float squares = Float{};
+        for (int c = 0; c < kLeads; ++c) squares += load(y + (c * stride + j) * kBeside) * load(y + (c * stride + j) * kBeside);
+        store(y + (kLeads * stride + j) * kBeside, squares);
+    }
+}
+INLINE int64_t whole_lanes(int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
 
 class Leading {
 public:
-    Leading(const Window& window, int64_t n, int64_t stride)
-        : window_(window), n_(n), stride_(stride), reach_(reach_of(window, n, n)), row_(n + kRows), columns_((n + 1) * kLanes) {}
+    Leading(int64_t n, int64_t reach, int64_t stride)
+        : n_(n), stride_(stride), reach_(min(reach, n)), row_((n + reach_ + 2 * kLanes) * kLanes) {}
 
-    // Items y (leads, stride, lanes) of n steps against a query x and its envelope, (leads, stride) each. rows (segments,
-    // lanes): what the rows of a segment cost at least; it becomes what they and all that follow do. rest: what other
-    // channels add. Infinite where all lanes were found to exceed the limit.
-    template <bool kEuclidean>
-    __attribute__((noinline)) Float run(const float* x, const float* y, const float* upper, const float* lower, float* rows, int64_t segments,
-                                        Float rest, float limit) {
-        const int64_t n = n_;
-        Float ahead = rest;
-        for (int64_t s = segments - 1; s >= 0; --s) store(rows + s * kLanes, ahead += load(rows + s * kLanes));
-        const Float total = foresee<kEuclidean>(y, upper, lower, rest);
-        Float bound = splat(kInfinity<float>);
-        if (!at_most(max(total, ahead), limit)) return bound;
-        before_first_ = 0, before_last_ = -1;
-        for (int64_t done = 0; done < n;) {
+    // Rows from..to - 1 of items y of n steps against a query x (leads, stride); the row above is in `row`. ahead (segments,
+    // lanes): what the rows from the end of a segment on cost at least, with all other channels. Returns those of the lanes
+    // that may be within the limit. Unless `to` is n, it is a multiple of a segment, as `from` is.
+    template <LeadCost kCost>
+    __attribute__((noinline)) uint32_t advance(const float* x, const float* y, const float* ahead, int64_t segments, float limit,
+                                               int64_t from, int64_t to, uint32_t lanes) {
+        for (int64_t done = from; done < to && lanes;) {
             const int64_t before = done;
-            if (n - done >= kRows) strip<kRows, kEuclidean>(x, y, done), done += kRows;
-            else strip<1, kEuclidean>(x, y, done), ++done;
-            cells_ += (done - before) * min(n, 2 * reach_ + 1);
-            if (done == n) bound = row_[n - 1].value + rest;
-            if (done == n || done % kSegment) continue;
-            Float least = row_[before_first_].value, more = load(columns_.get() + done * kLanes);
-            for (int64_t j = before_first_ + 1; j <= before_last_; ++j) least = min(least, row_[j].value);
-            if (done / kSegment < segments) more = max(more, load(rows + done / kSegment * kLanes));
-            if (!at_most(least + more, limit)) break;
+            if (to - done >= kRows) strip<kRows, kCost>(x, y, done), done += kRows;
+            else strip<1, kCost>(x, y, done), ++done;
+            cells_ += (done - before) * min(n_, 2 * reach_ + 1) * __builtin_popcount(lanes);
+            if (done % kSegment && done < n_) continue;
+            const Float least = done < n_ ? least_of(first_column(done - 1), last_column(done - 1)) : load(row(n_ - 1));
+            lanes &= at_most(least + load(ahead + (min(done / kSegment, segments) - 1) * kLanes), limit);
         }
-        return bound;
+        return lanes;
     }
-    // Cells of a lane since the last call.
+    // The columns that a row reads.
+    int64_t first_column(int64_t i) const { return max(int64_t(0), i - reach_); }
+    int64_t last_column(int64_t i) const { return min(n_ - 1, i + reach_); }
+    // The last row, from a column on; and how much of it rows below read, from their first column on.
+    float* row(int64_t j) { return row_.get() + j * kLanes; }
+    int64_t row_size() const { return whole_lanes(min(n_, 2 * reach_ + 1)); }
+    // Cells since the last call.
     int64_t cells() {
         const int64_t count = cells_;
         cells_ = 0;
@@ -83,37 +146,53 @@ public:
 
 private:
     static constexpr int kRows = 4;
-    const Window window_;
     const int64_t n_, stride_, reach_;
-    int64_t cells_ = 0, before_first_ = 0, before_last_ = -1;  // the columns of the strip above
-    Buffer<LeadStep::Cell> row_;
-    Buffer<float> columns_;
+    int64_t cells_ = 0;
+    Buffer<float> row_;  // (n, lanes)
 
-    // What the columns cost at least that rows before row i do not reach, for i = 0..n, and what all of them cost.
-    template <bool kEuclidean> INLINE Float foresee(const float* y, const float* upper, const float* lower, Float total) {
-        const int64_t n = n_;
-        for (int64_t i = max(int64_t(0), n - reach_); i <= n; ++i) store(columns_.get() + i * kLanes, total);
-        for (int64_t j = n - 1; j >= 0; --j) {
-            Float squares = Float{};
-            each<kLeads>([&](auto c) INLINE_LAMBDA {
-                const Float far = beyond(load(y + (c * stride_ + j) * kLanes), upper[c * stride_ + j], lower[c * stride_ + j]);
-                squares += far * far;
-            });
-            total += kEuclidean ? square_root<float>(squares) : squares;
-            if (j >= reach_) store(columns_.get() + (j - reach_) * kLanes, total);
-        }
-        return total;
+    // Four at a time: one after another, they would wait for each other.
+    INLINE Float least_of(int64_t first, int64_t last) {
+        Float least[4];
+        each<4>([&](auto k) INLINE_LAMBDA { least[k] = load(row(min(first + k, last))); });
+        for (int64_t j = first + 4; j <= last; j += 4)
+            each<4>([&](auto k) INLINE_LAMBDA { least[k] = min(least[k], load(row(min(j + k, last)))); });
+        return min(min(least[0], least[1]), min(least[2], least[3]));
     }
-    template <int R, bool kEuclidean> INLINE void strip(const float* x, const float* y, int64_t top) {
-        SharedWindow<float, R> window;
-        int64_t first, last, inner_first, inner_last;
-        set_window(window_, window, &n_, &n_, n_, top, first, last, inner_first, inner_last);
-        for (int64_t j = before_last_ + 1; j <= last; ++j) row_[j] = LeadStep::unreachable();
-        LeadStep::Cell corner = top == 0 ? LeadStep::Cell{Float{}} : LeadStep::unreachable();
-        if (first > before_first_) corner = row_[first - 1];
-        if (inner_first > inner_last) inner_first = last + 1, inner_last = last;
-        sweep_rows<float, R>(LeadStep(), LeadCosts<R, kEuclidean>(x + top, y, stride_), window, top, first, last, inner_first, inner_last, corner, row_.get());
-        before_first_ = first, before_last_ = last;
+    // R rows from `top`, over all columns that any of them reads: a few more make the bound a little lower. Costs of a column
+    // are computed for all rows at once; row r takes them r turns later, so that no cell depends on another in the same turn.
+    template <int R, LeadCost kCost> INLINE void strip(const float* x, const float* y, int64_t top) {
+        const int64_t first = first_column(top), last = last_column(top + R - 1);
+        const Float unreachable = splat(kInfinity<float>);
+        for (int64_t j = top > 0 ? last_column(top - 1) + 1 : 0; j <= last; ++j) store(row(j), unreachable);
+        const LeadCosts<R, kCost> costs(x + top, y, stride_);
+        Float cell[R], pending[R], waiting[R][R];
+        each<R>([&](auto r) INLINE_LAMBDA {
+            cell[r] = pending[r] = unreachable;
+            each<R>([&](auto k) INLINE_LAMBDA { waiting[r][k] = unreachable; });
+        });
+        if (top == 0) pending[0] = Float{};
+        else if (first > 0) pending[0] = load(row(first - 1));
+        const auto turn = [&](int64_t j, auto inside, auto done) INLINE_LAMBDA {
+            Float cost[R];
+            each<R>([&](auto r) INLINE_LAMBDA { cost[r] = unreachable; });
+            if (inside) costs(j, cost);
+            each<R>([&](auto k) INLINE_LAMBDA {
+                constexpr int r = R - 1 - k;
+                const Float up = r > 0 ? cell[r > 0 ? r - 1 : 0] : inside ? load(row(j)) : unreachable;
+                const Float next = min(pending[r], up) + (r > 0 ? waiting[r][0] : cost[0]);
+                pending[r] = min(up, next), cell[r] = next;
+            });
+            each<R>([&](auto r) INLINE_LAMBDA {
+                each<R - 1>([&](auto k) INLINE_LAMBDA { waiting[r][k] = k + 1 == r ? cost[r] : waiting[r][k + 1]; });
+            });
+            if (done) store(row(j - (R - 1)), cell[R - 1]);
+        };
+        constexpr Constant<0> no;
+        constexpr Constant<1> yes;
+        int64_t j = first;
+        for (; j < first + R - 1; ++j) turn(j, yes, no);
+        for (; j <= last; ++j) turn(j, yes, yes);
+        for (; j < last + R; ++j) turn(j, no, yes);
     }
 };
 

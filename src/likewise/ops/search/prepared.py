@@ -17,7 +17,31 @@ SEGMENT = 8  # steps that share a mean; kSegment in bounds.h
 LONG = 64  # items of at least this many steps are first compared by means
 CHANNELS = 6  # items of at least this many channels are turned, if the first LEADS then hold most of what varies
 LEADS = 4  # kLeads in leading.h
+BESIDE = 16  # items whose numbers lie side by side; kBeside in leading.h
+TURNED_ERROR = 1.1 * 2.0**-24  # of turned float32 copies, relative to the largest: rounding, and some of float64
 LARGEST = 1e15  # beyond this, squares of float32 copies may overflow: there are no bounds
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Principal axes of what changes within items, and copies of the turned items for the kernel that needs them.
+
+    axes: an orthogonal matrix (C, C), by which frames less ``centre`` (C,) are multiplied: distances between frames do
+    not change. norm: no frame of the first LEADS channels is longer. Numbers of 16 items lie side by side, as
+    (N / 16, ..., 16): means, upper, lower (C, coarse) as in ``Prepared``; highest, lowest (LEADS, coarse), the greatest
+    and the least value of each segment of the envelopes of the first LEADS channels; leads (LEADS + 1, padded), these
+    channels and their squares.
+    """
+
+    axes: np.ndarray
+    centre: np.ndarray
+    norm: float
+    means: Tensor
+    upper: Tensor
+    lower: Tensor
+    highest: Tensor
+    lowest: Tensor
+    leads: Tensor
 
 
 @dataclass(frozen=True)
@@ -25,9 +49,9 @@ class Prepared:
     """Items (N, T, C) with their lengths (N,), float32 copies and envelopes, each (N, C, padded).
 
     length: the length of the windows; None for whole items. error: the largest error of the float32 copies. largest:
-    the largest absolute value of the copies. turn: an orthogonal matrix (C, C) by which the frames of the copies were
-    multiplied, which changes no distance between frames; None if they were not. means: those of the copies and the
-    envelopes of whole items, over ``segment`` steps, each (N, C, coarse); the same tensors if that is one step.
+    the largest absolute value of the copies. turn: how the frames of the copies were turned; None if they were not.
+    means: those of the copies and the envelopes of whole items, over ``segment`` steps, each (N, C, coarse); the same
+    tensors if that is one step.
     """
 
     values: Tensor
@@ -41,7 +65,7 @@ class Prepared:
     largest: float
     means: tuple[Tensor, Tensor, Tensor]
     segment: int
-    turn: np.ndarray | None
+    turn: Turn | None
 
 
 def prepare(values: Tensor, lengths: Tensor | None, window: Window, length: int | None = None) -> Prepared:
@@ -58,14 +82,15 @@ def prepare(values: Tensor, lengths: Tensor | None, window: Window, length: int 
     padded = -(-(steps + (0 if length is None else 64)) // 16) * 16
     largest = largest_value(values, lengths)
     may_turn = length is None and window.kind != NONE and steps >= LONG and _is_full(lengths, steps)
-    turn = turn_of(values) if may_turn and largest <= LARGEST else None
-    if turn is None:
+    axes = axes_of(values) if may_turn and largest <= LARGEST else None
+    if axes is None:
         plane, error = _plane(values, lengths, padded, largest)
     else:
         plane = np.zeros((count, channels, padded), np.float32)
-        turned(values, turn, plane)
-        largest *= channels**0.5
-        plane, error = torch.from_numpy(plane), largest * 2.0**-24
+        turned(values, *axes, plane)
+        plane = torch.from_numpy(plane)
+        largest = largest_value(plane, None)
+        error = largest * TURNED_ERROR
     each = lengths if length is None else torch.full_like(lengths, length)
     radius = _radii(window, each)
     upper, lower = (torch.empty_like(plane) for _ in range(2))
@@ -80,6 +105,20 @@ def prepare(values: Tensor, lengths: Tensor | None, window: Window, length: int 
     means = (plane, upper, lower)
     if segment > 1:
         means = (_means(plane, steps), _means(upper, steps), _means(lower, steps))
+    turn = None
+    if axes is not None:
+        norm = sum(largest_value(plane[:, c], None) ** 2 for c in range(LEADS)) ** 0.5
+        turn = Turn(
+            axes[0],
+            axes[1],
+            norm,
+            means=_beside(means[0], channels),
+            upper=_beside(means[1], channels),
+            lower=_beside(means[2], channels),
+            highest=_beside(_extremes(np.maximum, upper, steps), LEADS),
+            lowest=_beside(_extremes(np.minimum, lower, steps), LEADS),
+            leads=_beside(plane, LEADS, squares=True),
+        )
     return Prepared(values, lengths, window, length, plane, upper, lower, error, largest, means, segment, turn)
 
 
@@ -129,36 +168,71 @@ def _plane(values: Tensor, lengths: Tensor, padded: int, largest: float) -> tupl
     return torch.from_numpy(plane), error
 
 
-def turn_of(values: Tensor) -> np.ndarray | None:
-    """The principal axes of what changes within items (N, T, C), largest first; None if LEADS of them do not hold most.
+def axes_of(values: Tensor) -> tuple[np.ndarray, np.ndarray] | None:
+    """The principal axes of what changes within items (N, T, C), largest first, and the mean frame.
 
-    Only for float32, and taken from at most 256 of the items.
+    None if LEADS of the axes do not hold most. Only for float32, and taken from at most 256 of the items.
     """
     count, _steps, channels = values.shape
     if channels < CHANNELS or count == 0 or values.dtype != torch.float32:
         return None
     x = values.numpy()[:: -(-count // 256)].astype(np.float64)
-    x = (x - x.mean(1, keepdims=True)).reshape(-1, channels)
+    means = x.mean(1, keepdims=True)
+    x = (x - means).reshape(-1, channels)
     varying, axes = np.linalg.eigh(x.T @ x)
     if not varying[-LEADS:].sum() > 0.8 * varying.sum():
         return None
-    return np.ascontiguousarray(axes[:, ::-1])
+    return np.ascontiguousarray(axes[:, ::-1]), means.mean((0, 1))
 
 
-def turned(values: Tensor, turn: np.ndarray, to: np.ndarray) -> None:
-    """Write frames (N, T, C), multiplied by a matrix in float64, to the first T of (N, C, T...)."""
+def turned(values: Tensor, axes: np.ndarray, centre: np.ndarray, to: np.ndarray) -> None:
+    """Write frames (N, T, C) less a centre, multiplied by a matrix in float64, to the first T of (N, C, T...)."""
     x, at_once = values.numpy(), max(1, (1 << 18) // max(1, values.shape[1] * values.shape[2]))
     for first in range(0, len(x), at_once):
         part = slice(first, first + at_once)
-        to[part, :, : x.shape[1]] = (x[part].astype(np.float64) @ turn).swapaxes(1, 2)
+        to[part, :, : x.shape[1]] = ((x[part].astype(np.float64) - centre) @ axes).swapaxes(1, 2)
 
 
-def largest_value(values: Tensor, lengths: Tensor) -> float:
+def _extremes(better: np.ufunc, envelopes: Tensor, steps: int) -> Tensor:
+    """The best of every 8 steps of the leading channels of (N, C, padded), for complete segments; zeros after them."""
+    segments = steps // SEGMENT
+    best = np.zeros((len(envelopes), LEADS, -(-segments // 16) * 16), np.float32)
+    x = envelopes.numpy()[:, :LEADS, : segments * SEGMENT]
+    while x.shape[2] > segments:
+        x = better(x[..., ::2], x[..., 1::2])
+    best[..., :segments] = x
+    return torch.from_numpy(best)
+
+
+def _beside(x: Tensor, channels: int, *, squares: bool = False) -> Tensor:
+    """The first channels of (N, C, T) as (N / 16, channels, T, 16), and after them the sum of their squares."""
+    count, _channels, steps = x.shape
+    blocks = -(-count // BESIDE)
+    laid = torch.from_numpy(np.empty((blocks, channels + squares, steps, BESIDE), np.float32))
+    cpu.share_out(
+        blocks,
+        channels * steps * BESIDE,
+        lambda begin, end: cpu.native.search_lay(
+            cpu.INSTRUCTION_SET,
+            x.data_ptr(),
+            count,
+            x.stride(0),
+            channels * steps,
+            squares,
+            laid.data_ptr(),
+            begin,
+            end,
+        ),
+    )
+    return laid
+
+
+def largest_value(values: Tensor, lengths: Tensor | None) -> float:
     """The largest absolute value of sequences, except in their padding."""
     x = values.numpy()
     if x.size == 0:
         return 0.0
-    if not _is_full(lengths, x.shape[1]):
+    if lengths is not None and not _is_full(lengths, x.shape[1]):
         x = np.where((np.arange(x.shape[1]) < lengths.numpy()[:, None])[..., None], x, 0)
     return max(abs(float(x.max())), abs(float(x.min())))
 

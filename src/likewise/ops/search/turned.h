@@ -1,7 +1,7 @@
 // Whole items of one length whose frames vary in few directions, as those of several sensors of one movement do. Their frames
 // are turned: the first few channels hold most of what changes within a window. Distances do not change. Means of segments
-// against envelopes settle most; DTW of the leading channels alone, which takes less than half the time of all, nearly all
-// of the rest.
+// against envelopes settle most; DTW of the leading channels alone nearly all of the rest. Items are lanes. They drop out
+// after few rows or after many: DTW goes by stages, and those that a stage leaves wait until they fill all lanes again.
 #pragma once
 #include "../dtw/kernel.h"
 #include "../lanes.h"
@@ -18,106 +18,122 @@ public:
     TurnedSearch(const SearchProblem& problem, int64_t first, int64_t last)
         : problem_(problem), pairs_(problem.pairs), first_(first), count_(last - first), n_(pairs_.y_steps), channels_(pairs_.channels),
           segments_(n_ / kSegment), coarse_(channels_ * problem.coarse), reach_(reach_of(pairs_.window, n_, n_)),
-          squared_(pairs_.ground == Ground::squared), leading_(pairs_.window, n_, problem.padded) {}
+          squared_(pairs_.ground == Ground::squared), leading_(n_, reach_, problem.padded), ahead_size_(whole_lanes(segments_)),
+          slot_(ahead_size_ + leading_.row_size()), together_(max(int64_t(1), min(kQueries, kMostWaiting / (kStages * kSlots * slot_)))) {
+        for (int64_t s = 0; s < kStages; ++s) ends_[s] = s + 1 < kStages ? n_ / (int64_t(4) >> s) / kSegment * kSegment : n_;
+    }
     ~TurnedSearch() {
         for (int c = 0; c < kCounts; ++c) __atomic_fetch_add(problem_.counts + c, counts_[c], __ATOMIC_RELAXED);
     }
 
     void run(int64_t begin, int64_t end) {
-        for (first_query_ = begin; first_query_ < end; first_query_ += kQueries) {
-            queries_ = min(kQueries, end - first_query_);
-            for (auto* buffer : {&planes_, &upper_, &lower_}) buffer->reserve(kQueries * channels_ * problem_.padded);
-            rows_.reserve(problem_.coarse * kLanes), row_lanes_.reserve(problem_.coarse * kLanes), waiting_rows_.reserve(kQueries * kLanes * problem_.coarse);
-            for (auto* buffer : {&means_, &upper_means_, &lower_means_}) buffer->reserve(kQueries * coarse_);
-            fill(settled_.reserve(kQueries * lane_blocks()), kQueries * lane_blocks(), uint32_t(0));
+        for (first_query_ = begin; first_query_ < end; first_query_ += together_) {
+            queries_ = min(together_, end - first_query_);
+            planes_.reserve(queries_ * channels_ * problem_.padded), upper_.reserve(problem_.padded), lower_.reserve(problem_.padded);
+            for (auto* buffer : {&means_, &upper_means_, &lower_means_}) buffer->reserve(queries_ * coarse_);
+            groups_.reserve(queries_ * kLeads * segments_ * kGroups), ahead_.reserve(ahead_size_ * kLanes);
+            waiting_.reserve(queries_ * kStages * kSlots * slot_);
+            fill(settled_.reserve(queries_ * lane_blocks()), queries_ * lane_blocks(), uint32_t(0));
             for (int64_t b = 0; b < queries_; ++b) {
                 enclose(b);
                 const int64_t skip = problem_.skip ? problem_.skip[first_query_ + b] - first_ : -1;
                 if (skip >= 0 && skip < count_) settle(b, skip);
-                waiting_[b] = held_[b] = compared_[b] = left_[b] = 0;
+                held_[b] = compared_[b] = left_[b] = 0, rounded_[b] = false;
+                fill(waits_[b], kStages, int64_t(0));
             }
-            if (problem_.matches->wanted() > 0) seed();
-            for (int64_t group = 0; group < count_; group += kTogether) {
+            if (!has_thresholds()) seed();
+            for (int64_t i = 0; i < count_; i += kLanes) {  // which stay in the cache for all queries
                 stop_if_asked();
-                for (auto& ready : ready_) fill(ready, kBlocks, false);
-                for (int64_t b = 0; b < queries_; ++b) {
-                    most_[b] = most(b);
-                    for (int64_t i = group; i < min(group + kTogether, count_); i += kLanes) rule_out(b, i);
-                }
+                for (int64_t b = 0; b < queries_; ++b) most_[b] = most(b), rule_out(b, i);
             }
             for (int64_t b = 0; b < queries_; ++b) {
-                if (waiting_[b]) compare_waiting(b);
+                go_on_with_waiting(b, 1);
                 if (held_[b]) compare(b);
             }
         }
     }
 
 private:
-    // Items that stay in the cache while all queries of the block are compared with them.
-    static constexpr int64_t kQueries = 32, kTogether = 64, kBlocks = kTogether / kLanes;
-    enum Part : int { kMeans, kUpper, kLower, kLead, kParts };
+    // Queries that one pass over the items is for, as far as what waits for them takes little memory; and those that share the
+    // loads of an item. Groups of the steps of a segment. Stages, and the slots of each: lanes, and those that come meanwhile.
+    static constexpr int64_t kQueries = 64, kMostWaiting = int64_t(1) << 21, kAtOnce = 4, kGroups = 4, kStages = 3, kSlots = 2 * kLanes;
+    template <LeadCost kCost> struct How {
+        static constexpr LeadCost cost = kCost;
+    };
     const SearchProblem& problem_;
     const Problem& pairs_;
     const int64_t first_, count_, n_, channels_, segments_, coarse_, reach_;
     const bool squared_;
     int64_t first_query_ = 0, queries_ = 0, counts_[kCounts] = {};
-    // Of each query: items that wait for their leading channels, and for all of them; how many of those that were compared
-    // by their leading channels these left.
-    int64_t waiting_[kQueries], held_[kQueries], compared_[kQueries], left_[kQueries];
-    int64_t wait_[kQueries][kLanes], hold_[kQueries][2 * kLanes];
-    float rest_[kQueries][kLanes], most_[kQueries];  // what the other channels cost at least; the greatest bound
+    // Of each query: items that wait for a stage of their leading channels, and for all channels; how many of those that were
+    // compared by their leading channels these left.
+    int64_t waits_[kQueries][kStages], held_[kQueries], compared_[kQueries], left_[kQueries];
+    int32_t waiting_places_[kQueries][kStages][kSlots];
+    int64_t hold_[kQueries][2 * kLanes], ends_[kStages];  // the rows after which a stage ends
+    float most_[kQueries], slack_[kQueries];  // the greatest bound; what products may add to it by rounding
+    bool rounded_[kQueries];                  // whether there were any
     // Turned queries, (queries, channels, padded), and their means, (queries, channels, coarse), with their envelopes.
     Buffer<float> planes_, upper_, lower_, means_, upper_means_, lower_means_, scratch_, y_;
-    Buffer<float> parts_[kParts];  // of items of a group, side by side
-    bool ready_[kParts][kBlocks];
-    Buffer<float> rows_, waiting_rows_, row_lanes_, waiting_lead_;  // (segments, lanes), (queries, lanes, segments)
+    Buffer<float> groups_;           // of the leading channels of the queries, (queries, leads, segments, groups)
+    Buffer<float> ahead_, waiting_;  // (segments, lanes); of each query and stage, slots
     Buffer<Entry> seeds_;
     Buffer<uint32_t> settled_;  // (queries, blocks of lanes): the item to skip, and those that were compared for a threshold
     DtwKept kept_;
     Leading leading_;
+    const int64_t ahead_size_, slot_, together_;  // numbers that an item waits with: what is ahead, and a row
 
     int64_t lane_blocks() const { return (count_ + kLanes - 1) / kLanes; }
     uint32_t& settled(int64_t b, int64_t place) { return settled_[b * lane_blocks() + place / kLanes]; }
     void settle(int64_t b, int64_t place) { settled(b, place) |= uint32_t(1) << (place % kLanes); }
     double threshold(int64_t b) const { return problem_.matches->threshold(first_query_ + b); }
     float most(int64_t b) const { return Limit(problem_, n_, n_, problem_.error + problem_.means_error)(threshold(b)); }
+    // Whether there are some, or never will be. Other items may have given them.
+    bool has_thresholds() const {
+        bool all = true;
+        for (int64_t b = 0; b < queries_; ++b) all &= threshold(b) < double(kInfinity<float>);
+        return all || problem_.matches->wanted() == 0;
+    }
     static uint32_t first_lanes(int64_t used) { return (uint32_t(1) << min(used, int64_t(kLanes))) - 1; }
 
-    // Some numbers of each of a block of items side by side, laid out once for all queries.
-    const float* part(Part which, const float* from, int64_t stride, int64_t size, int64_t place) {
-        const int64_t block = place % kTogether / kLanes;
-        float* to = parts_[which].reserve(kTogether * size) + block * kLanes * size;
-        if (!ready_[which][block]) {
-            int64_t items[kLanes];
-            for (int64_t l = 0; l < kLanes; ++l) items[l] = first_ + min(place + l, count_ - 1);
-            interleave_rows(from, stride, size, items, to);
-            ready_[which][block] = true;
-        }
-        return to;
-    }
-    // Every size is a multiple of a tile: padded lengths are.
-    static void interleave_rows(const float* from, int64_t stride, int64_t size, const int64_t* items, float* to) {
-        for (int64_t t = 0; t < size; t += kTile<float>)
-            for (int l = 0; l < kLanes; l += kTile<float>) {
-                Tile<float> tile;
-                for (int i = 0; i < kTile<float>; ++i) tile.rows[i] = load_row(from + items[l + i] * stride + t);
-                tile.transpose();
-                for (int i = 0; i < kTile<float>; ++i) store_row(to + (t + i) * kLanes + l, tile.rows[i]);
-            }
+    // Where the numbers of items lie side by side, from the lane of an item on.
+    const float* beside(const float* laid, int64_t size, int64_t place) const {
+        const int64_t item = first_ + place;
+        return laid + item / kBeside * kBeside * size + item % kBeside;
     }
 
     void enclose(int64_t b) {
+        double squares = 0;
         const int64_t coarse = problem_.coarse;
         for (int64_t c = 0; c < channels_; ++c) {
             const int64_t at = (b * channels_ + c) * problem_.padded, to = b * coarse_ + c * coarse;
-            float *plane = planes_.get() + at, *above = upper_.get() + at, *below = lower_.get() + at;
+            float *plane = planes_.get() + at, *above = upper_.get(), *below = lower_.get();
             std::memcpy(plane, problem_.turned + ((first_query_ + b) * channels_ + c) * n_, size_t(n_) * sizeof(float));
             slide<true>(plane, n_, reach_, reach_, n_, scratch_, above);
             slide<false>(plane, n_, reach_, reach_, n_, scratch_, below);
+            if (c < kLeads) group(plane, groups_.get() + (b * kLeads + c) * segments_ * kGroups);
+            double largest = 0;
+            for (int64_t i = 0; i < n_; ++i) largest = max(largest, double(plane[i]) * double(plane[i]));
+            if (c < kLeads) squares += largest;
             above[0] = below[0] = plane[0], above[n_ - 1] = below[n_ - 1] = plane[n_ - 1];
             average(plane, segments_, coarse, means_.get() + to);
             average(above, segments_, coarse, upper_means_.get() + to);
             average(below, segments_, coarse, lower_means_.get() + to);
+        }
+        // Each of the 14 roundings of a cost is of a number less than twice the sum of both squares.
+        slack_[b] = float(double(2 * n_) * 28 * 6e-8 * (squares + problem_.norm * problem_.norm));
+    }
+
+    // Means of the two least steps of each segment, of the next two, and so on. Against one envelope they cost hardly less than
+    // the steps themselves, and never more: the cost is convex.
+    void group(const float* plane, float* to) const {
+        for (int64_t s = 0; s < segments_; ++s, plane += kSegment) {
+            float steps[kSegment];
+            for (int i = 0; i < kSegment; ++i) {
+                int j = i;
+                for (; j > 0 && steps[j - 1] > plane[i]; --j) steps[j] = steps[j - 1];
+                steps[j] = plane[i];
+            }
+            for (int i = 0; i < kGroups; ++i) *to++ = (steps[2 * i] + steps[2 * i + 1]) / 2;
         }
     }
 
@@ -136,19 +152,19 @@ private:
             least[b] = 0;
             for (int64_t i = 0; i < seeds; ++i) least[b] = max(least[b], entries[i].bound);
         };
-        for (int64_t group = 0; group < count_; group += kTogether) {
-            fill(ready_[kMeans], kBlocks, false);
-            for (int64_t b = 0; b < queries_; ++b)
-                for (int64_t i = group; i < min(group + kTogether, count_); i += kLanes) {
-                    const Float distances = distances_of(part(kMeans, problem_.means, coarse_, coarse_, i), means_.get() + b * coarse_);
-                    uint32_t near = at_most(distances, least[b]) & first_lanes(count_ - i) & ~settled(b, i);
+        for (int64_t i = 0; i < count_; i += kLanes)
+            for (int64_t first = 0; first < queries_; first += kAtOnce) {
+                Float distances[kAtOnce];
+                distances_of(beside(problem_.laid_means, coarse_, i), first, distances);
+                for (int64_t b = first; b < min(first + kAtOnce, queries_); ++b) {
+                    uint32_t near = at_most(distances[b - first], least[b]) & first_lanes(count_ - i) & ~settled(b, i);
                     for (; near; near &= near - 1) {
                         const int l = __builtin_ctz(near);
-                        seeds_[b * room + found[b]++] = {distances[l], int32_t(i + l), -1};
+                        seeds_[b * room + found[b]++] = {distances[b - first][l], int32_t(i + l), -1};
                     }
                     if (found[b] >= 2 * seeds) keep_nearest(b);
                 }
-        }
+            }
         for (int64_t b = 0; b < queries_; ++b) {
             keep_nearest(b);
             for (int64_t i = 0; i < found[b]; ++i) settle(b, seeds_[b * room + i].place);
@@ -158,21 +174,31 @@ private:
             }
         }
     }
-    Float distances_of(const float* x, const float* own) const {
-        Float sums[4] = {Float{}, Float{}, Float{}, Float{}};
-        for (int64_t k = 0; k < coarse_; k += 4)
-            each<4>([&](auto part) INLINE_LAMBDA {
-                const Float far = load(x + (k + part) * kLanes) - splat(own[k + part]);
-                sums[part] += far * far;
+    // Of the means of a block of items and of some queries, which share the loads of x.
+    __attribute__((noinline)) void distances_of(const float* x, int64_t first, Float (&distances)[kAtOnce]) const {
+        const float* own[kAtOnce];
+        Float more[kAtOnce];
+        each<kAtOnce>([&](auto q) INLINE_LAMBDA {
+            own[q] = means_.get() + min(first + q, queries_ - 1) * coarse_;
+            distances[q] = more[q] = Float{};
+        });
+        const auto squares = [&](int64_t k, Float(&sums)[kAtOnce]) INLINE_LAMBDA {
+            const Float at = load(x + k * kBeside);
+            each<kAtOnce>([&](auto q) INLINE_LAMBDA {
+                const Float far = at - splat(own[q][k]);
+                sums[q] += far * far;
             });
-        return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+        };
+        for (int64_t k = 0; k < coarse_; k += 2) squares(k, distances), squares(k + 1, more);
+        each<kAtOnce>([&](auto q) INLINE_LAMBDA { distances[q] += more[q]; });
     }
 
     // Means of a block of items against the envelope of a query, then the other way around.
     void rule_out(int64_t b, int64_t place) {
         const int64_t used = min(int64_t(kLanes), count_ - place), coarse = problem_.coarse;
         const float scaled = most_[b] / float(kSegment);
-        const float *x = part(kMeans, problem_.means, coarse_, coarse_, place), *above = upper_means_.get() + b * coarse_, *below = lower_means_.get() + b * coarse_;
+        const float* x = beside(problem_.laid_means, coarse_, place);
+        const float *above = upper_means_.get() + b * coarse_, *below = lower_means_.get() + b * coarse_;
         uint32_t left = first_lanes(used) & ~settled(b, place);
         const int candidates = __builtin_popcount(left);
         Float total = Float{}, rest = Float{};
@@ -181,12 +207,12 @@ private:
                 Float other = Float{};
                 int64_t i = c * coarse;
                 for (; i + 2 <= c * coarse + segments_; i += 2) {
-                    const Float far = beyond(load(x + i * kLanes), above[i], below[i]);
-                    const Float next = beyond(load(x + (i + 1) * kLanes), above[i + 1], below[i + 1]);
+                    const Float far = beyond(load(x + i * kBeside), splat(above[i]), splat(below[i]));
+                    const Float next = beyond(load(x + (i + 1) * kBeside), splat(above[i + 1]), splat(below[i + 1]));
                     total += far * far, other += next * next;
                 }
                 if (i < c * coarse + segments_) {
-                    const Float far = beyond(load(x + i * kLanes), above[i], below[i]);
+                    const Float far = beyond(load(x + i * kBeside), splat(above[i]), splat(below[i]));
                     total += far * far;
                 }
                 total += other;
@@ -197,88 +223,156 @@ private:
             for (int64_t s = 0; s < segments_ && left; ++s) {
                 Float squares = Float{};
                 for (int64_t i = s; i < coarse_; i += coarse) {
-                    const Float far = beyond(load(x + i * kLanes), above[i], below[i]);
+                    const Float far = beyond(load(x + i * kBeside), splat(above[i]), splat(below[i]));
                     squares += far * far;
                 }
                 total += square_root<float>(squares);
                 left &= at_most(total, scaled);
             }
         }
-        if (left) left &= inside(b, place, scaled, rest);
+        if (left) left &= squared_ ? inside(b, place, scaled, rest, left) : inside_roots(b, place, scaled, left);
         counts_[kFirst] += candidates - __builtin_popcount(left);
         if (!left) return;
-        if (4 * __builtin_popcount(left) >= 3 * kLanes) {  // as they lie
-            int64_t places[kLanes];
-            for (int l = 0; l < kLanes; ++l) places[l] = place + l;
-            const float* lead = part(kLead, problem_.plane, channels_ * problem_.padded, kLeads * problem_.padded, place);
-            compare_leading(b, places, lead, rows_.get(), rest, left);
-            return;
-        }
-        for (; left; left &= left - 1) {
-            const int l = __builtin_ctz(left);
-            const int64_t slot = waiting_[b]++;
-            wait_[b][slot] = place + l, rest_[b][slot] = rest[l];
-            float* rows = waiting_rows_.get() + (b * kLanes + slot) * coarse;
-            for (int64_t s = 0; s < segments_; ++s) rows[s] = rows_[s * kLanes + l];
-            if (waiting_[b] == kLanes) compare_waiting(b);
-        }
+        int64_t places[kLanes];
+        for (int l = 0; l < kLanes; ++l) places[l] = place + l;
+        if (!leading_pays(b)) hold(b, places, left);
+        else if (are_many(left)) go_on(b, places, left, 0, true);
+        else wait(b, places, left, 0);
+        go_on_with_waiting(b, kLanes);
     }
-    // The query's means against the envelopes of a block of items. What other than the leading channels cost goes to rest,
-    // what the rows of the leading channels cost, segment by segment, to rows_.
-    uint32_t inside(int64_t b, int64_t place, float scaled, Float& rest) {
+    // The query against the envelopes of a block of items: its means for all but the leading channels, whose costs go to
+    // rest, and its groups for these. ahead_ receives what the rows from a segment on cost at least.
+    uint32_t inside(int64_t b, int64_t place, float scaled, Float rest, uint32_t left) {
         const int64_t coarse = problem_.coarse;
         const float *x = means_.get() + b * coarse_;
-        const float *above = part(kUpper, problem_.means_upper, coarse_, coarse_, place), *below = part(kLower, problem_.means_lower, coarse_, coarse_, place);
-        float* rows = rows_.get();
-        Float total = Float{}, others = Float{};
+        const float *above = beside(problem_.laid_upper, coarse_, place), *below = beside(problem_.laid_lower, coarse_, place);
+        Float others = Float{}, more = Float{};
         const auto cost = [&](int64_t i) INLINE_LAMBDA {
-            const Float own = splat(x[i]), far = own - min(max(own, load(below + i * kLanes)), load(above + i * kLanes));
+            const Float far = beyond(splat(x[i]), load(above + i * kBeside), load(below + i * kBeside));
             return far * far;
         };
-        for (int64_t c = 0; c < (squared_ ? kLeads : channels_); ++c)
-            for (int64_t s = 0; s < segments_; ++s) store(rows + s * kLanes, (c ? load(rows + s * kLanes) : Float{}) + cost(c * coarse + s));
-        for (int64_t c = kLeads; squared_ && c < channels_; ++c)
-            for (int64_t s = 0; s < segments_; ++s) others += cost(c * coarse + s);
-        for (int64_t s = 0; s < segments_; ++s) {
-            const Float row = squared_ ? load(rows + s * kLanes) : square_root<float>(load(rows + s * kLanes));
-            total += row;
-            store(rows + s * kLanes, float(kSegment) * row);
+        for (int64_t c = kLeads; c < channels_; ++c) {
+            int64_t i = c * coarse;
+            for (; i + 2 <= c * coarse + segments_; i += 2) others += cost(i), more += cost(i + 1);
+            if (i < c * coarse + segments_) others += cost(i);
         }
-        rest = squared_ ? max(rest, others) : Float{};
-        const uint32_t left = at_most(total + rest, scaled);
-        rest *= splat(float(kSegment));
+        rest = max(rest, others + more);
+        if (!(left &= at_most(rest, scaled))) return 0;
+        const float *highest = beside(problem_.highest, kLeads * coarse, place);
+        const float *lowest = beside(problem_.lowest, kLeads * coarse, place);
+        const float *own = groups_.get() + b * kLeads * segments_ * kGroups, limit = most_[b];
+        Float total = float(kSegment) * rest;
+        for (int64_t s = segments_ - 1; s >= 0 && left; --s) {
+            store(ahead_.get() + s * kLanes, total);
+            Float costs[kLeads];
+            each<kLeads>([&](auto c) INLINE_LAMBDA {
+                const Float upper = load(highest + (c * coarse + s) * kBeside), lower = load(lowest + (c * coarse + s) * kBeside);
+                const float* means = own + (c * segments_ + s) * kGroups;
+                costs[c] = Float{};
+                each<kGroups>([&](auto i) INLINE_LAMBDA {
+                    const Float far = beyond(splat(means[i]), upper, lower);
+                    costs[c] += far * far;
+                });
+            });
+            total += float(kSegment / kGroups) * ((costs[0] + costs[1]) + (costs[2] + costs[3]));
+            if (s % 4 == 0) left &= at_most(total, limit);
+        }
         return left;
     }
-
-    void compare_waiting(int64_t b) {
-        const int64_t used = waiting_[b], coarse = problem_.coarse, padded = problem_.padded;
-        int64_t items[kLanes], places[kLanes], slots[kLanes];
-        Float rest;
-        for (int l = 0; l < kLanes; ++l) {
-            slots[l] = min(int64_t(l), used - 1);
-            places[l] = wait_[b][slots[l]], items[l] = first_ + places[l], rest[l] = rest_[b][slots[l]];
+    // Roots of costs: of all channels together.
+    uint32_t inside_roots(int64_t b, int64_t place, float scaled, uint32_t left) {
+        const int64_t coarse = problem_.coarse;
+        const float *x = means_.get() + b * coarse_;
+        const float *above = beside(problem_.laid_upper, coarse_, place), *below = beside(problem_.laid_lower, coarse_, place);
+        Float total = Float{};
+        for (int64_t s = segments_ - 1; s >= 0; --s) {
+            store(ahead_.get() + s * kLanes, float(kSegment) * total);
+            Float squares = Float{};
+            for (int64_t i = s; i < coarse_; i += coarse) {
+                const Float far = beyond(splat(x[i]), load(above + i * kBeside), load(below + i * kBeside));
+                squares += far * far;
+            }
+            total += square_root<float>(squares);
         }
-        waiting_[b] = 0;
-        interleave_rows(waiting_rows_.get() + b * kLanes * coarse, coarse, coarse, slots, row_lanes_.get());
-        interleave_rows(problem_.plane, channels_ * padded, kLeads * padded, items, waiting_lead_.reserve(kLeads * padded * kLanes));
-        compare_leading(b, places, waiting_lead_.get(), row_lanes_.get(), rest, first_lanes(used));
+        return left & at_most(total, scaled);
     }
-    // DTW of the leading channels of the lanes that are wanted; where it settles few, it does not pay.
-    void compare_leading(int64_t b, const int64_t* places, const float* lead, float* rows, Float rest, uint32_t wanted) {
-        uint32_t left = wanted;
-        if (compared_[b] < 64 || 2 * left_[b] < compared_[b]) {
-            for (int l = 0; l < kLanes; ++l)
-                if (!(wanted >> l & 1)) rest[l] = kInfinity<float>;
-            const int64_t at = b * channels_ * problem_.padded;
-            const float *x = planes_.get() + at, *above = upper_.get() + at, *below = lower_.get() + at;
-            const Float bound = squared_ ? leading_.run<false>(x, lead, above, below, rows, segments_, rest, most_[b])
-                                         : leading_.run<true>(x, lead, above, below, rows, segments_, rest, most_[b]);
-            left &= at_most(bound, most_[b]);
-            compared_[b] += __builtin_popcount(wanted), left_[b] += __builtin_popcount(left);
-            counts_[kLeading] += __builtin_popcount(wanted & ~left);
-            counts_[kCells] += leading_.cells() * __builtin_popcount(wanted);
+    // DTW of the leading channels, by stages of some rows. Where few lanes are left after a stage, they wait for others.
+    bool leading_pays(int64_t b) const { return compared_[b] < 64 || 2 * left_[b] < compared_[b]; }
+    static bool are_many(uint32_t lanes) { return 2 * __builtin_popcount(lanes) >= 1 * kLanes; }
+    float* waiting(int64_t b, int64_t stage, int64_t slot) { return waiting_.get() + ((b * kStages + stage) * kSlots + slot) * slot_; }
+    void wait(int64_t b, const int64_t* places, uint32_t lanes, int64_t stage) {
+        float *ahead[kLanes] = {}, *state[kLanes] = {};
+        for (; lanes; lanes &= lanes - 1) {
+            const int l = __builtin_ctz(lanes);
+            const int64_t slot = waits_[b][stage]++;
+            waiting_places_[b][stage][slot] = int32_t(places[l]);
+            ahead[l] = waiting(b, stage, slot), state[l] = ahead[l] + ahead_size_;
         }
-        for (; left; left &= left - 1) hold_[b][held_[b]++] = places[__builtin_ctz(left)];
+        lay_apart(ahead_.get(), ahead_size_, ahead);
+        if (stage > 0) lay_apart(leading_.row(leading_.first_column(ends_[stage - 1] - 1)), leading_.row_size(), state);
+    }
+    // Those that wait for a stage, as long as there are at least so many of them.
+    void go_on_with_waiting(int64_t b, int64_t least) {
+        for (int64_t stage = 0; stage < kStages; ++stage)
+            while (waits_[b][stage] >= least) {
+                const int64_t used = min(waits_[b][stage], int64_t(kLanes));
+                int64_t places[kLanes];
+                const float *ahead[kLanes], *state[kLanes];
+                for (int l = 0; l < kLanes; ++l) {
+                    const int64_t slot = min(int64_t(l), used - 1);
+                    places[l] = waiting_places_[b][stage][slot];
+                    ahead[l] = waiting(b, stage, slot), state[l] = ahead[l] + ahead_size_;
+                }
+                lay_together<kLanes>(ahead, 0, ahead_size_, ahead_.get());
+                if (stage > 0) lay_together<kLanes>(state, 0, leading_.row_size(), leading_.row(leading_.first_column(ends_[stage - 1] - 1)));
+                const int64_t behind = waits_[b][stage] -= used;
+                for (int64_t i = 0; i < behind; ++i) waiting_places_[b][stage][i] = waiting_places_[b][stage][used + i];
+                std::memmove(waiting(b, stage, 0), waiting(b, stage, used), size_t(behind * slot_) * sizeof(float));
+                go_on(b, places, first_lanes(used), stage, false);
+            }
+    }
+    void go_on(int64_t b, const int64_t* places, uint32_t lanes, int64_t stage, bool as_they_lie) {
+        const int64_t padded = problem_.padded;
+        const float* x = planes_.get() + b * channels_ * padded;
+        const float* y = as_they_lie ? beside(problem_.leads, (kLeads + 1) * padded, places[0]) : nullptr;
+        for (;; ++stage) {
+            const int64_t from = stage > 0 ? ends_[stage - 1] : 0, to = ends_[stage];
+            if (!as_they_lie) y = lay_columns(places, from, to);
+            const auto advance = [&](auto how, float limit) {
+                return leading_.advance<decltype(how)::cost>(x, y, ahead_.get(), segments_, limit, from, to, lanes);
+            };
+            // Rows of items that wait may hold the rounding of products, whatever is best by now.
+            const bool products = squared_ && most_[b] < kInfinity<float> && slack_[b] <= most_[b] / 64;
+            rounded_[b] |= products;
+            const float limit = most_[b] + (rounded_[b] ? slack_[b] : 0);
+            const uint32_t left = !squared_  ? advance(How<LeadCost::roots>(), limit)
+                                  : products ? advance(How<LeadCost::products>(), limit)
+                                             : advance(How<LeadCost::differences>(), limit);
+            counts_[kLeading] += __builtin_popcount(lanes & ~left), compared_[b] += __builtin_popcount(lanes & ~left);
+            counts_[kCells] += leading_.cells();
+            lanes = left;
+            if (!left) return;
+            if (to < n_ && are_many(left)) continue;
+            if (to < n_) return wait(b, places, left, stage + 1);
+            compared_[b] += __builtin_popcount(left), left_[b] += __builtin_popcount(left);
+            return hold(b, places, left);
+        }
+    }
+    // What rows from..to - 1 read of the leading channels of some items, at its place in (leads, padded, lanes).
+    const float* lay_columns(const int64_t* places, int64_t from, int64_t to) {
+        const int64_t padded = problem_.padded;
+        float* y = y_.reserve((kLeads + 1) * padded * kBeside);
+        const int64_t first = leading_.first_column(from), last = leading_.last_column(to - 1);
+        const float* items[kLanes];
+        for (int64_t c = 0; c < kLeads; ++c) {
+            for (int l = 0; l < kLanes; ++l) items[l] = problem_.plane + ((first_ + places[l]) * channels_ + c) * padded;
+            lay_together<kBeside>(items, first / kLanes * kLanes, whole_lanes(last + 1), y + c * padded * kBeside);
+        }
+        lay_squares(y, padded, first, last);
+        return y;
+    }
+    void hold(int64_t b, const int64_t* places, uint32_t lanes) {
+        for (; lanes; lanes &= lanes - 1) hold_[b][held_[b]++] = places[__builtin_ctz(lanes)];
         if (held_[b] >= kLanes) compare(b);
     }
 
