@@ -148,11 +148,8 @@ def whole(queries: Tensor, lengths: Tensor | None, items: Prepared, wanted: Want
     blocks = max(min(4, count), -(-count // together))  # blocks of about equally many queries
     together = max(1, -(-count // max(1, blocks)))
     blocks = -(-count // together)
-    # Few queries: their items are split too, to give every thread work. Many: some share one pass over the items. Few
-    # large blocks of them go over the items in two passes, so that threads end at about the same time.
+    # Few queries: their items are split too, to give every thread work. Many: some share one pass over the items.
     parts = max(1, min(8 // max(1, count), found // 256))
-    if search.leading and together >= 32 and blocks < 8:
-        parts = max(parts, min(2, found // 2048))
     bounds = [found * part // parts // BESIDE * BESIDE for part in range(parts)] + [found]
     problem = search.problem()
 
