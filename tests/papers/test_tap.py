@@ -10,6 +10,7 @@ import likewise as lw
 from papers.common import Run, read_lines
 from papers.tap import data, run, run_framewise
 from papers.tap.ordered_tap import OrderedTAP
+from papers.tap.report import distances_table
 from papers.tap.run import Settings
 from tests.papers.small_data import write_digits
 
@@ -158,3 +159,12 @@ def test_changed_skeletons_are_seen_in_training_alone():
     x = lw.Batch(torch.randn(3, 12, 60), [12, 7, 5])
     assert torch.equal(encoder.eval()(x).values, encoder.encoder(x).values)
     assert not torch.equal(encoder.train()(x).values, encoder.encoder(x).values)
+
+
+def test_tap_without_labels_stands_below_the_untrained_distances():
+    knn = {"1": 0.5, "5": 0.5, "30": 0.25}
+    plain = {"data": "msr_action3d", "distance": "dtw", "test": 4, "map": 0.5, "knn": knn, "seconds_a_query": 0.1}
+    learned = {"map": 0.25, "knn": knn, "test": 4, "test_seconds": 2.0}
+    *_, last = distances_table([plain], [learned, learned]).splitlines()
+    name = "TAP, trained without labels, 2 seeds"
+    assert last == f"| {name} | 4 | 0.250 ± 0.000 (0.557) | 50.00 ± 0.00 (79.85) | 50.00 ± 0.00 | 25.00 ± 0.00 | 0.5 |"
