@@ -335,7 +335,8 @@ def distances_table(lines: list[dict], self_supervised: list[dict]) -> str:
             spread(found, form) for found, form in zip(scores, ("{:.3f}", "{:.2f}", "{:.2f}", "{:.2f}"), strict=True)
         ]
         theirs = zip(cells, (" (0.557)", " (79.85)", "", ""), strict=True)
-        name = f"TAP, trained without labels, {len(self_supervised)} seeds"
+        count = len(self_supervised)
+        name = f"TAP, trained without labels, {count} seed{'s' if count > 1 else ''}"
         rows.append([name, self_supervised[0]["test"], *(a + b for a, b in theirs), f"{seconds:.3g}"])
     name = DATA[lines[0]["data"]].partition(",")[0]
     return table([name, "queries", "MAP", "1-NN", "5-NN", "30-NN", "s a query"], rows)
