@@ -126,7 +126,7 @@ def test_splits_of_one_file(tmp_path):
     np.savez(path, X_train=train, X_test=test)
     found = answer("distance", path, path, "--split-a", "test", "--split-b", "train")
     np.testing.assert_array_equal(found["distances"], lw.DTW().matrix(test, train))
-    assert "choose one with split=" in refusal(1, "distance", path)
+    assert "choose one with --split" in refusal(1, "distance", path)
 
 
 def test_float32_and_float64_meet(a, tmp_path):

@@ -43,7 +43,7 @@ def _read(path: Path, split: str | None, columns: dict[str, str] | None) -> lw.D
         if path.is_dir():
             data = read_audio_folder(path)
         elif suffix == ".npz":
-            data = lw.read_npz(path, split=split)
+            data = _read_npz(path, split)
         elif suffix == ".ts":
             data = lw.read_ts(path)
         elif suffix in TABLES:
@@ -55,6 +55,14 @@ def _read(path: Path, split: str | None, columns: dict[str, str] | None) -> lw.D
     if len(data) == 0:
         raise ValueError(f"{path}: has no items")
     return data
+
+
+def _read_npz(path: Path, split: str | None) -> lw.Dataset:
+    """An .npz file; an error that proposes an argument of the reader names the command's option."""
+    try:
+        return lw.read_npz(path, split=split)
+    except ValueError as error:
+        raise ValueError(str(error).replace("choose one with split=", "choose one with --split")) from error
 
 
 def read_items(
