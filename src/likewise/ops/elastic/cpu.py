@@ -29,7 +29,8 @@ class Given:
 
         self.problem = problem(tensors.x, tensors.y)
         if self.problem.loses_digits(LONGEST_IN_FLOAT32[moves.recurrence]):
-            tensors = Tensors._make([*(t if t is None else t.double() for t in tensors[:-2]), *tensors[-2:]])
+            wide = [t if t is None else t.double() for t in tensors[:-2]]
+            tensors = Tensors(*wide, *tensors[-2:])  # type: ignore[arg-type]
             self.problem = problem(tensors.x, tensors.y)
         x, y, *extra = tensors[:-2]
         self.tensors = tensors
