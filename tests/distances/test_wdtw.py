@@ -36,7 +36,7 @@ def test_no_steepness_is_half_of_dtw():
 
 @pytest.mark.parametrize(("dtype", "steps"), [(torch.float32, 2855), (torch.float64, 26_894), (torch.float16, 2855)])
 def test_weights_that_the_type_cannot_hold_are_refused(dtype, steps):
-    # The middle of both sequences is left out by the band: few cells, and only weights of the longest length count.
+    # The narrow band leaves few cells to compute; the weights are still those of the whole length.
     x = torch.zeros(1, steps + 1, 1, dtype=dtype)
     with pytest.raises(ValueError, match=rf"WDTW: the weights of {steps + 1} steps .* choose a steepness of 0.05 or"):
         lw.WDTW(band=1)(x, x)
