@@ -13,9 +13,10 @@ from torch import Tensor
 
 from likewise import _check
 from likewise.ops.elastic.cpu import scaled as scaled  # plain torch, on any device
+from likewise.ops.elastic.gpu.follow import FEW, run_follow
 from likewise.ops.elastic.gpu.sweep import sweep_kernel
 from likewise.ops.elastic.gpu.trace import slope_kernel, trace_kernel
-from likewise.ops.elastic.moves import Moves, Recurrence, Tensors, by_name
+from likewise.ops.elastic.moves import Border, Moves, Recurrence, Tensors, by_name
 from likewise.ops.launch.arguments import float64_bits, processors
 from likewise.ops.launch.launcher import launch
 from likewise.ops.rules import Rules
@@ -79,10 +80,12 @@ def matrix(*inputs: Any) -> Tensor:
     rows, columns = len(tensors.x), len(tensors.y)
     if rows * columns == 0:
         return tensors.x.new_empty(rows, columns)
-    if columns < NARROW:
+    if _follows(given := _Given.paired(tuple(arguments))):
+        found = run_follow(*tensors[:2], given.moves, given.rules, given.lengths(), None, symmetric=symmetric)
+    elif columns < NARROW:
         found = _listed(_Given.all_pairs(tuple(arguments))).reshape(rows, columns)
     else:
-        found = _all_pairs(_Given.paired(tuple(arguments)), symmetric)
+        found = _all_pairs(given, symmetric)
     return _finite(tensors, found)
 
 
@@ -179,11 +182,21 @@ def _at_once(given: _Given) -> int:
 
 def _listed(given: _Given) -> Tensor:
     """Values (pairs,) of the listed pairs."""
+    if _follows(given):
+        items = given.x_items, given.y_items
+        return run_follow(*given.tensors[:2], given.moves, given.rules, given.lengths(), items)
     (_, x_steps, channels), y_steps = given.tensors.x.shape, given.tensors.y.shape[1]
     chunk = max(LANES, NUMBERS_AT_ONCE // max(1, (x_steps + y_steps) * channels))
     count = len(given.x_items)
     found = [_sweep(given.part(slice(first, first + chunk)))[0] for first in range(0, count, chunk)]
     return torch.cat(found) if found else given.tensors.x.new_empty(0)
+
+
+def _follows(given: _Given) -> bool:
+    """Whether a warp may align each pair."""
+    moves = given.moves
+    few = given.tensors.x.shape[2] <= FEW * moves.parts
+    return moves.recurrence == Recurrence.FOLLOW and moves.border == Border.NONE and few
 
 
 def _trace(given: _Given) -> tuple[Tensor, Tensor]:
