@@ -53,6 +53,14 @@ def test_it_comes_back_from_its_description(distance):
     assert again.config() == distance.config()
 
 
+def test_reprs_tell_settings_apart():
+    assert repr(lw.MSM()) == "MSM(cost=1.0)"
+    assert repr(lw.MSM(independent=False)) == "MSM(cost=1.0, independent=False)"
+    assert repr(lw.SBD()) == "SBD()"
+    assert repr(lw.SBD(standardize=False)) == "SBD(standardize=False)"
+    assert repr(lw.OTAM(symmetric=False)) == "OTAM(gamma=0.1, ground='cosine', symmetric=False)"
+
+
 def walks(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).cumsum(1)
 

@@ -1,7 +1,7 @@
 """Distance: the base class of all distances."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -140,10 +140,17 @@ def full_lengths(x: Tensor, lengths: Tensor | None) -> Tensor:
     return lengths.to(x.device)
 
 
-def describe(**settings: object) -> str:
-    """Settings for ``extra_repr``, except None, False and infinity; callables are shown by their name or type."""
+def describe(*, on: Collection[str] = (), **settings: object) -> str:
+    """Settings for ``extra_repr``, except None, False and infinity; callables are shown by their name or type.
+
+    on: the settings that are True by default: of these, False is shown, and True is not.
+    """
     shown = {
         key: getattr(value, "__name__", type(value).__name__) if callable(value) else value
         for key, value in settings.items()
     }
-    return ", ".join(f"{k}={v!r}" for k, v in shown.items() if v is not None and v is not False and v != math.inf)
+
+    def default(key: str, value: object) -> bool:
+        return value is True if key in on else value is None or value is False or value == math.inf
+
+    return ", ".join(f"{key}={value!r}" for key, value in shown.items() if not default(key, value))
