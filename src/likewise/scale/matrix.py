@@ -1,7 +1,10 @@
 """matrix: all distances between many items, tile by tile, on disk."""
 
 import os
+import threading
+from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,10 @@ from likewise.scale.tiled_matrix import TiledMatrix
 from likewise.scale.tiles import DTYPES, LARGEST_TILE, MANIFEST, Layout, Tile, check_tile, remove_leftovers, write_tile
 
 OP = "scale.matrix"
+
+# A GPU computes one tile at a time while others are written. Side by side, each would wait for the last of them, and
+# then all would be written at once.
+_turns: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
 
 @dataclass(frozen=True)
@@ -161,7 +168,9 @@ def compute_tile(shared: Shared, job: tuple[int, int], device: str) -> int:
         return 0
     except (FileNotFoundError, ValueError):  # absent or damaged
         pass
-    write_tile(folder, layout, tile, values_of(shared.operands, tile, layout, device))
+    with nullcontext() if device == "cpu" else _turns[device]:
+        values = values_of(shared.operands, tile, layout, device)
+    write_tile(folder, layout, tile, values)
     return tile.shape[0] * tile.shape[1]
 
 
