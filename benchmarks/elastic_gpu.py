@@ -10,6 +10,7 @@ cost what they cost on the CPU. About a minute.
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ import likewise as lw
 from likewise.clusters import LBFGS, MajorizeMinimize
 from likewise.testing import TOLERANCE
 
+ROWS = Path(__file__).parent / "results" / "elastic_gpu.jsonl"
 COUNT, STEPS = 1000, 256
 MEMBERS = {
     "DTW": lw.DTW(),
@@ -98,13 +100,13 @@ def averages() -> list[dict]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=Path, help="file to append the rows to")
+    parser.add_argument("--rows", type=Path, default=ROWS, help="file to append the rows to")
     options = parser.parse_args()
     machine = {"gpu": torch.cuda.get_device_name(), "date": time.strftime("%Y-%m-%d"), "torch": torch.__version__}
+    machine["commit"] = os.environ.get("COMMIT", "")
     rows = [row | machine for row in (*matrices(), *averages())]
-    if options.rows:
-        with open(options.rows, "a") as file:
-            file.writelines(json.dumps(row) + "\n" for row in rows)
+    with options.rows.open("a") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
 if __name__ == "__main__":

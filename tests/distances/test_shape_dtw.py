@@ -46,7 +46,7 @@ def test_blocks_of_items(monkeypatch):
     batch = lw.Batch(x, torch.tensor([14, 9, 12, 3, 1, 14, 8]))
     distances = lw.ShapeDTW(3), lw.ShapeDTW(3, open_end=True)  # which is not symmetric
     whole = [(d.matrix(batch), d.matrix(batch, y)) for d in distances]
-    monkeypatch.setattr(shape_dtw, "ITEMS", 3)
+    monkeypatch.setattr(shape_dtw, "NUMBERS", 600)
     for distance, (own, both) in zip(distances, whole, strict=True):
         assert torch.equal(distance.matrix(batch), own)
         assert torch.equal(distance.matrix(batch, y), both)

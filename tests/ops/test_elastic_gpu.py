@@ -18,9 +18,10 @@ from likewise.ops.elastic import (
     elastic_path,
     gpu,
 )
+from likewise.ops.elastic.gpu import follow
 from likewise.ops.rules import Rules
 from likewise.testing import TOLERANCE, assert_close
-from tests.ops.elastic_problems import MOVES, random_problem
+from tests.ops.elastic_problems import MOVES, RULES, random_problem
 
 DEVICE = "cuda" if torch.cuda.is_available() and os.environ["TRITON_INTERPRET"] == "0" else "cpu"
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # inf - inf in padding, in the interpreter
@@ -76,6 +77,47 @@ def test_all_pairs(seed, monkeypatch):
     own = elastic_matrix(p.x, None, p.moves, **p.options())
     found = gpu.matrix(*arguments(p, p.x, p.x), p.rules.symmetric)
     assert_close(found, own, tolerance, "x with itself", scale=1.0)
+
+
+def windows(steps: int, parts: int, channels: int, seed: int, batch: int = 3) -> Side:
+    """Random windows that slide by one step, of unequal lengths; padding is NaN."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, steps + 1, (batch,), generator=generator)
+    lengths[0] = steps
+    longer = torch.randn(batch, steps + parts - 1, channels, generator=generator, dtype=torch.float64)
+    frames = longer.unfold(1, parts, 1).transpose(2, 3).flatten(2)
+    return Side(frames.masked_fill((torch.arange(steps) >= lengths[:, None])[..., None], torch.nan), lengths)
+
+
+@pytest.mark.parametrize(("lanes", "rows"), [(2, 8), (4, 2)])
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_warp_aligns_windows(rule, lanes, rows, monkeypatch):
+    which = RULES.index(rule)
+    parts, channels = [(1, 1), (3, 1), (4, 1), (3, 2)][which % 4]
+    n, m = [(19, 9), (8, 17), (5, 5)][(which + rows) % 3]
+    if DEVICE == "cpu":  # small strips: the interpreter is slow
+        monkeypatch.setattr(follow, "LANES", lanes)
+    else:
+        n, m = 30 * n, 30 * m
+    monkeypatch.setattr(follow, "ROWS", rows)
+    x, y = (windows(steps, parts, channels, seed) for seed, steps in enumerate((n, m)))
+    moves, rules = Moves(Recurrence.FOLLOW, parts=parts), Rules.of("test", **rule)
+    for left, right in ((x, y), (x, x)):
+        given = [None if t is None else t.to(DEVICE) for t in _tensors(left, right, None)]
+        plain = (*moves.plain(), *rules.plain())
+        expected = elastic_matrix(left, None if right is left else right, moves, rules=rules)
+        found = gpu.matrix(*given, *plain, right is left and rules.symmetric)
+        assert_close(found, expected, TOLERANCE[torch.float64].value, "all pairs", scale=1.0)
+        assert_close(gpu.value(*given, *plain), expected.diagonal(), TOLERANCE[torch.float64].value, "pairs", scale=1.0)
+
+
+def test_windows_of_many_channels_are_swept(monkeypatch):
+    monkeypatch.setattr(gpu, "FEW", 0)
+    x, y = (windows(steps, 3, 1, seed) for seed, steps in enumerate((11, 8)))
+    moves = Moves(Recurrence.FOLLOW, parts=3)
+    given = [None if t is None else t.to(DEVICE) for t in _tensors(x, y, None)]
+    found = gpu.matrix(*given, *moves.plain(), *Rules().plain(), False)
+    assert_close(found, elastic_matrix(x, y, moves), TOLERANCE[torch.float64].value, "all pairs", scale=1.0)
 
 
 def test_blocks_below_the_diagonal_are_mirrored(monkeypatch):

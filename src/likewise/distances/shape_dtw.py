@@ -9,7 +9,7 @@ from likewise.distances.elastic import Elastic
 from likewise.ops.elastic import Moves, Recurrence, Side
 from likewise.ops.rules import Rules
 
-ITEMS = 256  # items of x and of y in a block: windows take (2 reach + 1) times the memory of their sequences
+NUMBERS = 1 << 24  # in the windows of a block: they take (2 reach + 1) times the memory of their sequences
 
 
 class ShapeDTW(Elastic):
@@ -59,13 +59,15 @@ class ShapeDTW(Elastic):
         """Distances (N, M) of padded sequences, by blocks of items; for x with itself, those above the diagonal."""
         mirrored = y is None and self.symmetric
         other, other_lengths = (x, x_lengths) if y is None else (y, y_lengths)
-        if max(len(x), len(other)) <= ITEMS:
+        steps = max(x.shape[1], other.shape[1])
+        items = max(1, NUMBERS // max(1, steps * x.shape[2] * (2 * self.reach + 1)))  # of x and of y in a block
+        if max(len(x), len(other)) <= items:
             return super().all_pairs(x, y, x_lengths, y_lengths)
         rows = []
-        for i in range(0, len(x), ITEMS):
+        for i in range(0, len(x), items):
             found = []
-            for j in range(0, len(other), ITEMS):
-                a, b = slice(i, i + ITEMS), slice(j, j + ITEMS)
+            for j in range(0, len(other), items):
+                a, b = slice(i, i + items), slice(j, j + items)
                 if mirrored and j < i:
                     found.append(x.new_zeros(len(x[a]), len(other[b])))
                     continue

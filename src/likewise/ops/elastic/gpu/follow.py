@@ -11,13 +11,16 @@ import triton.language as tl
 from torch import Tensor
 
 from likewise.ops.elastic.moves import Moves
-from likewise.ops.engine.warps import LANES, PROGRAMS, pair_items
+from likewise.ops.engine.warps import LANES, pair_items
 from likewise.ops.engine.windows import window_row
-from likewise.ops.launch.arguments import float64_bits, float64_from, processors
+from likewise.ops.launch.arguments import ceil_div, float64_bits, float64_from, power_of_2, processors
 from likewise.ops.launch.launcher import launch
 from likewise.ops.rules import Rules
 
 FEW = 8  # the most channels whose frames stay in registers
+ROWS = 8  # the most rows of a lane, with one channel
+REGISTERS = 160  # of a thread: more would leave fewer warps on a multiprocessor
+PROGRAMS = 100  # programs for each multiprocessor: it runs 12 at once, and waits less for the last of many
 
 
 @triton.jit
@@ -37,18 +40,16 @@ def whole_cost(x, y, i, j, x_places, y_places, parts, C: tl.constexpr, mask):
 @triton.jit
 def follow_column(enter, leave, own, costs, cost_corner, cost_above, left, sums, up, up_sum, diagonal, diagonal_sum, y,
                   j, begin, inside, firsts, lasts, y_places, parts, ROWS: tl.constexpr, C: tl.constexpr,
-                  FROZEN: tl.constexpr, WINDOW: tl.constexpr, EARLY: tl.constexpr):  # fmt: skip
+                  FROZEN: tl.constexpr, WINDOW: tl.constexpr):  # fmt: skip
     """The next column of each lane: costs, values and sums. FROZEN: some lanes have not begun, and keep their costs."""
     entering = (cost_corner,)
     for r in tl.static_range(ROWS - 1):
         entering = entering + (costs[r],)
-    matched = ()
-    for _ in tl.static_range(ROWS):
-        matched = matched + (up_sum * 0.0,)
+    matched = entering
     for c in tl.static_range(C):
         y_in = tl.load(y + c * y_places + j + parts, mask=inside, other=0.0)
         y_out = tl.load(y + c * y_places + j, mask=inside, other=0.0)
-        y_own = tl.load(y + c * y_places + j + parts // 2 + 1, mask=inside, other=0.0).to(up_sum.dtype)
+        y_own = tl.load(y + c * y_places + j + parts // 2 + 1, mask=inside, other=0.0)
         slid = ()
         met = ()
         for r in tl.static_range(ROWS):
@@ -66,20 +67,12 @@ def follow_column(enter, leave, own, costs, cost_corner, cost_above, left, sums,
         cost = entering[r]
         if FROZEN:
             cost = tl.where(j >= begin, cost, costs[r])
-        if EARLY:  # what does not wait for the row above comes first
-            by_left = left[r] < diagonal
-            low = tl.where(by_left, left[r], diagonal)
-            low_sum = tl.where(by_left, sums[r], diagonal_sum) + matched[r]
-            by_up = (up < low) | ((up == low) & by_left)
-            value = tl.where(by_up, up, low) + cost
-            total = tl.where(by_up, up_sum + matched[r], low_sum)
-        else:
-            by_left = left[r] < up
-            gap = tl.where(by_left, left[r], up)
-            gap_sum = tl.where(by_left, sums[r], up_sum)
-            by_gap = gap < diagonal
-            value = tl.where(by_gap, gap, diagonal) + cost
-            total = tl.where(by_gap, gap_sum, diagonal_sum) + matched[r]
+        by_left = left[r] < up
+        gap = tl.where(by_left, left[r], up)
+        gap_sum = tl.where(by_left, sums[r], up_sum)
+        by_gap = gap < diagonal
+        value = tl.where(by_gap, gap, diagonal) + cost
+        total = tl.where(by_gap, gap_sum, diagonal_sum) + matched[r]
         if WINDOW != 0:
             value = tl.where((j < firsts[r]) | (j > lasts[r]), float("inf"), value)
         diagonal = left[r]
@@ -95,8 +88,8 @@ def follow_column(enter, leave, own, costs, cost_corner, cost_above, left, sums,
 
 @triton.jit
 def follow_strip(x, y, edge, top, n, m, x_places, y_places, y_steps, parts, size, C: tl.constexpr, WINDOW: tl.constexpr,
-                 OPEN_BEGIN: tl.constexpr, OPEN_END: tl.constexpr, LINKED: tl.constexpr, EARLY: tl.constexpr, SINGLE: tl.constexpr,
-                 ROWS: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
+                 OPEN_BEGIN: tl.constexpr, OPEN_END: tl.constexpr, LINKED: tl.constexpr, ROWS: tl.constexpr,
+                 LANES: tl.constexpr):  # fmt: skip
     """Compute the strip of rows from `top` on; return its sum in the last cell or row.
 
     `edge` (3, y_steps) has the values and sums above the strip, and receives those of its last row; the costs above are
@@ -106,7 +99,7 @@ def follow_strip(x, y, edge, top, n, m, x_places, y_places, y_steps, parts, size
     lane = tl.arange(0, LANES)
     first_row = top + lane * ROWS
     far = tl.full((LANES,), float("inf"), dtype)
-    nothing = tl.zeros((LANES,), tl.float32 if SINGLE else dtype)
+    nothing = tl.zeros((LANES,), dtype)
     rows = tl.minimum(n - top, LANES * ROWS)
     sender = tl.where(top + LANES * ROWS < n, LANES - 1, -1)  # the lane that writes what the strip below reads
     begin = m * 0
@@ -138,7 +131,7 @@ def follow_strip(x, y, edge, top, n, m, x_places, y_places, y_steps, parts, size
         for c in tl.static_range(C):
             enter = enter + (tl.load(x + c * x_places + i + parts, mask=i < n, other=0.0),)
             leave = leave + (tl.load(x + c * x_places + i, mask=i < n, other=0.0),)
-            own = own + (tl.load(x + c * x_places + i + parts // 2 + 1, mask=i < n, other=0.0).to(nothing.dtype),)
+            own = own + (tl.load(x + c * x_places + i + parts // 2 + 1, mask=i < n, other=0.0),)
         costs = costs + (whole_cost(x, y, i, begin - 1, x_places, y_places, parts, C, i < n),)
         left = left + (far,)
         sums = sums + (nothing,)
@@ -154,15 +147,18 @@ def follow_strip(x, y, edge, top, n, m, x_places, y_places, y_steps, parts, size
         diagonal = tl.where((first_row == 0) & (begin == 0), 0.0, far)
     if LINKED:
         reached = (top > 0) & (begin - 1 >= above_first) & (begin - 1 <= above_last) & (begin > 0)
-        diagonal = tl.where((lane == 0) & reached, tl.load(edge + begin - 1, mask=reached, other=float("inf")), diagonal)
-        diagonal_sum = tl.where(lane == 0, tl.load(edge_sums + begin - 1, mask=reached, other=0.0).to(nothing.dtype), diagonal_sum)
+        corner = tl.load(edge + begin - 1, mask=reached, other=float("inf"))
+        corner_sum = tl.load(edge_sums + begin - 1, mask=reached, other=0.0)
+        diagonal = tl.where((lane == 0) & reached, corner, diagonal)
+        diagonal_sum = tl.where(lane == 0, corner_sum, diagonal_sum)
     best = far
     best_sum = nothing
     tl.debug_barrier()  # costs above have been written
     before = tl.maximum(lane - 1, 0)
     steps = end - begin + (rows - 1) // ROWS
-    for phase in tl.static_range(2):
-        for at in range(begin + (LANES if phase == 1 else 0), begin + (steps if phase == 1 else tl.minimum(LANES, steps))):
+    for phase in tl.static_range(2):  # until the last lane has begun, and then
+        first_step = begin + (LANES if phase == 1 else 0)
+        for at in range(first_step, begin + (steps if phase == 1 else tl.minimum(LANES, steps))):
             j = at - lane
             inside = (j >= begin) & (j < end)
             edge_value = tl.zeros((LANES,), dtype) if OPEN_BEGIN else far
@@ -171,14 +167,14 @@ def follow_strip(x, y, edge, top, n, m, x_places, y_places, y_steps, parts, size
                 known = (top > 0) & (at >= above_first) & (at <= above_last)
                 loaded = tl.load(edge + at, mask=known, other=float("inf"))
                 edge_value = tl.where(top > 0, loaded, edge_value)
-                edge_sum = nothing + tl.load(edge_sums + at, mask=known, other=0.0).to(nothing.dtype)
+                edge_sum = nothing + tl.load(edge_sums + at, mask=known, other=0.0)
             edge_cost = tl.load(edge_costs + at, mask=at < end - 1, other=0.0)
             up = tl.where(lane == 0, edge_value, tl.gather(left[ROWS - 1], before, 0))
             up_sum = tl.where(lane == 0, edge_sum, tl.gather(sums[ROWS - 1], before, 0))
             cost_above = tl.where(lane == 0, edge_cost, tl.gather(costs[ROWS - 1], before, 0))
             costs, cost_corner, left, sums = follow_column(
                 enter, leave, own, costs, cost_corner, cost_above, left, sums, up, up_sum, diagonal, diagonal_sum, y, j,
-                begin, inside, firsts, lasts, y_places, parts, ROWS, C, phase == 0, WINDOW, EARLY)  # fmt: skip
+                begin, inside, firsts, lasts, y_places, parts, ROWS, C, phase == 0, WINDOW)  # fmt: skip
             diagonal = up
             diagonal_sum = up_sum
             if OPEN_END:
@@ -195,7 +191,7 @@ def follow_strip(x, y, edge, top, n, m, x_places, y_places, y_steps, parts, size
             best_sum = tl.where(first_row + r == n - 1, sums[r], best_sum)
     ended = lane == (rows - 1) // ROWS
     # A sum is infinite where there is no path.
-    return tl.sum(tl.where(ended, tl.where(best < float("inf"), best_sum.to(dtype), best), 0.0), 0)
+    return tl.sum(tl.where(ended, tl.where(best < float("inf"), best_sum, best), 0.0), 0)
 
 
 SIZES = ["count", "columns", "x_steps", "y_steps", "parts", "size_bits"]
@@ -204,14 +200,16 @@ SIZES = ["count", "columns", "x_steps", "y_steps", "parts", "size_bits"]
 @triton.jit(do_not_specialize=SIZES)
 def follow_kernel(x, y, values, edges, x_items, y_items, x_lengths, y_lengths, count, columns, x_steps, y_steps, parts,
                   size_bits, C: tl.constexpr, LISTED: tl.constexpr, SYMMETRIC: tl.constexpr, WINDOW: tl.constexpr,
-                  OPEN_BEGIN: tl.constexpr, OPEN_END: tl.constexpr, LINKED: tl.constexpr, EARLY: tl.constexpr, SINGLE: tl.constexpr,
-                  ROWS: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
+                  OPEN_BEGIN: tl.constexpr, OPEN_END: tl.constexpr, LINKED: tl.constexpr, ROWS: tl.constexpr,
+                  LANES: tl.constexpr):  # fmt: skip
     """x (items, C, x_steps + parts) and y alike, of which window i begins at place i + 1; pairs are LISTED by their
     items, or all pairs. `values` (pairs,) or, if SYMMETRIC, (columns, columns).
     """
     program = tl.program_id(0)
     size = float64_from(size_bits)
     edge = edges + program.to(tl.int64) * 3 * y_steps
+    x_places = x_steps + parts
+    y_places = y_steps + parts
     for task in range(program, count, tl.num_programs(0)):
         pair = program.to(tl.int64) * 0 + task
         item, other = pair_items(pair, columns, not LISTED, SYMMETRIC)
@@ -223,9 +221,9 @@ def follow_kernel(x, y, values, edges, x_items, y_items, x_lengths, y_lengths, c
         value = tl.full([], 0.0, x.dtype.element_ty)
         for top in range(0, n, LANES * ROWS):
             tl.debug_barrier()  # the row above has been written
-            value = follow_strip(x + item * C * (x_steps + parts), y + other * C * (y_steps + parts), edge, top, n, m,
-                                 x_steps + parts, y_steps + parts, y_steps, parts, size, C, WINDOW, OPEN_BEGIN, OPEN_END,
-                                 LINKED, EARLY, SINGLE, ROWS, LANES)  # fmt: skip
+            value = follow_strip(x + item * C * x_places, y + other * C * y_places, edge, top, n, m, x_places, y_places,
+                                 y_steps, parts, size, C, WINDOW, OPEN_BEGIN, OPEN_END, LINKED, ROWS,
+                                 LANES)  # fmt: skip
         if SYMMETRIC:
             tl.store(values + item * columns + other, value)
             tl.store(values + other * columns + item, value)
@@ -246,9 +244,6 @@ def spread(windows: Tensor, parts: int) -> Tensor:
     return torch.cat([first[:, :1], first, last], 1).mT.contiguous()
 
 
-HOW = {"maxnreg": 160, "early": False, "single": False, "rows": 8, "programs": PROGRAMS}
-
-
 def run_follow(
     x: Tensor,
     y: Tensor,
@@ -261,14 +256,16 @@ def run_follow(
 ) -> Tensor:
     """Values of listed pairs, or (N, M) of all pairs, given windows (B, T, parts * C)."""
     x_steps, y_steps, channels = x.shape[1], y.shape[1], x.shape[2] // moves.parts
-    rows = min(HOW["rows"], max(1, 8 // triton.next_power_of_2(channels)), triton.next_power_of_2(-(-x_steps // LANES)))
+    rows = min(max(1, ROWS // power_of_2(channels)), power_of_2(ceil_div(x_steps, LANES)))
     same = y is x
     x = spread(x.detach(), moves.parts)
     y = x if same else spread(y.detach(), moves.parts)
     shape = (len(items[0]),) if items else (len(x), len(y))
     values = x.new_empty(shape)
     count = (len(x) + 1) // 2 * (len(x) + 1) if symmetric else values.numel()
-    programs = min(count, HOW["programs"] * processors(x))
+    if not count:
+        return values
+    programs = min(count, PROGRAMS * processors(x))
     launch(
         follow_kernel,
         (programs,),
@@ -282,10 +279,8 @@ def run_follow(
         OPEN_BEGIN=rules.open_begin,
         OPEN_END=rules.open_end,
         LINKED=x_steps > LANES * rows,
-        EARLY=HOW["early"],
-        SINGLE=HOW["single"],
         ROWS=rows,
         LANES=LANES,
-        maxnreg=HOW["maxnreg"],
+        maxnreg=REGISTERS,
     )
     return values
