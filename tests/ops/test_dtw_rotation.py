@@ -4,6 +4,8 @@ import torch
 from likewise.ops import cpu
 from likewise.ops.dtw import dtw, dtw_path
 from likewise.ops.dtw_rotation import dtw_rotation, gpu, reference
+from likewise.ops.dtw_rotation.gpu import turns
+from likewise.ops.dtw_rotation.gpu.polar import orthonormal
 from likewise.ops.rules import Rules
 from likewise.testing import check_op
 
@@ -165,18 +167,52 @@ def test_all_pairs(monkeypatch):
     monkeypatch.setattr(gpu, "FRAME_NUMBERS", 400)  # a few rows at a time
     device = "cuda" if torch.cuda.is_available() else "cpu"
     x, y, start = (t.to(device) for t in (x, y[:2], torch.eye(3, 2, dtype=x.dtype)))
-    values, rotation, *_ = gpu.rotation(x, y, n, m[:2], start, 20, False, True, *Rules().plain())
-    torch.testing.assert_close(values.cpu(), expected.values)
-    torch.testing.assert_close(rotation.cpu(), expected.rotation)
+    for few in (0, 4):  # channels of the pairs that warps align
+        monkeypatch.setattr(turns, "FEW", few)
+        values, rotation, *_ = gpu.rotation(x, y, n, m[:2], start, 20, False, True, *Rules().plain())
+        torch.testing.assert_close(values.cpu(), expected.values)
+        torch.testing.assert_close(rotation.cpu(), expected.rotation)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # inf - inf in padding, in the interpreter
+@pytest.mark.parametrize("few", [0, 4])  # channels of the pairs that warps align
 @pytest.mark.parametrize("bias", [False, True])
-def test_the_gpu_version(bias, monkeypatch):
+def test_the_gpu_version(bias, few, monkeypatch):
     monkeypatch.setattr(gpu, "PATH_NUMBERS", 200)  # in several chunks
+    monkeypatch.setattr(turns, "FEW", few)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     x, y, n, m = problem((6, 7), (2, 3), 7)
     start = torch.eye(2, 3, dtype=x.dtype).flip(0)
     values, *found = gpu.rotation(x.to(device), y.to(device), n, m, start.to(device), 20, bias, False, *Rules().plain())
     compare([one.cpu() for one in found], by_loops(x, y, n, m, start=start, bias=bias), 1e-9)
     torch.testing.assert_close(values.cpu(), dtw_rotation(x, y, n, m, start=start, bias=bias).values)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # inf - inf in padding, in the interpreter
+@pytest.mark.parametrize(("lanes", "rows"), [(2, 8), (4, 2)])
+@pytest.mark.parametrize("rules", [*RULES, Rules.of("test", band=0)], ids=str)
+def test_a_warp_aligns_a_pair_and_traces_its_path(rules, lanes, rows, monkeypatch):
+    device, channels = "cuda" if torch.cuda.is_available() else "cpu", (2, 1) if rules.open_begin else (2, 3)
+    if device == "cpu":  # small strips: the interpreter is slow
+        monkeypatch.setattr(turns, "LANES", lanes)
+    monkeypatch.setattr(turns, "ROWS", rows)
+    x, y, n, m = problem((17, 8) if device == "cpu" else (600, 130), channels, 3, uneven=rows == 2)
+    given = x.to(device), y.to(device), n, m, torch.eye(*channels, dtype=x.dtype, device=device)
+    values, *found = gpu.rotation(*given, 3, False, False, *rules.plain())
+    monkeypatch.setattr(turns, "FEW", 0)
+    expected, *others = gpu.rotation(*given, 3, False, False, *rules.plain())
+    torch.testing.assert_close(values, expected)
+    compare(found, others, 1e-9)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 4), (2, 2), (3, 2), (2, 3), (4, 4)], ids=str)
+def test_orthonormal_factors(shape):
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    matrices = torch.randn(7, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    matrices[1], matrices[2], matrices[3] = 0.0, 1e-200 * matrices[2], 1e200 * matrices[3]
+    matrices[4], matrices[5, 1:] = matrices[4, :1], 0.0  # of rank 1
+    found = orthonormal(matrices.to(device)).cpu()
+    least = found if shape[0] <= shape[1] else found.mT
+    torch.testing.assert_close(least @ least.mT, torch.eye(min(shape), dtype=torch.float64).expand(7, -1, -1))
+    size = torch.linalg.svdvals(matrices).sum(1)
+    torch.testing.assert_close((matrices * found).sum((1, 2)), size, rtol=1e-12, atol=0)

@@ -84,8 +84,8 @@ private:
         }
     }
 
-    // After a path: the rotation of its moment, unless that is the same as before. Returns whether the pair goes on: the
-    // last path is that of the last rotation.
+    // After a path: the rotation of its moment. Returns whether the pair goes on, as it does unless the moment or the
+    // rotation is the same as before. The last path is that of the last rotation.
     bool advance(Turning<T>& lane, double value) {
         static_cast<T*>(given_.values)[lane.pair] = T(value);
         if (!(value < kInfinity<double>)) return false;  // it overflowed: there is no path
@@ -95,19 +95,23 @@ private:
         given_.converged[lane.pair] = same;
         if (same) return false;
         polar_(lane.moment.get(), found_.get());
+        same = true;  // unless the rotation changes
         T* rotation = static_cast<T*>(given_.rotations) + lane.pair * numbers_;
         T* offset = static_cast<T*>(given_.offsets) + lane.pair * x_channels_;
         for (int64_t k = 0; k < numbers_; ++k) {
+            same &= rotation[k] == T(found_[k]);
             rotation[k] = T(found_[k]);
             lane.before[k] = lane.moment[k], lane.moment[k] = 0;
         }
         for (int64_t r = 0; r < x_channels_ && given_.bias; ++r) {
             double turned = 0;
             for (int64_t c = 0; c < y_channels_; ++c) turned += found_[r * y_channels_ + c] * lane.y_mean[c];
+            same &= offset[r] == T(lane.x_mean[r] - turned);
             offset[r] = T(lane.x_mean[r] - turned);
         }
+        given_.converged[lane.pair] = same;
         ++lane.iterations;
-        return true;
+        return !same;
     }
 
     // Pairs in lanes.

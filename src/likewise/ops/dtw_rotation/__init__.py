@@ -4,8 +4,8 @@ For a fixed P and b, the path is that of DTW between x_i and P y_j + b. For a fi
 singular vectors of the moment, the sum of x_i y_j' over it; with a bias, frames are taken about their means, and b maps
 one mean to the other. The first P is the identity, or is given.
 
-Memory: O(Tx Ty) bytes for each pair in progress on the CPU if they fit in the cache, otherwise O(T); on a GPU one byte
-per cell of each pair.
+Memory: O(Tx Ty) bytes for each pair in progress on the CPU if they fit in the cache, otherwise O(T); on a GPU two bits
+per cell of each pair in progress, or with more than four channels a byte per cell of each pair.
 """
 
 from dataclasses import dataclass

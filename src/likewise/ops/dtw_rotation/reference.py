@@ -33,6 +33,8 @@ def rotation(
             return found, offset, True
         i, j = torch.tensor(path).T
         u, _, vt = torch.linalg.svd((x[i] - x_mean).T @ (y[j] - y_mean), full_matrices=False)
-        found, before = u @ vt, path
+        last, found, before = (found, offset), u @ vt, path
         offset = x_mean - found @ y_mean
+        if torch.equal(found, last[0]) and torch.equal(offset, last[1]):
+            return found, offset, True
     return found, offset, False
