@@ -1,6 +1,6 @@
 """Elastic distances and averages on a GPU: checked against the CPU, then timed. Run on a machine with a CUDA device.
 
-    python benchmarks/elastic_gpu.py [--rows FILE]
+    python benchmarks/elastic_gpu.py [--rows FILE] [--only MSM TWE]
 
 All pairs of 1,000 and 1,000 series of length 256, one channel, float32; "cells" are those of the tables, 65.5 billion.
 SBD has no table: its rate says how many cells a table would have had. DTWGlobalInvariance computes a table for every
@@ -13,7 +13,8 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -76,36 +77,37 @@ def tables(distance: lw.Distance, x: torch.Tensor, y: torch.Tensor) -> float:
     return sum(counts) / (len(x) * len(y))
 
 
-def matrices() -> list[dict]:
-    """One row for each distance."""
+def matrices(only: list[str]) -> Iterator[dict]:
+    """One row for each distance whose values are right."""
     torch.manual_seed(0)
     x, y = (torch.randn(COUNT, STEPS, 1).cumsum(1) for _ in range(2))
-    rows = [matrix(name, distance, x, y) for name, distance in MEMBERS.items()]
-    x, y = (torch.randn(300, STEPS, 3).cumsum(1) for _ in range(2))
-    rows.append(matrix("DTWGlobalInvariance, 3 channels", MEMBERS["DTWGlobalInvariance"], x, y))
-    return [row for row in rows if row]
+    for name in only:
+        yield from matrix(name, MEMBERS[name], x, y)
+    if "DTWGlobalInvariance" in only:
+        x, y = (torch.randn(300, STEPS, 3).cumsum(1) for _ in range(2))
+        yield from matrix("DTWGlobalInvariance, 3 channels", MEMBERS["DTWGlobalInvariance"], x, y)
 
 
-def matrix(name: str, distance: lw.Distance, x: torch.Tensor, y: torch.Tensor) -> dict:
-    """The row of a distance; empty if its values are wrong."""
+def matrix(name: str, distance: lw.Distance, x: torch.Tensor, y: torch.Tensor) -> Iterator[dict]:
+    """The row of a distance, unless its values are wrong."""
     on_gpu = x.cuda(), y.cuda()
     found, expected = distance.matrix(*on_gpu)[:4].cpu().double(), distance.matrix(x[:4].double(), y.double())
     error = float((found - expected).abs().max() / expected.abs().max())
     case = f"{name}, all pairs of {len(x):,} and {len(y):,}, length {STEPS}, float32"
     if not error <= TOLERANCE[torch.float32].value:
         print(f"{case}: WRONG, relative error {error:.1e}")
-        return {}
+        return
     each = tables(distance, *on_gpu)
     taken = seconds(lambda: distance.matrix(*on_gpu))
     rate = each * len(x) * len(y) * STEPS**2 / taken
     print(f"{case}: {1e3 * taken:.1f} ms, {rate / 1e12:.2f} trillion cells/s", flush=True)
     row = {"case": case, "ms": 1e3 * taken, "cells_per_second": rate, "bar": 5e11, "error": error}
-    return row if each == 1 else row | {"tables": each}
+    yield row if each == 1 else row | {"tables": each}
 
 
-def averages() -> list[dict]:
+def averages() -> Iterator[dict]:
     """One row for each kind of average."""
-    generator, rows = torch.Generator().manual_seed(0), []
+    generator = torch.Generator().manual_seed(0)
     speed = torch.rand(50_000, 1, generator=generator) + 0.6
     values = torch.sin(9 * torch.linspace(0, 1, 128) ** speed) + 0.2 * torch.randn(50_000, 128, generator=generator)
     x, groups = values[..., None], torch.arange(1000).repeat_interleave(50)
@@ -122,19 +124,19 @@ def averages() -> list[dict]:
             lambda distance=distance, solver=solver: lw.barycenter(distance, on_gpu, groups=groups, solver=solver), 3
         )
         print(f"{case} ({name}): {taken:.2f} s, costs differ from the CPU's by {error:.0e}", flush=True)
-        rows.append({"case": case, "ms": 1e3 * taken, "error": error})
-    return rows
+        yield {"case": case, "ms": 1e3 * taken, "error": error}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=Path, default=ROWS, help="file to append the rows to")
+    parser.add_argument("--only", nargs="+", choices=MEMBERS, help="these distances, without averages")
     options = parser.parse_args()
     machine = {"gpu": torch.cuda.get_device_name(), "date": time.strftime("%Y-%m-%d"), "torch": torch.__version__}
     machine["commit"] = os.environ.get("COMMIT", "")
-    rows = [row | machine for row in (*matrices(), *averages())]
-    with options.rows.open("a") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
+    for row in chain(matrices(options.only or list(MEMBERS)), () if options.only else averages()):
+        with options.rows.open("a") as file:
+            file.write(json.dumps(row | machine) + "\n")
 
 
 if __name__ == "__main__":
