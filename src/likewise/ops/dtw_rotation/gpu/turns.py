@@ -18,7 +18,7 @@ from likewise.ops.rules import Rules
 FEW = 4  # the most channels of each side whose frames stay in registers
 ROWS = 8  # the most rows of a lane: the moves of a column are 16 bits
 PROGRAMS = 64  # programs for each multiprocessor: it runs 21 at once, and waits less for the last of many
-BYTES = 1 << 32  # of moves at once
+BYTES = 1 << 31  # of moves at once
 
 
 @triton.jit
