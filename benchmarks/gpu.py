@@ -1,6 +1,6 @@
 """GPU kernels: checked against the CPU in float64, then timed. Run on a machine with a CUDA device.
 
-    python benchmarks/gpu.py [--rows FILE]
+    python benchmarks/gpu.py [--rows FILE] [--only "soft_dtw, all pairs"]
 
 A kernel whose values or gradients are wrong is not timed. "ms" is the time of a call as a user sees it, "graph_ms" that
 of its kernels alone, replayed from a CUDA graph: the difference is what the host takes to launch them. "host_ms" is how
@@ -34,6 +34,7 @@ from likewise.testing import TOLERANCE
 DEVICE = "cuda"
 WARM_SECONDS = 0.3
 FILES: list[Path] = []  # that get the rows
+ONLY: list[str] = []  # what the names of the cases to run begin with, if not all
 
 
 def milliseconds(work: Callable[[], object], repeats: int = 20, warmup: int = 3) -> float:
@@ -121,6 +122,10 @@ def error(found: Tensor, expected: Tensor) -> float:
     return ((found.double().cpu() - expected).abs().max() / expected.abs().max()).item()
 
 
+def wanted(case: str) -> bool:
+    return not ONLY or case.startswith(tuple(ONLY))
+
+
 def keep(row: dict) -> None:
     """Print a row, and append it to the file at once: what was measured stays if a later case fails."""
     print(json.dumps(row), flush=True)
@@ -143,7 +148,10 @@ def report(case: str, errors: dict[str, float], measure: Callable[[], dict[str, 
     keep({"case": case, "correct": correct, "errors": errors, **(measure() if correct else {})})
 
 
-def soft(batch: int, steps: int, channels: int, bar: float) -> None:
+def soft(batch: int, steps: int, channels: int, bar: float, kernels_bar: float) -> None:
+    case = f"soft_dtw forward and backward, B {batch}, T {steps}, C {channels}"
+    if not wanted(case):
+        return
     torch.manual_seed(0)
     since = time.perf_counter()
     # Costs of a few units: float32 rounds each to 1e-7 of itself, and gamma = 1 turns that into a share's error.
@@ -175,6 +183,7 @@ def soft(batch: int, steps: int, channels: int, bar: float) -> None:
             "ms": milliseconds(work),
             "graph_ms": replayed(work),
             "bar_ms": bar,
+            "graph_bar_ms": kernels_bar,
             "host_ms": on_the_host(work),
         }
         times["peak_mib"] = torch.cuda.max_memory_allocated() / 2**20
@@ -183,11 +192,14 @@ def soft(batch: int, steps: int, channels: int, bar: float) -> None:
             times["forward_graph_ms"] = replayed(lambda: soft_dtw(a, b))
         return times
 
-    report(f"soft_dtw forward and backward, B {batch}, T {steps}, C {channels}", errors, measure)
+    report(case, errors, measure)
 
 
 def host(batch: int, steps: int, channels: int) -> None:
     """Where the host spends the time of a call whose kernels are short, and what PyTorch takes by itself."""
+    case = f"soft_dtw on the host, B {batch}, T {steps}, C {channels}, microseconds"
+    if not wanted(case):
+        return
     a, b = (torch.randn(batch, steps, channels, device=DEVICE, requires_grad=True) for _ in range(2))
     leaf, distance, kept = torch.randn(batch, device=DEVICE, requires_grad=True), SoftDTW(), []
 
@@ -215,7 +227,7 @@ def host(batch: int, steps: int, channels: int) -> None:
         "gradient": lambda: kept[-1].backward(),
     }
     row = {
-        "case": f"soft_dtw on the host, B {batch}, T {steps}, C {channels}, microseconds",
+        "case": case,
         "steps": host_steps(calls, work),
         "pytorch_alone_us": on_the_host(alone, 200) * 1e3,
         "tapes": len(tape._tapes),
@@ -225,6 +237,9 @@ def host(batch: int, steps: int, channels: int) -> None:
 
 def varying(steps: int = 50, batch: int = 64, channels: int = 9) -> None:
     """Training steps whose longest lengths change: how many kernels they compile, and how long they take."""
+    case = f"soft_dtw training, {steps} steps of random lengths, B {batch}, C {channels}"
+    if not wanted(case):
+        return
     torch.manual_seed(0)
     lengths = torch.randint(20, 201, (steps, 2)).tolist()
     check = [(1, 20), (16, 33), (200, 47)]
@@ -253,10 +268,13 @@ def varying(steps: int = 50, batch: int = 64, channels: int = 9) -> None:
             "again_median_ms": statistics.median(times[steps:]) * 1e3,
         }
 
-    report(f"soft_dtw training, {steps} steps of random lengths, B {batch}, C {channels}", errors, measure)
+    report(case, errors, measure)
 
 
 def all_pairs(name: str, run: Callable[..., Tensor], count: int, steps: int, channels: int, **options: object) -> None:
+    case = f"{name}, all pairs of {count}, T {steps}, C {channels}"
+    if not wanted(case):
+        return
     torch.manual_seed(0)
     x = torch.randn(count, steps, channels) / channels**0.5
     there = x.to(DEVICE)
@@ -269,10 +287,13 @@ def all_pairs(name: str, run: Callable[..., Tensor], count: int, steps: int, cha
         computed = count * (count + 1) // 2 * steps * steps  # each pair once
         return {"ms": ms} if options else {"ms": ms, "cells_per_second": computed / ms * 1e3}
 
-    report(f"{name}, all pairs of {count}, T {steps}, C {channels}", errors, measure)
+    report(case, errors, measure)
 
 
 def path(steps: int) -> None:
+    case = f"dtw path, T {steps}"
+    if not wanted(case):
+        return
     torch.manual_seed(0)
     x, y = torch.randn(2, 1, steps, 1).cumsum(2)
     a, b = x.to(DEVICE), y.to(DEVICE)
@@ -283,20 +304,22 @@ def path(steps: int) -> None:
     total = (x.double()[0, i] - y.double()[0, j]).square().sum()
     errors = {"value": error(dtw(a, b), exact), "value of the path": error(total[None], exact)}
     times = {"ms": lambda: dtw_path(a, b), "value_ms": lambda: dtw(a, b)}
-    report(f"dtw path, T {steps}", errors, lambda: {k: milliseconds(work, repeats=5) for k, work in times.items()})
+    report(case, errors, lambda: {k: milliseconds(work, repeats=5) for k, work in times.items()})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=Path, help="append the rows to this file")
+    parser.add_argument("--only", action="append", help="run only the cases whose names begin like this")
     options = parser.parse_args()
+    ONLY.extend(options.only or [])
     FILES.extend([options.rows] if options.rows else [])
-    soft(64, 128, 9, bar=0.3)
+    soft(64, 128, 9, bar=0.3, kernels_bar=0.06)
     host(64, 128, 9)
-    soft(32, 512, 64, bar=1.0)
+    soft(32, 512, 64, bar=1.0, kernels_bar=0.4)
     host(32, 512, 64)
-    soft(32, 1024, 64, bar=2.5)
-    soft(16, 2048, 64, bar=6.0)
+    soft(32, 1024, 64, bar=2.5, kernels_bar=1.1)
+    soft(16, 2048, 64, bar=6.0, kernels_bar=2.2)
     all_pairs("dtw", dtw_matrix, 2000, 256, 1)
     all_pairs("dtw", dtw_matrix, 500, 128, 9)
     all_pairs("dtw, band 0.1", dtw_matrix, 2000, 256, 1, rules=Rules.of("dtw", band=0.1))

@@ -1,6 +1,7 @@
 """The speed of each op at many shapes, as a share of what this machine could reach there.
 
     python benchmarks/map.py [--device cuda] [--only "dtw all"] [--repeats 5] [--no-peers] [--no-rows]
+    python benchmarks/map.py --check --part 1/6 [...]      every sixth cell: compiled and compared, not timed
     python benchmarks/map.py --report [--device cuda]      from the rows: heat maps, medians, the ten worst cells
 
 Each cell of the map is an op at one shape: so many sequences, steps and channels, paired or all pairs, of equal or very
@@ -11,6 +12,7 @@ to benchmarks/results/map_<device>.jsonl: a run may be cut into parts (--missing
 """
 
 import argparse
+import copy
 import json
 import math
 import os
@@ -234,11 +236,10 @@ def run(distance: torch.nn.Module, shape: Shape, x: lw.data.Batch, y: lw.data.Ba
 
 
 def verify(distance: torch.nn.Module, shape: Shape, x: lw.data.Batch, y: lw.data.Batch | None) -> None:
-    """Compare all of a small problem, or some pairs of a large one, with float64."""
+    """Compare all of a small problem, or some pairs of a large one, with float64 on the CPU."""
     some = max(2, min(shape.count, int((2e7 / (shape.steps**2 * (shape.channels + 8))) ** 0.5)))
-    exact = [None if b is None else lw.data.Batch(b.values[:some].double(), b.lengths[:some]) for b in (x, y)]
-    expected = run(distance.double(), shape, *exact)
-    distance.float()
+    exact = [None if b is None else lw.data.Batch(b.values[:some].double(), b.lengths[:some]).to("cpu") for b in (x, y)]
+    expected = run(copy.deepcopy(distance).double().cpu(), shape, *exact)
     # A gradient sums over all pairs: that of the part is its own problem. Values are those of the whole.
     part = [None if b is None else b[:some] for b in (x, y)]
     found = run(distance, shape, *part) if "gradient" in shape.op else run(distance, shape, x, y)
@@ -312,14 +313,18 @@ def fastest_peer(
     return best
 
 
-def measure(shape: Shape, peaks: Peaks, options: argparse.Namespace) -> dict[str, Any]:
-    """One row."""
+def measure(shape: Shape, peaks: Peaks, options: argparse.Namespace) -> dict[str, Any] | None:
+    """One row; none if it is only to be checked."""
+    if options.device == "cuda":
+        torch.cuda.empty_cache()
     x, y = sequences(shape, options.device)
     distance = distance_of(shape).to(options.device)
     verify(distance, shape, x, y)
     first = seconds(lambda: run(distance, shape, x, y))
+    if options.check:
+        return None
     calls = max(1, math.ceil(0.02 / max(first, 1e-6)))
-    repeats = options.repeats if first < 2 else 1
+    repeats = options.repeats if first < (2 if options.device == "cpu" else 0.3) else 1
 
     def turn() -> float:
         return seconds(lambda: [run(distance, shape, x, y) for _ in range(calls)]) / calls
@@ -382,6 +387,8 @@ def main() -> None:
     parser.add_argument("--only", default="", help='cells whose name holds this text, such as "dtw all 20"')
     parser.add_argument("--missing", action="store_true", help="only cells that have no row yet")
     parser.add_argument("--minutes", type=float, default=60, help="stop after so long; --missing goes on from there")
+    parser.add_argument("--part", default="1/1", help="2/6 is the second of six processes that share the cells")
+    parser.add_argument("--check", action="store_true", help="compile and compare with float64 only")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--peer-seconds", type=float, default=0.3, help="a peer gets as many pairs as it computes then")
     parser.add_argument("--no-peers", action="store_true")
@@ -396,19 +403,31 @@ def main() -> None:
     print(f"{2 * peaks.fma / 1e9:.0f} GFLOP/s, {peaks.bytes / 1e9:.0f} GB/s")
     done = {row["case"] for row in newest_rows(options.device)} if options.missing else set()
     RESULTS.mkdir(exist_ok=True)
-    grid = shapes(options.device)
-    for shape in random.Random(0).sample(grid, len(grid)):  # a run that is cut short samples the whole grid
+    grid, wrong = shapes(options.device), []
+    grid = random.Random(0).sample(grid, len(grid))  # a run that is cut short samples the whole grid
+    part, parts = map(int, options.part.split("/"))
+    for shape in grid[part - 1 :: parts]:
         if not shape.name.startswith(options.only) or shape.name in done:
             continue
         if time.monotonic() - begin > 60 * options.minutes:
             break
-        row = measure(shape, peaks, options) | {"gflops": 2 * peaks.fma / 1e9, "gbytes": peaks.bytes / 1e9} | here
+        try:
+            row = measure(shape, peaks, options)
+        except WrongResult as error:
+            wrong.append(shape.name)
+            print(f"not timed: {error}", flush=True)
+            continue
+        if row is None:
+            continue
+        row |= {"gflops": 2 * peaks.fma / 1e9, "gbytes": peaks.bytes / 1e9} | here
         row["load"] = os.getloadavg()[0]
         peer = f", {row['peer']} {ahead(row):.1f} times" if row.get("peer") else ""
         print(f"{row['case']}: {row['ms']:.2f} ms, {row['share']:.0%} of {row['limit']}{peer}", flush=True)
         if not options.no_rows:
             with open(RESULTS / f"map_{options.device}.jsonl", "a") as file:
                 file.write(json.dumps(row) + "\n")
+    if wrong:
+        raise SystemExit(f"{len(wrong)} cells are wrong: {'; '.join(wrong)}")
 
 
 if __name__ == "__main__":

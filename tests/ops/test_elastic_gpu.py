@@ -150,3 +150,19 @@ def test_nan_is_refused_even_where_a_path_goes_round_it(moves):
     given = [None if t is None else t.to(DEVICE) for t in _tensors(side, side, None)]
     with pytest.raises(ValueError, match=r"x\[1\] holds nan at step 2"):
         gpu.value(*given, *moves.plain(), 0, 0.0, False, False)
+
+
+@pytest.mark.parametrize("seed", [4, 15])
+def test_long_pairs_are_computed_in_float64_and_rounded_once(seed, monkeypatch):
+    monkeypatch.setattr(gpu, "LONGEST_IN_FLOAT32", dict.fromkeys(Recurrence, 12))
+    p = random_problem(seed, batch=3, longest=9, dtype=torch.float32)
+    sides = [
+        Side(s.frames.nan_to_num(), s.lengths, None if s.gaps is None else s.gaps.nan_to_num()) for s in (p.x, p.y)
+    ]
+    given = arguments(p, *sides)
+    wide = [t.double() if isinstance(t, torch.Tensor) and t.dtype == torch.float32 else t for t in given]
+    listed = torch.tensor([[2, 0], [1, 1]])
+    for work in (gpu.value, lambda *g: gpu.matrix(*g, False), lambda *g: gpu.pairs(listed, None, *g)):
+        assert torch.equal(work(*given), work(*wide).float())
+    for found, expected in zip(gpu.slopes(*given), gpu.slopes(*wide), strict=True):
+        assert torch.equal(found, expected.float())

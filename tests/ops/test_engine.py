@@ -54,7 +54,7 @@ def small_warps(monkeypatch, rows=None, waits=True):
 
     def shape(pairs, count, *, given, record):
         best = chosen(pairs, count, given=given, record=record)
-        cut = warps.Shape(rows + 1 if rows == 3 and given else rows or best.rows, False, steps=2)
+        cut = warps.Shape(rows + 1 if rows == 3 and given else rows or best.rows, False, steps=warps.LANES // 2)
         return replace(cut, waits=(waits or record) and cut.strips(pairs.steps[0]) > 1)
 
     monkeypatch.setattr(engine, "shape", shape)

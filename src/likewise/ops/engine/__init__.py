@@ -19,7 +19,7 @@ from likewise.ops.engine.inputs import limit, look, unlooked
 from likewise.ops.engine.lanes import LANES, run_lanes
 from likewise.ops.engine.pairs import Pairs
 from likewise.ops.engine.products import product_costs
-from likewise.ops.engine.warps import run_warps, shape
+from likewise.ops.engine.warps import BASED_STEPS, run_warps, shape
 from likewise.ops.rules import NONE
 
 COST_BYTES = 1 << 30  # memory for costs that are computed ahead
@@ -69,5 +69,7 @@ def values(pairs: Pairs) -> Tensor:
 
 
 def suits_lanes(pairs: Pairs) -> bool:
-    """Whether pairs of sequences are compared faster with one lane each."""
+    """Whether pairs of sequences are compared faster with one lane each. Sums of long ones would lose digits there."""
+    if sum(pairs.steps) > BASED_STEPS:
+        return False
     return min(pairs.steps) < SHORT or (pairs.rules.window.kind != NONE and pairs.x.shape[2] <= FEW_CHANNELS)

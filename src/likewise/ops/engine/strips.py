@@ -3,52 +3,10 @@
 import triton
 import triton.language as tl
 
-from likewise.ops.engine.columns import load_rows
+from likewise.ops.engine.columns import load_rows, store_rows
 from likewise.ops.engine.diagonals import report, wait_for
+from likewise.ops.engine.powers import inverse, logarithm, power
 from likewise.ops.engine.windows import UNREACHABLE, softmin2, window_row
-
-
-@triton.jit
-def _unit_power(x):
-    return tl.inline_asm_elementwise("ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
-
-
-@triton.jit
-def _unit_logarithm(x):
-    return tl.inline_asm_elementwise("lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
-
-
-@triton.jit
-def _unit_inverse(x):
-    return tl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
-
-
-# Triton's own functions also handle numbers that do not occur here, and take many times as long.
-COMPILED = tl.constexpr(isinstance(_unit_power, triton.runtime.JITFunction))
-
-
-@triton.jit
-def power(x):
-    """2 to the x, x at most 0."""
-    if COMPILED and x.dtype == tl.float32:
-        return _unit_power(x)
-    return tl.exp2(x)
-
-
-@triton.jit
-def logarithm(x):
-    """log2 x, x from 1 to 3."""
-    if COMPILED and x.dtype == tl.float32:
-        return _unit_logarithm(x)
-    return tl.log2(x)
-
-
-@triton.jit
-def inverse(x):
-    """1 / x, x from 1 to 3."""
-    if COMPILED and x.dtype == tl.float32:
-        return _unit_inverse(x)
-    return 1.0 / x
 
 
 @triton.jit
@@ -119,14 +77,69 @@ def strip_cells(costs, left, up, diagonal, inside, j, firsts, lasts, scale, MASK
 
 
 @triton.jit
-def edge_of(edge_in, at, top, first, last, corner, above_all, LINKED: tl.constexpr):
-    """The value above the strip's first row in column `at`."""
-    edge = tl.where(at == -1, corner, above_all).to(edge_in.dtype.element_ty)
+def edges_of(edge_in, first, lane, top, above_first, above_last, corner, above_all, LINKED: tl.constexpr,
+             STEPS: tl.constexpr):  # fmt: skip
+    """The values above the strip's first row in columns first, first + 1, ...: lane u has that of column first + u."""
+    at = first + lane
+    edges = tl.where(at == -1, corner, above_all).to(edge_in.dtype.element_ty)
     if LINKED:
-        loaded = tl.load(edge_in + at, mask=(top > 0) & (at >= 0) & (at >= first) & (at <= last), other=UNREACHABLE,
-                         cache_modifier=".cg")  # fmt: skip
-        edge = tl.where(top > 0, loaded, edge)
-    return edge
+        real = (tl.where(top > 0, at, -1) >= 0) & (lane < STEPS) & (at >= above_first) & (at <= above_last)
+        loaded = tl.load(edge_in + at, mask=real, other=UNREACHABLE, cache_modifier=".cg")
+        edges = tl.where(top > 0, loaded, edges)
+    return edges
+
+
+@triton.jit
+def store_edges(edge_out, outs, base, j, mask, BASED: tl.constexpr):
+    """Values for the strip below, of columns j."""
+    if BASED:
+        outs = tl.where(outs < 1e29, outs.to(tl.float64) + base, UNREACHABLE)
+    tl.store(edge_out + j, outs, mask=mask)
+
+
+@triton.jit
+def following(values, lane, LANES: tl.constexpr):
+    """The value of the next lane: the first lane gets one after the other."""
+    return tl.gather(values, tl.minimum(lane + 1, LANES - 1), 0)
+
+
+@triton.jit
+def poison_of(costs, inside, first_row, n, POSITIVE: tl.constexpr, ROWS: tl.constexpr):
+    """NaN if a cost is not finite, else 0. Given costs may have NaN below the last row."""
+    total = costs[0] * 0.0
+    for r in tl.static_range(ROWS):
+        nothing = costs[r] * 0.0
+        total += nothing if POSITIVE else tl.where(first_row + r < n, nothing, 0.0)
+    return tl.where(inside, total, 0.0)
+
+
+@triton.jit
+def value_column(left, diagonal, poison, best, outs, costs, edge, at, u, inside, up_shares, left_shares, last_row, base,
+                 lane, first_row, n, firsts, lasts, scale, MASK: tl.constexpr, SOFT: tl.constexpr,
+                 WINDOW: tl.constexpr, OPEN_END: tl.constexpr, RECORD: tl.constexpr, LINKED: tl.constexpr,
+                 POISON: tl.constexpr, POSITIVE: tl.constexpr, WHOLE: tl.constexpr, ROWS: tl.constexpr,
+                 LANES: tl.constexpr):  # fmt: skip
+    """Step u by (soft) minima of values: lane 0 is at column `at`, below the first lane's `edge`."""
+    j = at - lane
+    up = tl.where(lane == 0, edge, tl.gather(left[ROWS - 1], tl.maximum(lane - 1, 0), 0))
+    left, ups, lefts = strip_cells(costs, left, up, diagonal, inside, j, firsts, lasts, scale, MASK, SOFT, WINDOW,
+                                   RECORD, WHOLE, ROWS)  # fmt: skip
+    if RECORD:  # in the order of the steps; those of a lane side by side
+        place = (at * LANES + lane) * ROWS
+        store_rows(up_shares, place, ups, inside, ROWS, LANES)
+        store_rows(left_shares, place, lefts, inside, ROWS, LANES)
+    if POISON:
+        poison += poison_of(costs, inside, first_row, n, POSITIVE, ROWS)
+    if OPEN_END:
+        for r in tl.static_range(ROWS):
+            ends = inside & (first_row + r == n - 1)
+            best = softmin2(best, tl.where(ends, left[r], UNREACHABLE), SOFT)
+            if RECORD:
+                total = left[r].to(tl.float64) + base
+                tl.store(last_row + j, tl.where(left[r] < 1e29, total, UNREACHABLE), mask=ends)
+    if LINKED:
+        outs = tl.where(lane == u, tl.gather(left[ROWS - 1], lane * 0 + (LANES - 1), 0), outs)
+    return left, up, poison, best, outs
 
 
 @triton.jit
@@ -138,7 +151,7 @@ def run_strip(x, y, cost, up_shares, left_shares, last_row, edge_in, edge_out, d
               REPORT: tl.constexpr):  # fmt: skip
     """Compute the strip of rows from `top` on; return its value in the last cell or row, its base and its poison."""
     GIVEN: tl.constexpr = FEW == 0
-    AHEAD: tl.constexpr = WAITS
+    AHEAD: tl.constexpr = WAITS or RECORD
     MASK: tl.constexpr = GIVEN or ROOT or SOFT
     dtype = scale.dtype
     WHOLE: tl.constexpr = POSITIVE and not (SOFT or BASED) and dtype == tl.float32
@@ -146,7 +159,6 @@ def run_strip(x, y, cost, up_shares, left_shares, last_row, edge_in, edge_out, d
     first_row = top + lane * ROWS
     far = tl.full((LANES,), UNREACHABLE, dtype)
     follows = top + LANES * ROWS < n
-    sender = tl.where(follows, LANES - 1, -1)  # the lane that writes what the strip below reads
     rows = tl.minimum(n - top, LANES * ROWS)
     # Open at the beginning, a path enters cell (0, j) once; each of the two neighbours above adds one half.
     corner = (1.0 if SOFT else 0.0) if OPEN_BEGIN else 0.0
@@ -186,71 +198,58 @@ def run_strip(x, y, cost, up_shares, left_shares, last_row, edge_in, edge_out, d
     if WAITS:
         if top > 0:
             known = wait_for(done_in, known, tl.minimum(above_last + 1, begin + STEPS))
-    if BASED:
-        above = edge_of(edge_in, begin, top, above_first, above_last, corner, above_all, LINKED)
-        base = tl.where((top > 0) & (above < 1e29), above, base)
+    if BASED:  # a value near the first
+        above = tl.load(edge_in + begin, mask=(top > 0) & (begin >= above_first) & (begin <= above_last), other=0.0,
+                        cache_modifier=".cg")  # fmt: skip
+        base = tl.where(above < 1e29, above, 0.0)
     costs_ahead = ()
-    edges_ahead = ()
+    edges_ahead = tl.full((LANES,), UNREACHABLE, edge_in.dtype.element_ty)
     if AHEAD:
         for _ in tl.static_range(STEPS):
             nothing = ()
             for _ in tl.static_range(ROWS):
                 nothing = nothing + (tl.zeros((LANES,), dtype),)
             costs_ahead = costs_ahead + (nothing,)
-            edges_ahead = edges_ahead + (tl.full([], UNREACHABLE, edge_in.dtype.element_ty),)
     # Writing out the first loads would take many times as long to compile: an iteration before the first only loads.
     for chunk in range(-1 if AHEAD else 0, chunks):
+        start = begin + done + chunk * STEPS  # lane 0's column in the first step
         costs_now = costs_ahead
-        edges_now = edges_ahead
-        if AHEAD:
+        edges = edges_ahead
+        if WAITS:
             if top > 0:
-                known = wait_for(done_in, known, tl.minimum(above_last + 1, begin + done + (chunk + 2) * STEPS))
+                known = wait_for(done_in, known, tl.minimum(above_last + 1, start + 2 * STEPS))
+        if AHEAD:
             costs_ahead = ()
-            edges_ahead = ()
             for u in tl.static_range(STEPS):
-                at = begin + done + (chunk + 1) * STEPS + u
-                j = at - lane
+                j = start + STEPS + u - lane
                 inside = (j >= begin) & (j < end)
                 costs_ahead = costs_ahead + (strip_costs(x_frames, y, cost, j, first_row, inside, n, y_steps, column,
                                                          beyond, GIVEN, ROOT, FEW, ROWS, LANES),)  # fmt: skip
-                edges_ahead = edges_ahead + (edge_of(edge_in, at, top, above_first, above_last, corner, above_all,
-                                                     LINKED),)  # fmt: skip
+            edges_ahead = edges_of(edge_in, start + STEPS, lane, top, above_first, above_last, corner, above_all,
+                                   LINKED, STEPS)  # fmt: skip
+        else:
+            edges = edges_of(edge_in, start, lane, top, above_first, above_last, corner, above_all, LINKED, STEPS)
+        if BASED:
+            edges = tl.where(edges < 1e29, edges - base, UNREACHABLE)
+        edges = edges.to(dtype)
+        outs = far
         for u in tl.static_range(STEPS):
-            at = begin + done + chunk * STEPS + u  # lane 0's column
-            j = at - lane
+            j = start + u - lane
             inside = (j >= begin) & (j < end)
             if AHEAD:
                 costs = costs_now[u]
-                edge = edges_now[u]
             else:
-                costs = strip_costs(x_frames, y, cost, j, first_row, inside, n, y_steps, column, beyond, GIVEN, ROOT,
-                                    FEW, ROWS, LANES)  # fmt: skip
-                edge = edge_of(edge_in, at, top, above_first, above_last, corner, above_all, LINKED)
-            if BASED:
-                edge = tl.where(edge < 1e29, edge - base, UNREACHABLE).to(dtype)
-            up = tl.where(lane == 0, edge, tl.gather(left[ROWS - 1], tl.maximum(lane - 1, 0), 0))
-            left, ups, lefts = strip_cells(costs, left, up, diagonal, inside, j, firsts, lasts, scale, MASK, SOFT,
-                                           WINDOW, RECORD, WHOLE, ROWS)  # fmt: skip
-            diagonal = up
-            if RECORD:
-                for r in tl.static_range(ROWS):
-                    tl.store(up_shares + (at * ROWS + r) * LANES + lane, ups[r], mask=inside)
-                    tl.store(left_shares + (at * ROWS + r) * LANES + lane, lefts[r], mask=inside)
-            if POISON:
-                for r in tl.static_range(ROWS):
-                    poison += tl.where(inside & (first_row + r < n), costs[r] * 0.0, 0.0)
-            if OPEN_END:
-                for r in tl.static_range(ROWS):
-                    ends = inside & (first_row + r == n - 1)
-                    best = softmin2(best, tl.where(ends, left[r], UNREACHABLE), SOFT)
-                    if RECORD:
-                        total = left[r].to(tl.float64) + base
-                        tl.store(last_row + j, tl.where(left[r] < 1e29, total, UNREACHABLE), mask=ends)
-            if LINKED:
-                out = left[ROWS - 1]
-                if BASED:
-                    out = tl.where(out < 1e29, out.to(tl.float64) + base, UNREACHABLE)
-                tl.store(edge_out + j, out, mask=inside & (lane == sender))
+                costs = strip_costs(x_frames, y, cost, j, first_row, inside, n, y_steps, column, beyond, GIVEN,
+                                    ROOT, FEW, ROWS, LANES)  # fmt: skip
+            left, diagonal, poison, best, outs = value_column(
+                left, diagonal, poison, best, outs, costs, edges, start + u, u, inside, up_shares, left_shares,
+                last_row, base, lane, first_row, n, firsts, lasts, scale, MASK, SOFT, WINDOW, OPEN_END, RECORD,
+                LINKED, POISON, POSITIVE, WHOLE, ROWS, LANES)  # fmt: skip
+            edges = following(edges, lane, LANES)
+        if LINKED:
+            j = start + lane - (LANES - 1)
+            writes = (tl.where(follows, lane, STEPS) < STEPS) & (j >= begin) & (j < end)
+            store_edges(edge_out, outs, base, j, writes, BASED)
         if BASED:  # keep values near zero: subtract the least, and remember it in float64
             shift = far
             for r in tl.static_range(ROWS):
@@ -266,7 +265,7 @@ def run_strip(x, y, cost, up_shares, left_shares, last_row, edge_in, edge_out, d
             base += least.to(tl.float64)
         if WAITS:
             if follows & ((chunk % REPORT == REPORT - 1) | (chunk == chunks - 1)):
-                report(done_out, begin + done + (chunk + 1) * STEPS - (LANES - 1))
+                report(done_out, start + STEPS - (LANES - 1))
     for r in tl.static_range(ROWS):
         if not OPEN_END:
             best = tl.where(first_row + r == n - 1, left[r], best)

@@ -25,6 +25,7 @@ from likewise.ops.launch.launcher import launch
 
 LANES = 32  # lanes of a warp
 MOST_ROWS = 8  # the most rows of a lane
+LEAST_ROWS = 4  # and the least in a long pair: each strip begins a hundred steps after the one above
 REPORT = 4  # times that many columns between reports
 WARPS = 8  # warps that keep a multiprocessor busy
 PROGRAMS = 32  # programs that a multiprocessor can run at once
@@ -59,13 +60,13 @@ def warps_kernel(x, y, cost, values, flags, up_shares, left_shares, last_rows, e
                  ALL_PAIRS: tl.constexpr, SYMMETRIC: tl.constexpr, FULL: tl.constexpr, ROOT: tl.constexpr,
                  SOFT: tl.constexpr, WINDOW: tl.constexpr, OPEN_BEGIN: tl.constexpr, OPEN_END: tl.constexpr,
                  RECORD: tl.constexpr, WAITS: tl.constexpr, BASED: tl.constexpr, LINKED: tl.constexpr,
-                 POSITIVE: tl.constexpr, POISON: tl.constexpr, FEW: tl.constexpr, ROWS: tl.constexpr,
-                 LANES: tl.constexpr, STEPS: tl.constexpr, REPORT: tl.constexpr):  # fmt: skip
+                 POSITIVE: tl.constexpr, POISON: tl.constexpr, FEW: tl.constexpr,
+                 ROWS: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr, REPORT: tl.constexpr):  # fmt: skip
     """x (items, x_steps, C) and y (items, C, y_steps), or costs of `count` pairs by column.
 
     `values` are those of all pairs; if SYMMETRIC, on both sides of the diagonal. `flags` get NaN if a cost was not
     finite, else 0: one for each pair or, if it WAITS, for each strip. RECORD writes the shares of the predecessors
-    above and left of every cell, (count, strips, y_steps + LANES - 1, ROWS, LANES) in the order of the steps, and, open
+    above and left of every cell, (count, strips, y_steps + LANES - 1, LANES, ROWS) in the order of the steps, and, open
     at the end, `last_rows` (count, y_steps) float64.
     """
     program = take_number(progress, WAITS)
@@ -101,8 +102,8 @@ def warps_kernel(x, y, cost, values, flags, up_shares, left_shares, last_rows, e
                 x + item * x_steps * C, y + other * C * y_steps, cost + plane, up_shares + share, left_shares + share,
                 last_rows + local * y_steps, edge_in, edge, progress + program, progress + 1 + program,
                 program * 0 + strip * (LANES * ROWS), n, m, C, y_steps, column, scale, size, beyond, ROOT, SOFT, WINDOW,
-                OPEN_BEGIN, OPEN_END, RECORD, WAITS, BASED, LINKED, POSITIVE, POISON, FEW, ROWS, LANES, STEPS,
-                REPORT)  # fmt: skip
+                OPEN_BEGIN, OPEN_END, RECORD, WAITS, BASED, LINKED, POSITIVE, POISON, FEW, ROWS, LANES,
+                STEPS, REPORT)  # fmt: skip
             poison += found
         if POISON:
             tl.store(flags + (program if WAITS else task), tl.sum(poison, 0))
@@ -124,7 +125,7 @@ class Found:
 
     values: Tensor  # (pairs,)
     flags: Tensor  # NaN where a cost was not finite, else 0
-    shares: tuple[Tensor, Tensor]  # of the predecessors above and left, in the order of the steps
+    shares: tuple[Tensor, ...]  # of the predecessors above and left, in the order of the steps
     last_row: Tensor  # r of the last row, float64 (pairs, Ty), if open at the end
 
     @property
@@ -168,8 +169,8 @@ def shape(pairs: Pairs, count: int, *, given: bool, record: bool) -> Shape:
     rows = ceil_div(x_steps, LANES * strips)
     if count >= busy:
         return Shape(rows, False, 4 if channels <= 12 else 2)
-    while rows > 1 and 2 * count * ceil_div(x_steps, LANES * rows) < busy:
-        rows = ceil_div(rows, 2)
+    while rows > LEAST_ROWS and 2 * count * ceil_div(x_steps, LANES * rows) < busy:
+        rows = max(LEAST_ROWS, ceil_div(rows, 2))
     return Shape(rows, x_steps > LANES * rows, 8 if channels <= 4 else 4)
 
 
@@ -250,7 +251,7 @@ def run_warps(
         FEW=0 if cost is not None else x.shape[2],
         ROWS=how.rows,
         LANES=LANES,
-        STEPS=how.steps,
+        STEPS=min(how.steps, LANES),  # a lane holds the edge of each column
         REPORT=REPORT,
     )
     return Found(values, flags, (up_shares, left_shares), last_row)

@@ -3,6 +3,8 @@
 import triton
 import triton.language as tl
 
+from likewise.ops.engine.powers import logarithm, power
+
 UNREACHABLE = tl.constexpr(1e30)
 
 
@@ -10,7 +12,7 @@ UNREACHABLE = tl.constexpr(1e30)
 def softmin2(a, b, SOFT: tl.constexpr):
     least = tl.minimum(a, b)
     if SOFT:
-        least -= tl.log2(1.0 + tl.exp2(-tl.abs(a - b)))
+        least -= logarithm(1.0 + power(-tl.abs(a - b)))
     return least
 
 
@@ -18,7 +20,9 @@ def softmin2(a, b, SOFT: tl.constexpr):
 def softmin3(a, b, c, SOFT: tl.constexpr):
     least = tl.minimum(tl.minimum(a, b), c)
     if SOFT:
-        least -= tl.log2(tl.exp2(least - a) + tl.exp2(least - b) + tl.exp2(least - c))
+        high = tl.maximum(a, b)  # of the three powers, that of the least is 1
+        middle = tl.maximum(tl.minimum(a, b), tl.minimum(high, c))
+        least -= logarithm(1.0 + (power(least - middle) + power(least - tl.maximum(high, c))))
     return least
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from likewise import _check
+from likewise.ops.elastic.cpu import LONGEST_IN_FLOAT32
 from likewise.ops.elastic.cpu import scaled as scaled  # plain torch, on any device
 from likewise.ops.elastic.gpu.follow import FEW, run_follow
 from likewise.ops.elastic.gpu.sweep import sweep_kernel
@@ -41,13 +42,13 @@ class _Given:
 
     @classmethod
     def paired(cls, arguments: tuple[Any, ...]) -> "_Given":
-        tensors, moves, rules = by_name(arguments)
+        tensors, moves, rules = _wide(arguments)
         items = torch.arange(len(tensors.x), device=tensors.x.device)
         return cls(tensors, moves, rules, items, items)
 
     @classmethod
     def all_pairs(cls, arguments: tuple[Any, ...]) -> "_Given":
-        tensors, moves, rules = by_name(arguments)
+        tensors, moves, rules = _wide(arguments)
         columns = max(1, len(tensors.y))
         pair = torch.arange(len(tensors.x) * len(tensors.y), device=tensors.x.device)
         return cls(tensors, moves, rules, pair // columns, pair % columns)
@@ -60,6 +61,16 @@ class _Given:
         return _lengths("x_lengths", x, x_lengths), _lengths("y_lengths", y, y_lengths)
 
 
+def _wide(arguments: tuple[Any, ...]) -> tuple[Tensors, Moves, Rules]:
+    """The arguments by name, those of long pairs in float64 as on the CPU. Padding counts: no wait for the lengths."""
+    tensors, moves, rules = by_name(arguments)
+    steps = tensors.x.shape[1] + tensors.y.shape[1]
+    if tensors.x.dtype == torch.float32 and steps > LONGEST_IN_FLOAT32[moves.recurrence]:
+        wide = (t if t is None else t.double() for t in tensors[:-2])
+        tensors = Tensors(*wide, *tensors[-2:])  # type: ignore[arg-type]
+    return tensors, moves, rules
+
+
 def _lengths(name: str, x: Tensor, lengths: Tensor | None) -> Tensor:
     if lengths is None:
         return torch.full((len(x),), x.shape[1], dtype=torch.int64, device=x.device)
@@ -70,7 +81,7 @@ def _lengths(name: str, x: Tensor, lengths: Tensor | None) -> Tensor:
 def value(*arguments: Any) -> Tensor:
     """Values of pairs, (B,)."""
     given = _Given.paired(arguments)
-    return _finite(given.tensors, _listed(given))
+    return _finite(given.tensors, _listed(given).to(arguments[0].dtype))
 
 
 def matrix(*inputs: Any) -> Tensor:
@@ -86,13 +97,14 @@ def matrix(*inputs: Any) -> Tensor:
         found = _listed(_Given.all_pairs(tuple(arguments))).reshape(rows, columns)
     else:
         found = _all_pairs(given, symmetric)
-    return _finite(tensors, found)
+    return _finite(tensors, found.to(tensors.x.dtype))
 
 
 def pairs(listed: Tensor, limits: Tensor | None, *arguments: Any) -> Tensor:
     """Values of listed pairs, (K,); nothing is given up early."""
-    tensors, moves, rules = by_name(arguments)
-    return _finite(tensors, _listed(_Given(tensors, moves, rules, *listed.to(tensors.x.device).T.contiguous())))
+    tensors, moves, rules = _wide(arguments)
+    found = _listed(_Given(tensors, moves, rules, *listed.to(tensors.x.device).T.contiguous()))
+    return _finite(tensors, found.to(arguments[0].dtype))
 
 
 def path(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -114,14 +126,16 @@ def path(*arguments: Any) -> tuple[Tensor, Tensor]:
 
 def slopes(*arguments: Any) -> tuple[Tensor, ...]:
     """Values of pairs, (B,), and the derivative of each with respect to its frames and gaps."""
-    given = _Given.paired(arguments)
+    given, dtype = _Given.paired(arguments), arguments[0].dtype
     values = given.tensors.x.new_empty(len(given.x_items))
-    return values, *_gradient(given, torch.ones_like(values), values)
+    found = _gradient(given, torch.ones_like(values), values)
+    return values.to(dtype), *(slope.to(dtype) for slope in found)
 
 
 def gradient(weight: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
     """Sum of weight * d value, along the paths."""
-    return _gradient(_Given.all_pairs(arguments) if weight.ndim == 2 else _Given.paired(arguments), weight)
+    given = _Given.all_pairs(arguments) if weight.ndim == 2 else _Given.paired(arguments)
+    return tuple(slope.to(arguments[0].dtype) for slope in _gradient(given, weight.to(given.tensors.x.dtype)))
 
 
 def _gradient(given: _Given, weight: Tensor, values: Tensor | None = None) -> tuple[Tensor, ...]:

@@ -3,6 +3,7 @@ expected alignment E is computed backwards from the shares, and then the gradien
 """
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from likewise.ops.launch.launcher import launch
 from likewise.ops.launch.tape import Tape, find, record
 from likewise.ops.rules import Rules
 from likewise.ops.soft_dtw.gpu.backwards import expected_alignments
-from likewise.ops.soft_dtw.gpu.gradients import weighted, write_gradients
+from likewise.ops.soft_dtw.gpu.gradients import add_gradients, weighted, write_gradients
 from likewise.ops.soft_dtw.gpu.walks import back_kernel, tangent_kernel
 
 __all__ = [
@@ -139,7 +140,7 @@ def _value_with_grad(pairs: Pairs) -> tuple[tuple[Tensor, Tensor, Tensor], tuple
     for first, last in chunks:
         kept, expected, cost = _expected(inputs, first, last, result)
         write_gradients(inputs, expected, cost, first, last, first, x_grad, y_grad)
-        found.append(kept)
+        found.append(replace(kept, shares=()))
     inputs.require_fine(*found)
     given = None
     if len(found) == 1 and not pairs.rules.open_end and inputs.answer is not None:
@@ -155,17 +156,12 @@ def matrix_gradient(
     x_grad, y_grad = x.new_zeros(x.shape), y.new_zeros(y.shape)
     if pairs.count == 0:
         return x_grad, y_grad
-    chunks = _chunks(pairs, len(y))  # whole rows
+    chunks, weights = _chunks(pairs, len(y)), weights.to(x.dtype).contiguous()  # whole rows
     inputs, found, result = _look(pairs, chunks), [], x.new_empty(pairs.count)
     for first, last in chunks:
         kept, expected, cost = _expected(inputs, first, last, result)
-        each_x, each_y = x.new_empty(last - first, *x.shape[1:]), y.new_empty(last - first, *y.shape[1:])
-        write_gradients(inputs, expected, cost, first, last, 0, each_x, each_y)
-        found.append(kept)
-        rows = slice(first // len(y), last // len(y))
-        scale = weights[rows].reshape(-1, 1, 1)
-        x_grad[rows] = (each_x * scale).unflatten(0, (-1, len(y))).sum(1)
-        y_grad += (each_y * scale).unflatten(0, (-1, len(y))).sum(0)
+        add_gradients(inputs, expected, cost, first, last, weights, x_grad, y_grad)
+        found.append(replace(kept, shares=()))  # each chunk's shares would stay in memory
     inputs.require_fine(*found)
     return x_grad, y_grad
 

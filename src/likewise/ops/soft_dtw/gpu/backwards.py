@@ -4,9 +4,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from likewise.ops.engine.columns import column_size, store_rows
+from likewise.ops.engine.columns import column_size, load_rows, store_rows
 from likewise.ops.engine.diagonals import pair_lengths, report, take_number, wait_for
 from likewise.ops.engine.inputs import Inputs
+from likewise.ops.engine.prefetch import FAR, LINE, ask_for
 from likewise.ops.engine.warps import LANES, Found, Shape
 from likewise.ops.launch.launcher import launch
 
@@ -20,19 +21,16 @@ SIZES = ["first_pair", "columns", "strips", "x_steps", "y_steps"]
 def own_shares(up_shares, left_shares, at, lane, m, ROWS: tl.constexpr, LANES: tl.constexpr):
     """Shares of the predecessors above and left of the cells of each lane's rows, at one step; 0 outside."""
     inside = (at - lane >= 0) & (at - lane < m)
-    ups = ()
-    lefts = ()
-    for r in tl.static_range(ROWS):
-        ups = ups + (tl.load(up_shares + (at * ROWS + r) * LANES + lane, mask=inside, other=0.0),)
-        lefts = lefts + (tl.load(left_shares + (at * ROWS + r) * LANES + lane, mask=inside, other=0.0),)
-    return ups, lefts
+    place = (at * LANES + lane) * ROWS
+    ups = load_rows(up_shares, place, inside, 0.0, ROWS, LANES)
+    return ups, load_rows(left_shares, place, inside, 0.0, ROWS, LANES)
 
 
 @triton.jit(do_not_specialize=SIZES)
 def backwards_kernel(up_shares, left_shares, seeds, expected, edges, progress, x_lengths, y_lengths, first_pair,
                      columns, strips, x_steps, y_steps, column, ALL_PAIRS: tl.constexpr, FULL: tl.constexpr,
-                     OPEN_END: tl.constexpr, WAITS: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
-                     STEPS: tl.constexpr, REPORT: tl.constexpr):  # fmt: skip
+                     OPEN_END: tl.constexpr, WAITS: tl.constexpr, FAR: tl.constexpr, ROWS: tl.constexpr,
+                     LANES: tl.constexpr, STEPS: tl.constexpr, REPORT: tl.constexpr):  # fmt: skip
     """E(i, j), which cell (i, j) passes on in its shares: up to (i-1, j), left to (i, j-1), the rest to (i-1, j-1).
 
     1 enters at the last cell or, open at the end, `seeds` (pairs, y_steps) enter the last row. `expected` is stored by
@@ -79,6 +77,12 @@ def backwards_kernel(up_shares, left_shares, seeds, expected, edges, progress, x
         if WAITS:
             if follows:
                 known = wait_for(done_in, known, tl.minimum(m, coming + STEPS))
+        if FAR > 0:
+            far = m - 1 - (coming + (FAR - 1) * STEPS) + last_lane
+            for k in tl.static_range(0, STEPS * ROWS, LINE):
+                place = tl.maximum(far - STEPS + 1, 0) * (LANES * ROWS) + lane * (STEPS * ROWS) + k
+                ask_for(up_shares + place)
+                ask_for(left_shares + place)
         ahead = ()
         edges_ahead = ()
         for u in tl.static_range(STEPS):
@@ -106,18 +110,15 @@ def backwards_kernel(up_shares, left_shares, seeds, expected, edges, progress, x
             new_diagonal = ()
             for r in tl.static_range(ROWS - 1, -1, -1):
                 real = inside & (first_row + r < n)
+                value = (to_left[r] + diagonal) + up
                 if OPEN_END:
-                    enters = tl.load(seeds + j, mask=real & (first_row + r == n - 1), other=0.0)
-                else:
-                    enters = tl.where((first_row + r == n - 1) & (j == m - 1), 1.0, 0.0).to(dtype)
-                value = tl.where(real, enters + to_left[r] + up + diagonal, 0.0)
-                share_up = tl.where(real, ups[r], 0.0)
-                share_left = tl.where(real, lefts[r], 0.0)
+                    value += tl.load(seeds + j, mask=real & (first_row + r == n - 1), other=0.0)
+                value = tl.where(real, value, 0.0)
                 diagonal = to_diagonal[r]
-                up = value * share_up
+                up = value * ups[r]
                 found = (value,) + found
-                new_left = (value * share_left,) + new_left
-                new_diagonal = (value * tl.maximum(1.0 - share_up - share_left, 0.0),) + new_diagonal
+                new_left = (value * lefts[r],) + new_left
+                new_diagonal = (value * tl.maximum(1.0 - ups[r] - lefts[r], 0.0),) + new_diagonal
             to_left = new_left
             to_diagonal = new_diagonal
             first_up = up
@@ -125,6 +126,11 @@ def backwards_kernel(up_shares, left_shares, seeds, expected, edges, progress, x
             if WAITS:
                 tl.store(edge_out + j, first_up, mask=inside & (lane == 0))
                 tl.store(edge_out + y_steps + j, to_diagonal[0], mask=inside & (lane == 0))
+        if not OPEN_END:  # as if from the right of the last cell
+            entered = ()
+            for r in tl.static_range(ROWS):
+                entered = entered + (tl.where((chunk == -1) & (first_row + r == n - 1), 1.0, to_left[r]).to(dtype),)
+            to_left = entered
         if WAITS:
             if (chunk % REPORT == REPORT - 1) | (coming >= steps):
                 report(done_out, coming - last_lane)
@@ -158,6 +164,7 @@ def expected_alignments(
         FULL=inputs.full,
         OPEN_END=seeds is not None,
         WAITS=how.waits,
+        FAR=FAR,
         ROWS=how.rows,
         LANES=LANES,
         STEPS=STEPS,
