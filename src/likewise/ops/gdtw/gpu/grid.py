@@ -17,7 +17,6 @@ from likewise.ops.gdtw.gpu.limits import envelope, lengths_of, limits_at, segmen
 from likewise.ops.launch.arguments import float64_from
 
 TILE = tl.constexpr(128)  # nodes of a target row that a program processes at once
-STEP = tl.constexpr(8)  # nodes of a source row that it processes at once
 PLAN = tl.constexpr(8)  # numbers that describe a row: see refine_kernel
 STATE = tl.constexpr(4)  # per pair: its least objective, level, share of the first grid's width, whether it is done
 
@@ -106,14 +105,14 @@ def limits_of(row, dtype: tl.constexpr):
 
 @triton.jit
 def sweep(begin, end, source, values, following, least, center, scale, lowest, highest, UPPER: tl.constexpr,
-          LOWER: tl.constexpr):  # fmt: skip
+          LOWER: tl.constexpr, STEP: tl.constexpr, CACHE: tl.constexpr):  # fmt: skip
     """The least (LANES, STEP) of the previous least and the candidates V(j) + distance^2, for j from begin to end.
 
     UPPER, LOWER: whether j may be too far up or down. Nodes of the source are loaded two steps ahead.
     """
     j = tl.arange(0, STEP)[None, :]
     for at in range(begin, end, STEP):
-        later = tl.load(source + at + 2 * STEP + j)
+        later = tl.load(source + at + 2 * STEP + j, cache_modifier=CACHE)
         distance = center - (at + j) * scale
         candidate = distance * distance + values
         if UPPER:
@@ -135,12 +134,14 @@ def steps_of(pair, side, state, m):
 
 
 @triton.jit(do_not_specialize=["number"])
-def bellman_kernel(rows, plan, state, y_lengths, x_lengths, y_steps, x_steps, stride, nodes, number,
-                   LENGTHS: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
+def bellman_kernel(rows, plan, state, written, y_lengths, x_lengths, y_steps, x_steps, stride, nodes, number,
+                   LENGTHS: tl.constexpr, LANES: tl.constexpr, STEP: tl.constexpr,
+                   SHARED: tl.constexpr):  # fmt: skip
     """The least sums up to each node; they replace the losses in rows (B, Tx + 1, stride).
 
     The sums on the way down to the middle, without the middle's own losses, go to the last row. The data of a knot are
-    loaded one knot ahead.
+    loaded one knot ahead. Programs: (B, 2, SHARED); SHARED programs share a row, a tile for each, and wait for one
+    another after each row: `written` (B, 2) counts their tiles, from 0.
     """
     pair = tl.program_id(0).to(tl.int64)
     side = tl.program_id(1)
@@ -149,6 +150,7 @@ def bellman_kernel(rows, plan, state, y_lengths, x_lengths, y_steps, x_steps, st
     count = node_count(n, nodes, number)
     rows += pair * (x_steps + 1) * stride
     plan += pair * x_steps * PLAN
+    written += pair * 2 + side
     first = tl.where(side == 0, 1, m - 1)
     way = 1 - 2 * side
     coming = load_plan(plan, tl.minimum(first, m - 1))
@@ -159,13 +161,19 @@ def bellman_kernel(rows, plan, state, y_lengths, x_lengths, y_steps, x_steps, st
         meets = (side == 1) & (i - 1 == middle)
         target = i - side
         into = rows + tl.where(meets, x_steps, target) * stride
-        advance(rows + (i - 1 + side) * stride, rows + target * stride, into, meets, row, count, LANES)
+        advance(rows + (i - 1 + side) * stride, rows + target * stride, into, meets, row, count, LANES, STEP, SHARED)
         tl.debug_barrier()
+        if SHARED > 1:
+            known = tl.atomic_add(written, 1, sem="release") + 1
+            while known < SHARED * (step + 1):
+                known = tl.atomic_add(written, 0, sem="acquire")
+            tl.debug_barrier()
 
 
 @triton.jit
-def advance(source, target, into, bare, row, count, LANES: tl.constexpr):
+def advance(source, target, into, bare, row, count, LANES: tl.constexpr, STEP: tl.constexpr, SHARED: tl.constexpr):
     """One row: into(k) = target(k) + min_j source(j) + edge(j, k); without target(k) if bare."""
+    CACHE: tl.constexpr = ".cg" if SHARED > 1 else ""  # others wrote most of the source
     dtype = source.dtype.element_ty
     lowest, highest = limits_of(row, dtype)
     offset, ahead, scale, pace, high, low = row
@@ -173,7 +181,7 @@ def advance(source, target, into, bare, row, count, LANES: tl.constexpr):
                                              high.to(dtype), low.to(dtype))  # fmt: skip
     most = count.to(dtype)
     j = tl.arange(0, STEP)[None, :]
-    for k_first in range(0, count, LANES):
+    for k_first in range(tl.program_id(2) * LANES, count, SHARED * LANES):
         k = k_first + tl.arange(0, LANES)
         own = tl.load(target + k, mask=k < count, other=float("inf"))
         center = offset + k[:, None] * ahead
@@ -189,17 +197,17 @@ def advance(source, target, into, bare, row, count, LANES: tl.constexpr):
         ended = tl.maximum(tl.minimum((last_of_first + 1) // STEP * STEP, end), clear)
         wide = tl.where(last_of_first + 1 >= clear, begin, clear)
         least = tl.full((LANES, STEP), float("inf"), dtype)
-        values = tl.load(source + begin + j)
-        following = tl.load(source + begin + STEP + j)
+        values = tl.load(source + begin + j, cache_modifier=CACHE)
+        following = tl.load(source + begin + STEP + j, cache_modifier=CACHE)
         # From the first nodes, and from the last, only some may come; if windows are narrow, both at once.
         values, following, least = sweep(begin, wide, source, values, following, least, center, scale, lowest, highest,
-                                         True, True)  # fmt: skip
+                                         True, True, STEP, CACHE)  # fmt: skip
         values, following, least = sweep(wide, clear, source, values, following, least, center, scale, lowest, highest,
-                                         False, True)  # fmt: skip
+                                         False, True, STEP, CACHE)  # fmt: skip
         values, following, least = sweep(clear, ended, source, values, following, least, center, scale, lowest, highest,
-                                         False, False)  # fmt: skip
+                                         False, False, STEP, CACHE)  # fmt: skip
         values, following, least = sweep(ended, end, source, values, following, least, center, scale, lowest, highest,
-                                         True, False)  # fmt: skip
+                                         True, False, STEP, CACHE)  # fmt: skip
         tl.store(into + k, tl.where(bare, 0.0, own) + tl.min(least, 1), mask=k < count)
 
 
@@ -250,7 +258,7 @@ def best_before(here, row, k, j):
 
 @triton.jit(do_not_specialize=["number", "refinements"])
 def refine_kernel(found, totals, state, best, lows, highs, wide, plan, unsound, y_lengths, x_lengths, times_y, times_x,
-                  reg, lower, upper, slope_min, slope_max, y_steps, x_steps, nodes, refinements, number,
+                  reg, lower, upper, slope_min, slope_max, written, y_steps, x_steps, nodes, refinements, number,
                   FIRST: tl.constexpr, SUBSEQUENCE: tl.constexpr, ROUNDING: tl.constexpr, LENGTHS: tl.constexpr,
                   BAND: tl.constexpr, SLOPES: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
     """Keep the better of the path found and the best, and lay out the grid of the next pass, whose number is given.
@@ -259,9 +267,11 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, unsound, 
     before, offset, ahead and scale, such that the edge from node j of the source to node k of the target is
     (offset + k ahead - j scale)^2; pace, high and low of ``window``. ROUNDING: the relative rounding error of the
     search. Everything but ``best`` is relative to the beginning of y. The first also zeroes ``unsound`` (B,), which
-    others mark.
+    others mark. ``written`` (B, 2) is zeroed for the next pass.
     """
     pair = tl.program_id(0).to(tl.int64)
+    tl.store(written + 2 * pair, 0)
+    tl.store(written + 2 * pair + 1, 0)
     n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
     i = tl.arange(0, LANES)
     at = pair * x_steps + i

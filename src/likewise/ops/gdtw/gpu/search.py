@@ -41,6 +41,7 @@ class Scratch:
     frames: Tensor  # y (B, C, Ty)
     firsts: Tensor  # (B, Tx)
     unsound: Tensor  # (B,)
+    written: Tensor  # (B, 2): see bellman_kernel
 
 
 @dataclass(frozen=True)
@@ -252,7 +253,7 @@ class Search:
         numbers = (each, count, STATE.value * count, each, each, each, each, PLAN.value * each)
         numbers += (WIDE.value * SPLIT.value * each, each)
         frames = ceil_div((each + count) * self.stride() * size, 8), ceil_div(count * channels * y_steps * size, 8)
-        return rounded(*numbers, *frames, ceil_div(each, 2), ceil_div(count, 2))
+        return rounded(*numbers, *frames, ceil_div(each, 2), ceil_div(count, 2), count)
 
     def scratch(self, room: Tensor | None = None) -> Scratch:
         """Scratch memory for the kernels: one allocation, split. Most parts are flat, since views take time."""
@@ -260,14 +261,14 @@ class Search:
         each = count * knots
         if room is None:
             room = self.x.new_empty(sum(sizes), dtype=torch.float64)
-        found, totals, state, best, low, high, wide, plan, table, lanes, rows, turned, firsts, unsound = room.split(
-            sizes
+        found, totals, state, best, low, high, wide, plan, table, lanes, rows, turned, firsts, unsound, written = (
+            room.split(sizes)
         )
         dtype, whole = self.y.dtype, torch.int32
         return Scratch(
             found, totals, state[: STATE.value * count].view(count, STATE.value), best[:each].view(count, knots),
             (low, high, wide), plan, table, lanes, rows.view(dtype), turned.view(dtype), firsts.view(whole),
-            unsound.view(whole),
+            unsound.view(whole), written.view(whole),
         )  # fmt: skip
 
     def lay_out(self, scratch: Scratch, number: int) -> None:
@@ -277,7 +278,7 @@ class Search:
         launch(
             refine_kernel,
             (self.y.shape[0],),
-            (*kept, scratch.unsound, *self.lengths, *self.times, self.reg, *self.limits),
+            (*kept, scratch.unsound, *self.lengths, *self.times, self.reg, *self.limits, scratch.written),
             (self.y.shape[1], self.x.shape[1], self.nodes, self.refinements, number),
             warps_of(lanes),
             FIRST=number == 0,
@@ -286,6 +287,13 @@ class Search:
             **self.flags,
             LANES=lanes,
         )
+
+    def tiles(self, most: int) -> tuple[int, int, int, int]:
+        """For bellman_kernel and rows of this many nodes: nodes of a tile, nodes of the source at once, programs that
+        share a row, and their warps.
+        """
+        lanes = 64 if most <= 64 else TILE_NODES
+        return lanes, 8, 1, lanes // NODES_A_WARP
 
     def run_pass(self, scratch: Scratch, number: int) -> None:
         """Launch the pass with this number, from 0, and the kernel that evaluates it."""
@@ -303,14 +311,17 @@ class Search:
             LANES=lanes,
         )
         numbers = y_steps, x_steps, stride, self.nodes, number
+        tile, at_once, shared, warps = self.tiles(most)
         launch(
             bellman_kernel,
-            (count, 2),
-            (scratch.rows, scratch.plan, scratch.state, *self.lengths),
+            (count, 2, shared),
+            (scratch.rows, scratch.plan, scratch.state, scratch.written, *self.lengths),
             numbers,
-            lanes // NODES_A_WARP,
+            warps,
             LENGTHS=given,
-            LANES=lanes,
+            LANES=tile,
+            STEP=at_once,
+            SHARED=shared,
         )
         launch(
             path_kernel,
