@@ -77,15 +77,6 @@ def nodes_kernel(y, x, y_lengths, x_lengths, times_y, times_x, plan, state, rows
 
 
 @triton.jit
-def window(high, low, pace, k, most, margin: tl.constexpr):
-    """First and last node of the source from which node k of the target can be reached, extended by a margin."""
-    place = k * pace
-    last = tl.floor(tl.minimum(tl.maximum(high + place + margin, -1.0), most - 1.0)).to(tl.int32)
-    first = tl.ceil(tl.minimum(tl.maximum(low + place - margin, 0.0), most)).to(tl.int32)
-    return first, last
-
-
-@triton.jit
 def load_plan(plan, i):
     """Offset, ahead, scale, pace, high and low of row i."""
     row = plan + i * PLAN
@@ -93,172 +84,9 @@ def load_plan(plan, i):
             tl.load(row + 7))  # fmt: skip
 
 
-@triton.jit
-def limits_of(row, dtype: tl.constexpr):
-    """The least and the greatest offset + k ahead - j scale within the slope limits."""
-    offset, _ahead, scale, _pace, high, low = row
-    single = scale == 0.0  # from which all nodes may come
-    lowest = tl.where(single, -float("inf"), offset - high * scale)
-    highest = tl.where(single, float("inf"), offset - low * scale)
-    return lowest.to(dtype), highest.to(dtype)
-
-
-@triton.jit
-def sweep(begin, end, source, values, following, least, center, scale, lowest, highest, UPPER: tl.constexpr,
-          LOWER: tl.constexpr, STEP: tl.constexpr, CACHE: tl.constexpr):  # fmt: skip
-    """The least (LANES, STEP) of the previous least and the candidates V(j) + distance^2, for j from begin to end.
-
-    UPPER, LOWER: whether j may be too far up or down. Nodes of the source are loaded two steps ahead.
-    """
-    j = tl.arange(0, STEP)[None, :]
-    for at in range(begin, end, STEP):
-        later = tl.load(source + at + 2 * STEP + j, cache_modifier=CACHE)
-        distance = center - (at + j) * scale
-        candidate = distance * distance + values
-        if UPPER:
-            candidate = tl.where(distance >= lowest, candidate, float("inf"))
-        if LOWER:
-            candidate = tl.where(distance <= highest, candidate, float("inf"))
-        least = tl.minimum(least, candidate)
-        values = following
-        following = later
-    return values, following, least
-
-
-@triton.jit
-def steps_of(pair, side, state, m):
-    """The middle knot, and the number of steps to it: 0 for a pair that is done."""
-    middle = (m - 1) // 2
-    done = tl.load(state + pair * STATE + 3) > 0.0
-    return middle, tl.where(done, 0, tl.where(side == 0, middle, m - 1 - middle))
-
-
-@triton.jit(do_not_specialize=["number"])
-def bellman_kernel(rows, plan, state, written, y_lengths, x_lengths, y_steps, x_steps, stride, nodes, number,
-                   LENGTHS: tl.constexpr, LANES: tl.constexpr, STEP: tl.constexpr,
-                   SHARED: tl.constexpr):  # fmt: skip
-    """The least sums up to each node; they replace the losses in rows (B, Tx + 1, stride).
-
-    The sums on the way down to the middle, without the middle's own losses, go to the last row. The data of a knot are
-    loaded one knot ahead. Programs: (B, 2, SHARED); SHARED programs share a row, a tile for each, and wait for one
-    another after each row: `written` (B, 2) counts their tiles, from 0.
-    """
-    pair = tl.program_id(0).to(tl.int64)
-    side = tl.program_id(1)
-    n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
-    middle, steps = steps_of(pair, side, state, m)
-    count = node_count(n, nodes, number)
-    rows += pair * (x_steps + 1) * stride
-    plan += pair * x_steps * PLAN
-    written += pair * 2 + side
-    first = tl.where(side == 0, 1, m - 1)
-    way = 1 - 2 * side
-    coming = load_plan(plan, tl.minimum(first, m - 1))
-    for step in range(steps):
-        i = first + step * way
-        row = coming
-        coming = load_plan(plan, tl.minimum(i + way, m - 1))
-        meets = (side == 1) & (i - 1 == middle)
-        target = i - side
-        into = rows + tl.where(meets, x_steps, target) * stride
-        advance(rows + (i - 1 + side) * stride, rows + target * stride, into, meets, row, count, LANES, STEP, SHARED)
-        tl.debug_barrier()
-        if SHARED > 1:
-            known = tl.atomic_add(written, 1, sem="release") + 1
-            while known < SHARED * (step + 1):
-                known = tl.atomic_add(written, 0, sem="acquire")
-            tl.debug_barrier()
-
-
-@triton.jit
-def advance(source, target, into, bare, row, count, LANES: tl.constexpr, STEP: tl.constexpr, SHARED: tl.constexpr):
-    """One row: into(k) = target(k) + min_j source(j) + edge(j, k); without target(k) if bare."""
-    CACHE: tl.constexpr = ".cg" if SHARED > 1 else ""  # others wrote most of the source
-    dtype = source.dtype.element_ty
-    lowest, highest = limits_of(row, dtype)
-    offset, ahead, scale, pace, high, low = row
-    offset, ahead, scale, pace, high, low = (offset.to(dtype), ahead.to(dtype), scale.to(dtype), pace.to(dtype),
-                                             high.to(dtype), low.to(dtype))  # fmt: skip
-    most = count.to(dtype)
-    j = tl.arange(0, STEP)[None, :]
-    for k_first in range(tl.program_id(2) * LANES, count, SHARED * LANES):
-        k = k_first + tl.arange(0, LANES)
-        own = tl.load(target + k, mask=k < count, other=float("inf"))
-        center = offset + k[:, None] * ahead
-        k_last = tl.minimum(k_first + LANES, count) - 1
-        # With margins for rounding: the nodes from which all nodes of the tile may come, and from which any may.
-        first_of_last, _ = window(high, low, pace, k_last, most, -0.01)
-        _, last_of_first = window(high, low, pace, k_first, most, -0.01)
-        first_of_first, _ = window(high, low, pace, k_first, most, 0.01)
-        _, last_of_last = window(high, low, pace, k_last, most, 0.01)
-        begin = first_of_first // STEP * STEP
-        end = (last_of_last + STEP) // STEP * STEP
-        clear = tl.maximum(tl.minimum((first_of_last + STEP - 1) // STEP * STEP, end), begin)
-        ended = tl.maximum(tl.minimum((last_of_first + 1) // STEP * STEP, end), clear)
-        wide = tl.where(last_of_first + 1 >= clear, begin, clear)
-        least = tl.full((LANES, STEP), float("inf"), dtype)
-        values = tl.load(source + begin + j, cache_modifier=CACHE)
-        following = tl.load(source + begin + STEP + j, cache_modifier=CACHE)
-        # From the first nodes, and from the last, only some may come; if windows are narrow, both at once.
-        values, following, least = sweep(begin, wide, source, values, following, least, center, scale, lowest, highest,
-                                         True, True, STEP, CACHE)  # fmt: skip
-        values, following, least = sweep(wide, clear, source, values, following, least, center, scale, lowest, highest,
-                                         False, True, STEP, CACHE)  # fmt: skip
-        values, following, least = sweep(clear, ended, source, values, following, least, center, scale, lowest, highest,
-                                         False, False, STEP, CACHE)  # fmt: skip
-        values, following, least = sweep(ended, end, source, values, following, least, center, scale, lowest, highest,
-                                         True, False, STEP, CACHE)  # fmt: skip
-        tl.store(into + k, tl.where(bare, 0.0, own) + tl.min(least, 1), mask=k < count)
-
-
-@triton.jit(do_not_specialize=["number"])
-def path_kernel(rows, plan, state, found, totals, y_lengths, x_lengths, y_steps, x_steps, stride, nodes, number,
-                LENGTHS: tl.constexpr, WIDTH: tl.constexpr):  # fmt: skip
-    """The nodes of the best path, found (B, Tx), and its objective, totals (B,); at most WIDTH nodes in a row."""
-    pair = tl.program_id(0).to(tl.int64)
-    side = tl.program_id(1)
-    n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
-    middle, steps = steps_of(pair, side, state, m)
-    count = node_count(n, nodes, number)
-    rows += pair * (x_steps + 1) * stride
-    plan += pair * x_steps * PLAN
-    found += pair * x_steps
-    j = tl.arange(0, WIDTH)
-    infinite = float("inf")
-    up = tl.load(rows + middle * stride + j, mask=j < count, other=infinite)
-    down = tl.load(rows + x_steps * stride + j, mask=j < count, other=infinite)
-    total, k = tl.min(up + down, 0, return_indices=True)
-    if (side == 0) & (tl.load(state + pair * STATE + 3) == 0.0):
-        tl.store(totals + pair, total.to(tl.float64))
-        tl.store(found + middle, k.to(tl.float64))
-    way = 1 - 2 * side
-    here = tl.load(rows + tl.maximum(middle - way, 0) * stride + j, mask=j < count, other=infinite)
-    coming = load_plan(plan, middle + side)
-    for step in range(steps):
-        source = middle - (step + 1) * way
-        row = coming
-        coming = load_plan(plan, tl.minimum(source + side, m - 1))
-        beyond = tl.minimum(tl.maximum(source - way, 0), m - 1)
-        ahead = tl.load(rows + beyond * stride + j, mask=j < count, other=infinite)
-        k = best_before(here, row, k, j)
-        tl.store(found + source, k.to(tl.float64))
-        here = ahead
-
-
-@triton.jit
-def best_before(here, row, k, j):
-    """The j with the least V(j) + edge(j, k), for one k, given V and the row's plan."""
-    offset, ahead, scale, _pace, _high, _low = row
-    lowest, highest = limits_of(row, here.dtype)
-    distance = offset.to(here.dtype) + k * ahead.to(here.dtype) - j * scale.to(here.dtype)
-    candidate = tl.where((distance >= lowest) & (distance <= highest), here + distance * distance, float("inf"))
-    _, best = tl.min(candidate, 0, return_indices=True)
-    return best
-
-
 @triton.jit(do_not_specialize=["number", "refinements"])
 def refine_kernel(found, totals, state, best, lows, highs, wide, plan, unsound, y_lengths, x_lengths, times_y, times_x,
-                  reg, lower, upper, slope_min, slope_max, written, y_steps, x_steps, nodes, refinements, number,
+                  reg, lower, upper, slope_min, slope_max, y_steps, x_steps, nodes, refinements, number,
                   FIRST: tl.constexpr, SUBSEQUENCE: tl.constexpr, ROUNDING: tl.constexpr, LENGTHS: tl.constexpr,
                   BAND: tl.constexpr, SLOPES: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
     """Keep the better of the path found and the best, and lay out the grid of the next pass, whose number is given.
@@ -267,11 +95,9 @@ def refine_kernel(found, totals, state, best, lows, highs, wide, plan, unsound, 
     before, offset, ahead and scale, such that the edge from node j of the source to node k of the target is
     (offset + k ahead - j scale)^2; pace, high and low of ``window``. ROUNDING: the relative rounding error of the
     search. Everything but ``best`` is relative to the beginning of y. The first also zeroes ``unsound`` (B,), which
-    others mark. ``written`` (B, 2) is zeroed for the next pass.
+    others mark.
     """
     pair = tl.program_id(0).to(tl.int64)
-    tl.store(written + 2 * pair, 0)
-    tl.store(written + 2 * pair + 1, 0)
     n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
     i = tl.arange(0, LANES)
     at = pair * x_steps + i

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from likewise.ops.gdtw import Inputs
-from likewise.ops.gdtw.gpu.grid import PLAN, STATE, TILE, bellman_kernel, nodes_kernel, path_kernel, refine_kernel
+from likewise.ops.gdtw.gpu.bellman import bellman_kernel, path_kernel
+from likewise.ops.gdtw.gpu.grid import PLAN, STATE, TILE, nodes_kernel, refine_kernel
 from likewise.ops.gdtw.gpu.polish import polish_kernel
 from likewise.ops.gdtw.gpu.table import SPLIT, WIDE, look_kernel, table_kernel
 from likewise.ops.gdtw.reference import default_nodes
@@ -22,7 +23,6 @@ ROW_BYTES = 128 << 20  # memory for the rows of all knots; more pairs are solved
 MOST_PASSES = 40
 SETTLED, NOT_SEARCHED = 1, 2  # outcomes of polish_kernel
 TILE_NODES: int = TILE.value
-NODES_A_WARP = 16  # nodes of a target row, in bellman_kernel
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Scratch:
     table: Tensor  # (B, Tx, 5, 3): see table_kernel
     room: Tensor  # (B, Tx), for lanes that exchange numbers
     rows: Tensor  # (B, Tx + 1, nodes)
+    origins: Tensor  # the same: see bellman_kernel
     frames: Tensor  # y (B, C, Ty)
     firsts: Tensor  # (B, Tx)
     unsound: Tensor  # (B,)
-    written: Tensor  # (B, 2): see bellman_kernel
 
 
 @dataclass(frozen=True)
@@ -252,8 +252,10 @@ class Search:
         each, size = count * knots, self.y.element_size()
         numbers = (each, count, STATE.value * count, each, each, each, each, PLAN.value * each)
         numbers += (WIDE.value * SPLIT.value * each, each)
-        frames = ceil_div((each + count) * self.stride() * size, 8), ceil_div(count * channels * y_steps * size, 8)
-        return rounded(*numbers, *frames, ceil_div(each, 2), ceil_div(count, 2), count)
+        cells = (each + count) * self.stride()
+        frames = ceil_div(count * channels * y_steps * size, 8)
+        return rounded(*numbers, ceil_div(cells * size, 8), ceil_div(cells, 2), frames, ceil_div(each, 2),
+                       ceil_div(count, 2))  # fmt: skip
 
     def scratch(self, room: Tensor | None = None) -> Scratch:
         """Scratch memory for the kernels: one allocation, split. Most parts are flat, since views take time."""
@@ -261,14 +263,14 @@ class Search:
         each = count * knots
         if room is None:
             room = self.x.new_empty(sum(sizes), dtype=torch.float64)
-        found, totals, state, best, low, high, wide, plan, table, lanes, rows, turned, firsts, unsound, written = (
+        found, totals, state, best, low, high, wide, plan, table, lanes, rows, origins, turned, firsts, unsound = (
             room.split(sizes)
         )
         dtype, whole = self.y.dtype, torch.int32
         return Scratch(
             found, totals, state[: STATE.value * count].view(count, STATE.value), best[:each].view(count, knots),
-            (low, high, wide), plan, table, lanes, rows.view(dtype), turned.view(dtype), firsts.view(whole),
-            unsound.view(whole), written.view(whole),
+            (low, high, wide), plan, table, lanes, rows.view(dtype), origins.view(whole), turned.view(dtype),
+            firsts.view(whole), unsound.view(whole),
         )  # fmt: skip
 
     def lay_out(self, scratch: Scratch, number: int) -> None:
@@ -278,7 +280,7 @@ class Search:
         launch(
             refine_kernel,
             (self.y.shape[0],),
-            (*kept, scratch.unsound, *self.lengths, *self.times, self.reg, *self.limits, scratch.written),
+            (*kept, scratch.unsound, *self.lengths, *self.times, self.reg, *self.limits),
             (self.y.shape[1], self.x.shape[1], self.nodes, self.refinements, number),
             warps_of(lanes),
             FIRST=number == 0,
@@ -288,18 +290,11 @@ class Search:
             LANES=lanes,
         )
 
-    def tiles(self, most: int) -> tuple[int, int, int, int]:
-        """For bellman_kernel and rows of this many nodes: nodes of a tile, nodes of the source at once, programs that
-        share a row, and their warps.
-        """
-        lanes = 64 if most <= 64 else TILE_NODES
-        return lanes, 8, 1, lanes // NODES_A_WARP
-
     def run_pass(self, scratch: Scratch, number: int) -> None:
         """Launch the pass with this number, from 0, and the kernel that evaluates it."""
         (count, y_steps, channels), x_steps = self.y.shape, self.x.shape[1]
         stride, most, given = self.stride(), self.most_nodes(number == 0), self.flags["LENGTHS"]
-        lanes, width = 64 if most <= 64 else TILE_NODES, power_of_2(most)
+        lanes, width = 64 if most <= 64 else TILE_NODES, max(64, power_of_2(most))
         launch(
             nodes_kernel,
             (ceil_div(most, lanes), x_steps, count),
@@ -311,22 +306,20 @@ class Search:
             LANES=lanes,
         )
         numbers = y_steps, x_steps, stride, self.nodes, number
-        tile, at_once, shared, warps = self.tiles(most)
+        warps, options = tiles(most)
         launch(
             bellman_kernel,
-            (count, 2, shared),
-            (scratch.rows, scratch.plan, scratch.state, scratch.written, *self.lengths),
+            (count, 2),
+            (scratch.rows, scratch.origins, scratch.plan, scratch.state, *self.lengths),
             numbers,
             warps,
             LENGTHS=given,
-            LANES=tile,
-            STEP=at_once,
-            SHARED=shared,
+            **options,
         )
         launch(
             path_kernel,
-            (count, 2),
-            (scratch.rows, scratch.plan, scratch.state, scratch.found, scratch.totals, *self.lengths),
+            (count,),
+            (scratch.rows, scratch.origins, scratch.plan, scratch.state, scratch.found, scratch.totals, *self.lengths),
             numbers,
             max(1, width // 1024),
             LENGTHS=given,
@@ -344,6 +337,13 @@ def _lengths(lengths: Tensor | None, y: Tensor) -> Tensor:
 def channels_at_once(channels: int) -> int:
     """Channels that a program processes at once."""
     return min(128, power_of_2(max(channels, 1)))
+
+
+def tiles(most: int) -> tuple[int, dict[str, int]]:
+    """The warps of bellman_kernel for rows of at most this many nodes, and the sizes of its groups."""
+    lanes = max(64, power_of_2(most))
+    group = 8 if lanes < 128 else 16 if lanes < 512 else 32
+    return min(16, lanes // 32), {"GROUPS": lanes // group, "GROUP": group, "UNROLL": 4}
 
 
 def warps_of(lanes: int) -> int:

@@ -15,6 +15,7 @@ STAGE = tl.constexpr(4.0)  # the kernel sharpens by this factor from stage to st
 FIRST_SPREAD = tl.constexpr(64.0)  # of the log-kernel in the first stage, in nats: float32 has 87
 CLOSE = tl.constexpr(0.02)  # the marginal error at which a stage ends
 SINKHORN = tl.constexpr(10)  # iterations between Newton steps
+STALE = tl.constexpr(4)
 FINE, COARSE = tl.constexpr(0.1), tl.constexpr(0.3)  # residual of the conjugate gradients, near the end and before
 
 
@@ -76,6 +77,7 @@ def direction(K, a, b, sums, near, most):
 
     By conjugate gradients, scaled by the diagonal.
     """
+    K *= tl.where(a > 0, 1.0 / tl.sqrt(tl.where(a > 0, a, 1.0)), 0.0)[:, None]
     inverse = tl.where(b > 0, 1.0 / tl.where(b > 0, sums, 1.0), 0.0)
     residual = tl.where(b > 0, b - sums, 0.0)
     residual -= b * tl.sum(residual, 0)  # constants are in the kernel of the system
@@ -86,9 +88,7 @@ def direction(K, a, b, sums, near, most):
     goal = size * tl.where(near, FINE * FINE, COARSE * COARSE).to(size.dtype)
     k = 0
     while (k < most) & (size > goal):
-        rows = tl.sum(K * p[None, :], 1)
-        rows = tl.where(a > 0, rows / tl.where(a > 0, a, 1.0), 0.0)
-        Sp = sums * p - tl.sum(K * rows[:, None], 0)
+        Sp = sums * p - tl.sum(K * tl.sum(K * p[None, :], 1)[:, None], 0)
         bend = tl.sum(p * Sp, 0)
         step = tl.where(bend > 0, size / tl.where(bend > 0, bend, 1.0), 0.0)
         d += step * p
@@ -132,7 +132,7 @@ def newton_kernel(
     rounding = 2.0 * 2.220446049250313e-16 * size / LOG2E
     SLACK: tl.constexpr = 1e-12 if kind == tl.float64 else 1e-6  # rounding of the objective
     share = tl.minimum(FIRST_SPREAD * LOG2E / tl.maximum(spread, 1e-300), 1.0)
-    sharper = share
+    sharper = share + 0.0  # a value of its own, or the compiler takes both for one that never changes
     g = tl.zeros((BM,), tl.float64)  # of the best point
     d = g
     gain = spread * 0.0  # of a small step along d, per its size
@@ -140,7 +140,8 @@ def newton_kernel(
     safe = t
     objective = gain
     error = gain + 1e300
-    K = tl.zeros((BN, BM), dtype=kind)
+    least = error  # of the last stage
+    stale = 0  # steps in which it has not halved: rounding may keep it from falling further
     sure = True  # the point is taken without comparing objectives
     left = steps
     going = True
@@ -188,8 +189,13 @@ def newton_kernel(
                 objective = found + tl.sum(whole_b * moved, 0) + tl.sum(whole_a * tl.log2(u.to(tl.float64)), 0)
                 sums = tl.sum(K, 0)
                 error = tl.sum(tl.abs(sums - b), 0).to(tl.float64)
+                stale = tl.where((share < 1.0) | (error < 0.5 * least), 0, stale + 1)
+                least = tl.where(share < 1.0, least, tl.minimum(least, error))
                 going = (share < 1.0) | (error > tolerance + rounding)
-                if going:
+                if going == False:  # noqa: E712
+                    tl.debug_barrier()
+                    tl.store(plan + tile, K, mask=inside)
+                else:
                     step, slope = direction(K, a, b, sums, error <= CLOSE, most)
                     step = tl.where(j < m, step, 0.0).to(tl.float64)
                     reach = tl.max(tl.where(j < m, step, -1e300), 0) - tl.min(tl.where(j < m, step, 1e300), 0)
@@ -199,14 +205,12 @@ def newton_kernel(
                     t = safe * 0.0 + 1.0
                     sure = reach <= 0.5
                     sharper = tl.where(error <= CLOSE, tl.minimum(STAGE * share, 1.0), share)
-        going = going & (left > 0)
+        going = going & (left > 0) & (stale < STALE)
     met = (share >= 1.0) & (error <= tolerance + rounding)
     tl.store(unmet + tl.program_id(0), tl.where(met, 0, 1))
     tl.debug_barrier()
     if met:
-        tl.store(plan + tile, K, mask=inside)
         tl.store(errors + pair, error)
-        tl.debug_barrier()
         value = tl.zeros((CHUNK,), dtype=tl.float64)
         for start in range(0, n, CHUNK):
             row = start + tl.arange(0, CHUNK)

@@ -6,6 +6,7 @@ import triton.language as tl
 LOG2E = tl.constexpr(1.4426950408889634)
 LARGEST = tl.constexpr(1e9)  # the largest scale
 OUTSIDE = tl.constexpr(-1e300)
+CHECK = tl.constexpr(8)  # iterations between checks of how the error falls
 
 
 @triton.jit
@@ -21,6 +22,15 @@ def log_kernel_rows(cost, numbers, start, n, m, columns, CHUNK: tl.constexpr, BM
     gain = tl.load(numbers + 1) / (t * t + 1.0) - here * (1.0 + tl.load(numbers + 3) * tl.abs(t))
     L = LOG2E * (gain * tl.load(numbers) - t * t / width * tl.load(numbers + 2))
     return tl.where(inside, L, OUTSIDE)
+
+
+@triton.jit
+def hopeless(before, error, iterations, tolerance, budget):
+    """Whether more iterations than the budget remain if the error keeps falling as it did in the last ones."""
+    falling = before > error * 1.0001
+    rate = tl.log2(tl.where(falling, before / tl.maximum(error, 1e-300), 2.0))
+    left = iterations * tl.log2(tl.maximum(error, 1e-300) / tolerance) / rate
+    return (falling == False) | (left > budget)  # noqa: E712
 
 
 @triton.jit
@@ -51,7 +61,9 @@ def solve_kernel(
     v = tl.full((BM,), 1.0, dtype=kind)
     k = 0
     error = tl.sum(b) * 1e30
-    before = error
+    before = error  # at the last check of how it falls
+    checked = 0
+    slow = False
     going = budget > 0
     while going:
         # One iteration in the log domain, from f: the columns, then the rows, whose plan is K.
@@ -84,7 +96,6 @@ def solve_kernel(
         k += 1
         error = tl.sum(tl.abs(sums_j * v - narrow_b), 0).to(tl.float64)
         scaled = True
-        slow = False
         while scaled & (slow == False) & (k < budget) & (error > tolerance):  # noqa: E712
             next_v = tl.where(j < m, narrow_b / tl.where(sums_j > 0, sums_j, 1e-30), 1.0)
             scaled = (tl.max(next_v, 0) < LARGEST) & (tl.min(next_v, 0) > 1.0 / LARGEST)
@@ -95,13 +106,14 @@ def solve_kernel(
                 sums_j = tl.sum(K * u[:, None], 0)
                 error = tl.sum(tl.abs(sums_j * v - narrow_b), 0).to(tl.float64)
                 k += 1
-                if (EARLY == 0) & (k % 16 == 0):
-                    # The remaining iterations if the error keeps falling as in the last 16.
-                    falling = before > error * 1.0001
-                    rate = tl.log2(tl.where(falling, before / tl.maximum(error, 1e-300), 2.0))
-                    left = 16.0 * tl.log2(tl.maximum(error, 1e-300) / tolerance) / rate
-                    slow = (falling == False) | (left > budget)  # noqa: E712
+                if (EARLY == 0) & (k - checked >= CHECK):
+                    slow = hopeless(before, error, k - checked, tolerance, budget)
                     before = error
+                    checked = k
+        if (EARLY == 0) & (k - checked >= CHECK):  # as where scales grow so fast that every iteration is in the log domain
+            slow = hopeless(before, error, k - checked, tolerance, budget)
+            before = error
+            checked = k
         going = (slow == False) & (k < budget) & (error > tolerance)  # noqa: E712
         if going:
             grown = tl.log2(u.to(tl.float64)) + tl.load(f + i, mask=i < n, other=0.0)
