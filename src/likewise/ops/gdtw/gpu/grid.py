@@ -13,8 +13,7 @@ needs fewer operations, but in sequence.
 import triton
 import triton.language as tl
 
-from likewise.ops.gdtw.gpu.limits import envelope, lengths_of, limits_at, segment_of
-from likewise.ops.launch.arguments import float64_from
+from likewise.ops.gdtw.gpu.limits import envelope, lengths_of, limits_at
 
 TILE = tl.constexpr(128)  # nodes of a target row that a program processes at once
 PLAN = tl.constexpr(8)  # numbers that describe a row: see refine_kernel
@@ -29,51 +28,6 @@ def node_count(n, nodes, number):
     count = tl.where(number > 0, tl.minimum(count, tl.maximum(count // 2, 50) | 1), count)
     # With one node more than a tile, another tile would be needed.
     return tl.where((count > TILE) & (count % TILE == 1), count - 2, count)
-
-
-@triton.jit(do_not_specialize=["number", "halvings"])
-def nodes_kernel(y, x, y_lengths, x_lengths, times_y, times_x, plan, state, rows, y_steps, x_steps, C, stride, nodes,
-                 number, halvings, huber_bits, HUBER: tl.constexpr, LENGTHS: tl.constexpr,
-                 LANES: tl.constexpr):  # fmt: skip
-    """Weighted losses w L of a tile of nodes, infinite beyond the last node; y (B, C, Ty)."""
-    pair = tl.program_id(2).to(tl.int64)
-    i = tl.program_id(1)
-    n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
-    count = node_count(n, nodes, number)
-    k = tl.program_id(0) * LANES + tl.arange(0, LANES)
-    done = tl.load(state + pair * STATE + 3) > 0.0
-    if (i < m) & (tl.program_id(0) * LANES < count) & (done == 0):
-        y += pair * C * y_steps
-        x += (pair * x_steps + i) * C
-        times_y += pair * y_steps
-        times_x += pair * x_steps + i
-        plan += (pair * x_steps + i) * PLAN
-        before = tl.load(times_x - tl.where(i > 0, 1, 0))
-        after = tl.load(times_x + tl.where(i + 1 < m, 1, 0))
-        spacing = tl.load(plan + 1)
-        at = tl.load(plan) + k * spacing
-        origin = tl.load(times_y)
-        segment = segment_of(times_y, origin, n, at, halvings)
-        begin = tl.load(times_y + segment) - origin
-        end = tl.load(times_y + tl.minimum(segment + 1, n - 1)) - origin
-        dtype = y.dtype.element_ty
-        share = ((at - begin) / (end - begin)).to(dtype)
-        huber = float64_from(huber_bits).to(dtype)
-        total = tl.zeros((LANES,), dtype)
-        left = y + segment
-        right = y + tl.minimum(segment + 1, n - 1)
-        for c in range(C):
-            a = tl.load(left + c * y_steps)
-            b = tl.load(right + c * y_steps)
-            residual = a + share * (b - a) - tl.load(x + c)
-            if HUBER:
-                size = tl.abs(residual)
-                total += tl.where(size <= huber, residual * residual, huber * (2 * size - huber))
-            else:
-                total += residual * residual
-        total *= ((after - before) / 2).to(dtype)
-        real = k < tl.where(spacing > 0.0, count, 1)
-        tl.store(rows + (pair * (x_steps + 1) + i) * stride + k, tl.where(real, total, float("inf")), mask=k < stride)
 
 
 @triton.jit

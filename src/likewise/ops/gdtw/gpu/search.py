@@ -11,7 +11,8 @@ from torch import Tensor
 
 from likewise.ops.gdtw import Inputs
 from likewise.ops.gdtw.gpu.bellman import bellman_kernel, path_kernel
-from likewise.ops.gdtw.gpu.grid import PLAN, STATE, TILE, nodes_kernel, refine_kernel
+from likewise.ops.gdtw.gpu.grid import PLAN, STATE, TILE, refine_kernel
+from likewise.ops.gdtw.gpu.losses import COLUMNS, ROWS, distances_kernel, nodes_kernel
 from likewise.ops.gdtw.gpu.polish import polish_kernel
 from likewise.ops.gdtw.gpu.table import SPLIT, WIDE, look_kernel, table_kernel
 from likewise.ops.gdtw.reference import default_nodes
@@ -40,6 +41,8 @@ class Scratch:
     rows: Tensor  # (B, Tx + 1, nodes)
     origins: Tensor  # the same: see bellman_kernel
     frames: Tensor  # y (B, C, Ty)
+    distances: Tensor  # (B, Tx, Ty): see distances_kernel
+    moves: Tensor  # (B, Ty)
     firsts: Tensor  # (B, Tx)
     unsound: Tensor  # (B,)
 
@@ -135,6 +138,10 @@ class Search:
         """The stride from one row of nodes to the next."""
         return ceil_div(self.most_nodes(True), TILE_NODES) * TILE_NODES
 
+    def shares_distances(self) -> bool:
+        """Whether losses are found from the distances of all frames; few nodes are found faster on their own."""
+        return self.huber == math.inf and self.y.shape[1] <= 2 * self.most_nodes(True)
+
     def begin(self, scratch: Scratch) -> None:
         """Launch the usual number of passes; pairs whose grid moves more than once need more."""
         self.lay_out(scratch, 0)
@@ -198,7 +205,7 @@ class Search:
         return scratch.best
 
     def look(self, scratch: Scratch) -> None:
-        """Launch the kernel that checks the inputs and transposes y."""
+        """Launch the kernels that check the inputs, transpose y and compute distances."""
         (count, y_steps, channels), x_steps = self.y.shape, self.x.shape[1]
         launch(
             look_kernel,
@@ -209,6 +216,14 @@ class Search:
             **self.flags,
             CHANNELS=channels_at_once(channels),
         )
+        if self.shares_distances():
+            launch(
+                distances_kernel,
+                (ceil_div(y_steps, COLUMNS.value), ceil_div(x_steps, ROWS.value), count),
+                (scratch.frames, self.x, scratch.distances, scratch.moves),
+                (y_steps, x_steps, channels),
+                4,
+            )
 
     def polish(self, scratch: Scratch, found: Found) -> None:
         """Launch the kernel that takes the best warps to first-order optimality."""
@@ -254,8 +269,9 @@ class Search:
         numbers += (WIDE.value * SPLIT.value * each, each)
         cells = (each + count) * self.stride()
         frames = ceil_div(count * channels * y_steps * size, 8)
-        return rounded(*numbers, ceil_div(cells * size, 8), ceil_div(cells, 2), frames, ceil_div(each, 2),
-                       ceil_div(count, 2))  # fmt: skip
+        distances = ceil_div(each * y_steps * size, 8) if self.shares_distances() else 0
+        return rounded(*numbers, ceil_div(cells * size, 8), ceil_div(cells, 2), frames, distances,
+                       ceil_div(count * y_steps * size, 8), ceil_div(each, 2), ceil_div(count, 2))  # fmt: skip
 
     def scratch(self, room: Tensor | None = None) -> Scratch:
         """Scratch memory for the kernels: one allocation, split. Most parts are flat, since views take time."""
@@ -263,14 +279,13 @@ class Search:
         each = count * knots
         if room is None:
             room = self.x.new_empty(sum(sizes), dtype=torch.float64)
-        found, totals, state, best, low, high, wide, plan, table, lanes, rows, origins, turned, firsts, unsound = (
-            room.split(sizes)
-        )
+        found, totals, state, best, low, high, wide, plan, table, lanes, rows, *rest = room.split(sizes)
+        origins, turned, distances, moves, firsts, unsound = rest
         dtype, whole = self.y.dtype, torch.int32
         return Scratch(
             found, totals, state[: STATE.value * count].view(count, STATE.value), best[:each].view(count, knots),
             (low, high, wide), plan, table, lanes, rows.view(dtype), origins.view(whole), turned.view(dtype),
-            firsts.view(whole), unsound.view(whole),
+            distances.view(dtype), moves.view(dtype), firsts.view(whole), unsound.view(whole),
         )  # fmt: skip
 
     def lay_out(self, scratch: Scratch, number: int) -> None:
@@ -298,9 +313,20 @@ class Search:
         launch(
             nodes_kernel,
             (ceil_div(most, lanes), x_steps, count),
-            (scratch.frames, self.x, *self.lengths, *self.times, scratch.plan, scratch.state, scratch.rows),
+            (
+                scratch.frames,
+                self.x,
+                scratch.distances,
+                scratch.moves,
+                *self.lengths,
+                *self.times,
+                scratch.plan,
+                scratch.state,
+                scratch.rows,
+            ),
             (y_steps, x_steps, channels, stride, self.nodes, number, y_steps.bit_length(), float64_bits(self.huber)),
             lanes // 32,
+            SHARED=self.shares_distances(),
             HUBER=self.huber < math.inf,
             LENGTHS=given,
             LANES=lanes,
