@@ -11,9 +11,10 @@ ROWS, COLUMNS = tl.constexpr(16), tl.constexpr(64)  # of a tile of distances
 
 
 @triton.jit
-def distances_kernel(y, x, distances, moves, y_steps, x_steps, C):
+def distances_kernel(y, x, y_lengths, x_lengths, distances, moves, y_steps, x_steps, C, LENGTHS: tl.constexpr):
     """Squared distances (B, Tx, Ty) of the frames of x and y, and of each frame of y from the next one, (B, Ty)."""
     pair = tl.program_id(2).to(tl.int64)
+    n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
     i = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     k = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     x += pair * x_steps * C
@@ -21,16 +22,16 @@ def distances_kernel(y, x, distances, moves, y_steps, x_steps, C):
     total = tl.zeros((ROWS, COLUMNS), y.dtype.element_ty)
     move = tl.zeros((COLUMNS,), y.dtype.element_ty)
     for c in range(C):
-        here = tl.load(y + c * y_steps + k, mask=k < y_steps, other=0.0)
-        away = here[None, :] - tl.load(x + i * C + c, mask=i < x_steps, other=0.0)[:, None]
+        here = tl.load(y + c * y_steps + k, mask=k < n, other=0.0)
+        away = here[None, :] - tl.load(x + i * C + c, mask=i < m, other=0.0)[:, None]
         total += away * away
         if tl.program_id(1) == 0:
-            step = tl.load(y + c * y_steps + k + 1, mask=k + 1 < y_steps, other=0.0) - here
+            step = tl.load(y + c * y_steps + k + 1, mask=k + 1 < n, other=0.0) - here
             move += step * step
-    inside = (i < x_steps)[:, None] & (k < y_steps)[None, :]
+    inside = (i < m)[:, None] & (k < n)[None, :]
     tl.store(distances + (pair * x_steps + i[:, None]) * y_steps + k[None, :], total, mask=inside)
     if tl.program_id(1) == 0:
-        tl.store(moves + pair * y_steps + k, move, mask=k < y_steps)
+        tl.store(moves + pair * y_steps + k, move, mask=k < n)
 
 
 @triton.jit(do_not_specialize=["number", "halvings"])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from likewise.ops.gdtw import Inputs
-from likewise.ops.gdtw.gpu.bellman import bellman_kernel, path_kernel
+from likewise.ops.gdtw.gpu.bellman import PARTS, bellman_kernel, path_kernel
 from likewise.ops.gdtw.gpu.grid import PLAN, STATE, TILE, refine_kernel
 from likewise.ops.gdtw.gpu.losses import COLUMNS, ROWS, distances_kernel, nodes_kernel
 from likewise.ops.gdtw.gpu.polish import polish_kernel
@@ -40,6 +40,7 @@ class Scratch:
     room: Tensor  # (B, Tx), for lanes that exchange numbers
     rows: Tensor  # (B, Tx + 1, nodes)
     origins: Tensor  # the same: see bellman_kernel
+    maps: Tensor  # (B, 2 PARTS, nodes): see path_kernel
     frames: Tensor  # y (B, C, Ty)
     distances: Tensor  # (B, Tx, Ty): see distances_kernel
     moves: Tensor  # (B, Ty)
@@ -134,6 +135,10 @@ class Search:
             most = min(most, max(most // 2, 50) | 1)
         return most - 2 if most > TILE_NODES and most % TILE_NODES == 1 else most
 
+    def width(self, first: bool) -> int:
+        """Lanes for the nodes of a row."""
+        return max(64, power_of_2(self.most_nodes(first)))
+
     def stride(self) -> int:
         """The stride from one row of nodes to the next."""
         return ceil_div(self.most_nodes(True), TILE_NODES) * TILE_NODES
@@ -220,9 +225,10 @@ class Search:
             launch(
                 distances_kernel,
                 (ceil_div(y_steps, COLUMNS.value), ceil_div(x_steps, ROWS.value), count),
-                (scratch.frames, self.x, scratch.distances, scratch.moves),
+                (scratch.frames, self.x, *self.lengths, scratch.distances, scratch.moves),
                 (y_steps, x_steps, channels),
                 4,
+                LENGTHS=self.flags["LENGTHS"],
             )
 
     def polish(self, scratch: Scratch, found: Found) -> None:
@@ -247,6 +253,7 @@ class Search:
             (y_steps, x_steps, y_steps.bit_length()),
             warps_of(lanes),
             SUBSEQUENCE=self.subsequence,
+            LARGEST=torch.finfo(self.y.dtype).max,
             **self.flags,
             LANES=lanes,
         )
@@ -270,7 +277,7 @@ class Search:
         cells = (each + count) * self.stride()
         frames = ceil_div(count * channels * y_steps * size, 8)
         distances = ceil_div(each * y_steps * size, 8) if self.shares_distances() else 0
-        return rounded(*numbers, ceil_div(cells * size, 8), ceil_div(cells, 2), frames, distances,
+        return rounded(*numbers, ceil_div(cells * size, 8), ceil_div(cells, 2), count * PARTS.value * self.width(True), frames, distances,
                        ceil_div(count * y_steps * size, 8), ceil_div(each, 2), ceil_div(count, 2))  # fmt: skip
 
     def scratch(self, room: Tensor | None = None) -> Scratch:
@@ -280,11 +287,11 @@ class Search:
         if room is None:
             room = self.x.new_empty(sum(sizes), dtype=torch.float64)
         found, totals, state, best, low, high, wide, plan, table, lanes, rows, *rest = room.split(sizes)
-        origins, turned, distances, moves, firsts, unsound = rest
+        origins, maps, turned, distances, moves, firsts, unsound = rest
         dtype, whole = self.y.dtype, torch.int32
         return Scratch(
             found, totals, state[: STATE.value * count].view(count, STATE.value), best[:each].view(count, knots),
-            (low, high, wide), plan, table, lanes, rows.view(dtype), origins.view(whole), turned.view(dtype),
+            (low, high, wide), plan, table, lanes, rows.view(dtype), origins.view(whole), maps.view(whole), turned.view(dtype),
             distances.view(dtype), moves.view(dtype), firsts.view(whole), unsound.view(whole),
         )  # fmt: skip
 
@@ -309,7 +316,7 @@ class Search:
         """Launch the pass with this number, from 0, and the kernel that evaluates it."""
         (count, y_steps, channels), x_steps = self.y.shape, self.x.shape[1]
         stride, most, given = self.stride(), self.most_nodes(number == 0), self.flags["LENGTHS"]
-        lanes, width = 64 if most <= 64 else TILE_NODES, max(64, power_of_2(most))
+        lanes, width = 64 if most <= 64 else TILE_NODES, self.width(number == 0)
         launch(
             nodes_kernel,
             (ceil_div(most, lanes), x_steps, count),
@@ -332,7 +339,7 @@ class Search:
             LANES=lanes,
         )
         numbers = y_steps, x_steps, stride, self.nodes, number
-        warps, options = tiles(most)
+        warps, options = tiles(width)
         launch(
             bellman_kernel,
             (count, 2),
@@ -345,9 +352,18 @@ class Search:
         launch(
             path_kernel,
             (count,),
-            (scratch.rows, scratch.origins, scratch.plan, scratch.state, scratch.found, scratch.totals, *self.lengths),
+            (
+                scratch.rows,
+                scratch.origins,
+                scratch.maps,
+                scratch.plan,
+                scratch.state,
+                scratch.found,
+                scratch.totals,
+                *self.lengths,
+            ),
             numbers,
-            max(1, width // 1024),
+            min(16, width // 32),
             LENGTHS=given,
             WIDTH=width,
         )
@@ -365,11 +381,11 @@ def channels_at_once(channels: int) -> int:
     return min(128, power_of_2(max(channels, 1)))
 
 
-def tiles(most: int) -> tuple[int, dict[str, int]]:
-    """The warps of bellman_kernel for rows of at most this many nodes, and the sizes of its groups."""
-    lanes = max(64, power_of_2(most))
-    group = 8 if lanes < 128 else 16 if lanes < 512 else 32
-    return min(16, lanes // 32), {"GROUPS": lanes // group, "GROUP": group, "UNROLL": 4}
+def tiles(width: int) -> tuple[int, dict[str, int]]:
+    """The warps of bellman_kernel for rows of this width, the sizes of its groups, and the lanes that share a node."""
+    group = 8 if width < 128 else 16 if width < 1024 else 32
+    share = 4 if width <= 128 else 2
+    return min(32, share * width // 32), {"GROUPS": width // group, "GROUP": group, "SHARE": share}
 
 
 def warps_of(lanes: int) -> int:

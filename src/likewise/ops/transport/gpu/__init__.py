@@ -135,6 +135,8 @@ def _sweep(
     count, rows, columns = cost.shape
     early = settings.n_iter is not None
     budget = settings.n_iter if early else 20 * (columns + 50)
+    # Newton steps in registers take the time of some hundred iterations.
+    patience = 2 * (columns + 50) if dtype == torch.float32 else budget
     tolerance = -1.0 if early else settings.tolerance
     numbers = _numbers(settings, tolerance, cost)
     plans = torch.zeros_like(cost, dtype=dtype)
@@ -151,7 +153,7 @@ def _sweep(
         values,
         errors,
     )
-    launch(solve_kernel, (count,), tensors, (rows, columns, budget), _warps(dtype, high, wide), EARLY=early,
+    launch(solve_kernel, (count,), tensors, (rows, columns, budget, patience), _warps(dtype, high, wide), EARLY=early,
            **_tile(high, wide))  # fmt: skip
     return values, plans, errors
 

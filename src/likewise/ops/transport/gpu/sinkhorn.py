@@ -3,9 +3,12 @@
 import triton
 import triton.language as tl
 
+from likewise.ops.launch.lanes import agreed
+
 LOG2E = tl.constexpr(1.4426950408889634)
 LARGEST = tl.constexpr(1e9)  # the largest scale
 OUTSIDE = tl.constexpr(-1e300)
+AT_ONCE = tl.constexpr(4)  # iterations between looks at the error
 CHECK = tl.constexpr(8)  # iterations between checks of how the error falls
 
 
@@ -25,18 +28,18 @@ def log_kernel_rows(cost, numbers, start, n, m, columns, CHUNK: tl.constexpr, BM
 
 
 @triton.jit
-def hopeless(before, error, iterations, tolerance, budget):
-    """Whether more iterations than the budget remain if the error keeps falling as it did in the last ones."""
+def hopeless(before, error, iterations, tolerance, patience):
+    """Whether more iterations than this remain if the error keeps falling as it did in the last ones."""
     falling = before > error * 1.0001
     rate = tl.log2(tl.where(falling, before / tl.maximum(error, 1e-300), 2.0))
     left = iterations * tl.log2(tl.maximum(error, 1e-300) / tolerance) / rate
-    return (falling == False) | (left > budget)  # noqa: E712
+    return (falling == False) | (left > patience)  # noqa: E712
 
 
 @triton.jit
 def solve_kernel(
     cost, x_mass, y_mass, x_lengths, y_lengths, numbers, f, plan, values, errors, rows, columns, budget,
-    EARLY: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, CHUNK: tl.constexpr,
+    patience, EARLY: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     pair = tl.program_id(0).to(tl.int64)
     cost += pair * rows * columns
@@ -64,8 +67,9 @@ def solve_kernel(
     before = error  # at the last check of how it falls
     checked = 0
     slow = False
+    memory = errors + pair
     going = budget > 0
-    while going:
+    while agreed(memory, going):
         # One iteration in the log domain, from f: the columns, then the rows, whose plan is K.
         top = tl.full((BM,), OUTSIDE, dtype=tl.float64)
         total = tl.zeros((BM,), dtype=tl.float64)
@@ -95,23 +99,26 @@ def solve_kernel(
         sums_j = tl.sum(K, 0)
         k += 1
         error = tl.sum(tl.abs(sums_j * v - narrow_b), 0).to(tl.float64)
-        scaled = True
-        while scaled & (slow == False) & (k < budget) & (error > tolerance):  # noqa: E712
-            next_v = tl.where(j < m, narrow_b / tl.where(sums_j > 0, sums_j, 1e-30), 1.0)
-            scaled = (tl.max(next_v, 0) < LARGEST) & (tl.min(next_v, 0) > 1.0 / LARGEST)
-            if scaled:
-                v = next_v
+        scaled = error > tolerance
+        while agreed(memory, scaled & (slow == False) & (k < budget)):  # noqa: E712
+            for _ in range(AT_ONCE):
+                next_v = tl.where(j < m, narrow_b / tl.where(sums_j > 0, sums_j, 1e-30), 1.0)
+                scaled = scaled & (tl.max(next_v, 0) < LARGEST) & (tl.min(next_v, 0) > 1.0 / LARGEST)
+                taken = scaled & (k < budget)
+                if_columns, if_rows = tl.where(taken, m, 0), tl.where(taken, n, 0)
+                v = tl.where(j < if_columns, next_v, v)
                 sums_i = tl.sum(K * v[None, :], 1)
-                u = tl.where(i < n, narrow_a / tl.where(i < n, sums_i, 1.0), 1.0)
-                sums_j = tl.sum(K * u[:, None], 0)
+                u = tl.where(i < if_rows, narrow_a / tl.where(i < n, sums_i, 1.0), u)
+                sums_j = tl.where(j < if_columns, tl.sum(K * u[:, None], 0), sums_j)
                 error = tl.sum(tl.abs(sums_j * v - narrow_b), 0).to(tl.float64)
-                k += 1
-                if (EARLY == 0) & (k - checked >= CHECK):
-                    slow = hopeless(before, error, k - checked, tolerance, budget)
-                    before = error
-                    checked = k
-        if (EARLY == 0) & (k - checked >= CHECK):  # as where scales grow so fast that every iteration is in the log domain
-            slow = hopeless(before, error, k - checked, tolerance, budget)
+                k += tl.where(taken, 1, 0)
+                scaled = scaled & (error > tolerance)
+            if (EARLY == 0) & (k - checked >= CHECK):
+                slow = hopeless(before, error, k - checked, tolerance, patience)
+                before = error
+                checked = k
+        if (EARLY == 0) & (k - checked >= CHECK):  # where scales grow fast, each iteration is one in the log domain
+            slow = hopeless(before, error, k - checked, tolerance, patience)
             before = error
             checked = k
         going = (slow == False) & (k < budget) & (error > tolerance)  # noqa: E712
