@@ -193,7 +193,7 @@ def _numbers(settings: Settings, tolerance: float, like: Tensor) -> Tensor:
 
 
 def _warps(dtype: torch.dtype, high: int, wide: int) -> int:
-    return max(1, min(16, high * wide // 2048 * (2 if dtype == torch.float64 else 1)))
+    return max(1, min(16, high * wide // 4096 * (2 if dtype == torch.float64 else 1)))
 
 
 def _tile(high: int, wide: int) -> dict[str, int]:
