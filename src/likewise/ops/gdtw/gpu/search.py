@@ -20,7 +20,7 @@ from likewise.ops.launch.arguments import ceil_div, float64_bits, power_of_2
 from likewise.ops.launch.launcher import launch
 from likewise.ops.launch.tape import find, record
 
-ROW_BYTES = 128 << 20  # memory for the rows of all knots; more pairs are solved one group after another
+ROW_BYTES = 256 << 20  # memory for the rows of all knots; more pairs are solved one group after another
 MOST_PASSES = 40
 SETTLED, NOT_SEARCHED = 1, 2  # outcomes of polish_kernel
 TILE_NODES: int = TILE.value
@@ -119,7 +119,8 @@ class Search:
 
     def parts(self) -> "list[Search]":
         """Split the pairs into groups that fit in memory."""
-        row = self.stride() * self.x.element_size()
+        size = self.x.element_size()
+        row = self.stride() * (size + 4) + (self.y.shape[1] * size if self.shares_distances() else 0)
         at_once = min(65535, max(1, ROW_BYTES // (row * max(1, self.x.shape[1]))))  # the limit is that of CUDA
         if 0 < self.y.shape[0] <= at_once:
             return [self]
@@ -277,8 +278,9 @@ class Search:
         cells = (each + count) * self.stride()
         frames = ceil_div(count * channels * y_steps * size, 8)
         distances = ceil_div(each * y_steps * size, 8) if self.shares_distances() else 0
-        return rounded(*numbers, ceil_div(cells * size, 8), ceil_div(cells, 2), count * PARTS.value * self.width(True), frames, distances,
-                       ceil_div(count * y_steps * size, 8), ceil_div(each, 2), ceil_div(count, 2))  # fmt: skip
+        rows = ceil_div(cells * size, 8), ceil_div(cells, 2), count * PARTS.value * self.width(True)
+        moves = ceil_div(count * y_steps * size, 8)
+        return rounded(*numbers, *rows, frames, distances, moves, ceil_div(each, 2), ceil_div(count, 2))
 
     def scratch(self, room: Tensor | None = None) -> Scratch:
         """Scratch memory for the kernels: one allocation, split. Most parts are flat, since views take time."""
@@ -291,7 +293,8 @@ class Search:
         dtype, whole = self.y.dtype, torch.int32
         return Scratch(
             found, totals, state[: STATE.value * count].view(count, STATE.value), best[:each].view(count, knots),
-            (low, high, wide), plan, table, lanes, rows.view(dtype), origins.view(whole), maps.view(whole), turned.view(dtype),
+            (low, high, wide), plan, table, lanes, rows.view(dtype), origins.view(whole), maps.view(whole),
+            turned.view(dtype),
             distances.view(dtype), moves.view(dtype), firsts.view(whole), unsound.view(whole),
         )  # fmt: skip
 
