@@ -162,7 +162,7 @@ def _newton(
     late: Tensor, cost: Tensor, n: Tensor, m: Tensor, a: Tensor, b: Tensor, settings: Settings, values: Tensor,
     plans: Tensor, errors: Tensor,
 ) -> Tensor:  # fmt: skip
-    """Overwrite the results of these pairs by those of Newton steps; return the pairs whose masses are still not met."""
+    """Overwrite the results of these pairs by those of Newton steps; return those whose masses are still not met."""
     count, rows, columns = cost.shape
     high, wide = triton.next_power_of_2(rows), triton.next_power_of_2(columns)
     unmet = torch.empty(len(late), dtype=torch.int32, device=cost.device)
