@@ -434,7 +434,7 @@ def test_values_too_large_for_float32_are_refused(solve):
     y = spread(0, 1, 4)[:, None] * 1e19
     x, y, *rest = arguments(pair_of(-y[:3], y, spread(0, 9, 3), spread(0, 9, 4)), nodes=5, refinements=0)
     assert solve(x, y, *rest)[0].isfinite().all()
-    with pytest.raises(ValueError, match="is not finite: (the costs overflow torch.float32|its losses overflow)"):
+    with pytest.raises(ValueError, match=r"is not finite: (the costs overflow torch.float32|its losses overflow)"):
         solve(x.float(), y.float(), *rest)
 
 
