@@ -48,11 +48,11 @@ def balance_rows(cost, numbers, x_mass, f, plan, g, share, n, m, columns, CHUNK:
         mass = tl.load(x_mass + row, mask=row < n, other=1.0)
         high = tl.max(z, 1)
         e = tl.exp2(tl.maximum(z - high[:, None], -1e30).to(kind))
-        sums = tl.sum(e, 1)
-        potential = tl.log2(mass) - high - tl.log2(sums.to(tl.float64))
+        scale = mass.to(kind) / tl.sum(e, 1)
+        potential = tl.log2(scale).to(tl.float64) - high
         tl.store(f + row, potential, mask=row < n)
         inside = (row < n)[:, None] & (j < m)
-        tl.store(plan + row[:, None] * columns + j, e * (mass.to(kind) / sums)[:, None], mask=inside)
+        tl.store(plan + row[:, None] * columns + j, e * scale[:, None], mask=inside)
         total += tl.where(row < n, mass * potential, 0.0)
     return tl.sum(total, 0)
 
