@@ -118,11 +118,13 @@ def _solve(
     else:
         values, plans, errors = _sweep(cost, n, m, a, b, settings, dtype, high, wide)
         late = (errors > settings.tolerance).nonzero()[:, 0] if settings.n_iter is None else errors[:0].long()
-        if len(late) and dtype == torch.float32:  # their tolerance is out of reach of conjugate gradients in float64
+        # Conjugate gradients cannot meet the tolerance of float64, but that of float32 where rounding stops float32.
+        narrow = dtype == torch.float32
+        if len(late) and narrow:
             late = _newton(late, cost, n, m, a, b, settings, values, plans, errors)
         if len(late):
             given = cost[late], n[late], m[late], a[late], b[late]
-            values[late], rest, errors[late] = _finish(*given, settings)
+            values[late], rest, errors[late] = _finish(*given, settings, in_registers=narrow)
             plans[late] = rest.to(plans.dtype)
     plans = plans.to(dtype) * total.to(dtype)[:, None, None]
     return (values * total).to(dtype), plans, (errors * total).to(dtype)
@@ -193,7 +195,7 @@ def _numbers(settings: Settings, tolerance: float, like: Tensor) -> Tensor:
 
 
 def _warps(dtype: torch.dtype, high: int, wide: int) -> int:
-    return max(1, min(16, high * wide // 4096 * (2 if dtype == torch.float64 else 1)))
+    return max(1, min(16, high * wide // 4096 * (4 if dtype == torch.float64 else 1)))
 
 
 def _tile(high: int, wide: int) -> dict[str, int]:
@@ -202,9 +204,17 @@ def _tile(high: int, wide: int) -> dict[str, int]:
 
 
 def _finish(
-    cost: Tensor, n: Tensor, m: Tensor, a: Tensor, b: Tensor, settings: Settings
+    cost: Tensor, n: Tensor, m: Tensor, a: Tensor, b: Tensor, settings: Settings, in_registers: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Finish pairs with the Newton steps of the reference, in chunks."""
+    """Finish pairs with Newton steps in float64: in registers, or with those of the reference, in chunks."""
+    if in_registers:
+        values, plans, errors = cost.new_empty(len(cost)), torch.zeros_like(cost), cost.new_empty(len(cost))
+        every = torch.arange(len(cost), device=cost.device)
+        late = _newton(every, cost, n, m, a, b, settings, values, plans, errors)
+        if len(late):
+            given = cost[late], n[late], m[late], a[late], b[late]
+            values[late], plans[late], errors[late] = _finish(*given, settings)
+        return values, plans, errors
     at_once = max(1, NEWTON_CELLS // (cost.shape[1] * cost.shape[2]))
     found = []
     for first in range(0, len(cost), at_once):

@@ -9,14 +9,12 @@ that is tried.
 import triton
 import triton.language as tl
 
-from likewise.ops.launch.lanes import agreed
 from likewise.ops.transport.gpu.sinkhorn import LARGEST, LOG2E, OUTSIDE, log_kernel_rows
 
 STAGE = tl.constexpr(4.0)  # the kernel sharpens by this factor from stage to stage
 FIRST_SPREAD = tl.constexpr(64.0)  # of the log-kernel in the first stage, in nats: float32 has 87
 CLOSE = tl.constexpr(0.02)  # the marginal error at which a stage ends
 SINKHORN = tl.constexpr(10)  # iterations between Newton steps
-AT_ONCE = tl.constexpr(4)  # conjugate gradients between looks at the residual
 STALE = tl.constexpr(4)
 FINE, COARSE = tl.constexpr(0.1), tl.constexpr(0.3)  # residual of the conjugate gradients, near the end and before
 
@@ -74,7 +72,7 @@ def balanced_columns(cost, numbers, f, log_b, share, n, m, columns, CHUNK: tl.co
 
 
 @triton.jit
-def direction(K, a, b, sums, near, most, memory):
+def direction(K, a, b, sums, near, most):
     """d with (diag(sums) - K' diag(1/a) K) d = b - sums, up to a constant; and the gain of a small step per its size.
 
     By conjugate gradients, scaled by the diagonal.
@@ -89,19 +87,17 @@ def direction(K, a, b, sums, near, most, memory):
     size = tl.sum(residual * p, 0)
     goal = size * tl.where(near, FINE * FINE, COARSE * COARSE).to(size.dtype)
     k = 0
-    while agreed(memory, (k < most) & (size > goal)):
-        for _ in range(AT_ONCE):
-            Sp = sums * p - tl.sum(K * tl.sum(K * p[None, :], 1)[:, None], 0)
-            bend = tl.sum(p * Sp, 0)
-            right = (size > goal) & (bend > 0)
-            step = tl.where(right, size / tl.where(right, bend, 1.0), 0.0)
-            d += step * p
-            residual -= step * Sp
-            scaled = residual * inverse
-            following = tl.sum(residual * scaled, 0)
-            p = scaled + tl.where(right, following / tl.where(right, size, 1.0), 0.0) * p
-            size = following
-            k = tl.where(right, k + 1, most)
+    while (k < most) & (size > goal):
+        Sp = sums * p - tl.sum(K * tl.sum(K * p[None, :], 1)[:, None], 0)
+        bend = tl.sum(p * Sp, 0)
+        step = tl.where(bend > 0, size / tl.where(bend > 0, bend, 1.0), 0.0)
+        d += step * p
+        residual -= step * Sp
+        scaled = residual * inverse
+        following = tl.sum(residual * scaled, 0)
+        p = scaled + (following / size) * p
+        size = following
+        k = tl.where(bend > 0, k + 1, most)
     return d, tl.sum(d * first, 0)
 
 
@@ -148,9 +144,8 @@ def newton_kernel(
     stale = 0  # steps in which it has not halved: rounding may keep it from falling further
     sure = True  # the point is taken without comparing objectives
     left = steps
-    memory = unmet + tl.program_id(0)
-    going = steps > 0
-    while agreed(memory, going):
+    going = True
+    while going:
         trial = g + t * d
         tl.debug_barrier()
         found = balance_rows(cost, numbers, x_mass, f, plan, trial, share, n, m, columns, CHUNK, BM)
@@ -177,15 +172,17 @@ def newton_kernel(
                 # Sinkhorn's iterations, which do not change K.
                 u = tl.full((BN,), 1.0, dtype=kind)
                 v = tl.full((BM,), 1.0, dtype=kind)
-                scaled = tl.min(sums, 0) > -1.0
-                for _ in range(SINKHORN):
+                k = 0
+                scaled = True
+                while scaled & (k < SINKHORN):
                     next_v = tl.where(j < m, b / tl.where(j < m, sums, 1.0), 1.0)
-                    scaled = scaled & (tl.max(next_v, 0) < LARGEST) & (tl.min(next_v, 0) > 1.0 / LARGEST)
-                    if_columns, if_rows = tl.where(scaled, m, 0), tl.where(scaled, n, 0)
-                    v = tl.where(j < if_columns, next_v, v)
-                    reached = tl.sum(K * v[None, :], 1)
-                    u = tl.where(i < if_rows, a / tl.where(i < n, reached, 1.0), u)
-                    sums = tl.where(j < if_columns, tl.sum(K * u[:, None], 0), sums)
+                    scaled = (tl.max(next_v, 0) < LARGEST) & (tl.min(next_v, 0) > 1.0 / LARGEST)
+                    if scaled:
+                        v = next_v
+                        reached = tl.sum(K * v[None, :], 1)
+                        u = tl.where(i < n, a / tl.where(i < n, reached, 1.0), 1.0)
+                        sums = tl.sum(K * u[:, None], 0)
+                    k += 1
                 K = K * u[:, None] * v[None, :]
                 moved = tl.log2(v.to(tl.float64))
                 g += moved
@@ -199,7 +196,7 @@ def newton_kernel(
                     tl.debug_barrier()
                     tl.store(plan + tile, K, mask=inside)
                 else:
-                    step, slope = direction(K, a, b, sums, error <= CLOSE, most, memory)
+                    step, slope = direction(K, a, b, sums, error <= CLOSE, most)
                     step = tl.where(j < m, step, 0.0).to(tl.float64)
                     reach = tl.max(tl.where(j < m, step, -1e300), 0) - tl.min(tl.where(j < m, step, 1e300), 0)
                     d = LOG2E * step

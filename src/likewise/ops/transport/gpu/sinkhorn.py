@@ -3,12 +3,9 @@
 import triton
 import triton.language as tl
 
-from likewise.ops.launch.lanes import agreed
-
 LOG2E = tl.constexpr(1.4426950408889634)
 LARGEST = tl.constexpr(1e9)  # the largest scale
 OUTSIDE = tl.constexpr(-1e300)
-AT_ONCE = tl.constexpr(4)  # iterations between looks at the error
 CHECK = tl.constexpr(8)  # iterations between checks of how the error falls
 
 
@@ -73,9 +70,8 @@ def solve_kernel(
     before = error  # at the last check of how it falls
     checked = 0
     slow = False
-    memory = errors + pair
     going = budget > 0
-    while agreed(memory, going):
+    while going:
         # One iteration in the log domain, from f: the columns, then the rows, whose plan is K.
         top = tl.full((BM,), OUTSIDE, dtype=tl.float64)
         total = tl.zeros((BM,), dtype=tl.float64)
@@ -105,24 +101,21 @@ def solve_kernel(
         sums_j = tl.sum(K, 0)
         k += 1
         error = tl.sum(tl.abs(sums_j * v - narrow_b), 0).to(tl.float64)
-        scaled = error > tolerance
-        while agreed(memory, scaled & (slow == False) & (k < budget)):  # noqa: E712
-            for _ in range(AT_ONCE):
-                next_v = tl.where(j < m, narrow_b / tl.where(sums_j > 0, sums_j, 1e-30), 1.0)
-                scaled = scaled & (tl.max(next_v, 0) < LARGEST) & (tl.min(next_v, 0) > 1.0 / LARGEST)
-                taken = scaled & (k < budget)
-                if_columns, if_rows = tl.where(taken, m, 0), tl.where(taken, n, 0)
-                v = tl.where(j < if_columns, next_v, v)
+        scaled = True
+        while scaled & (slow == False) & (k < budget) & (error > tolerance):  # noqa: E712
+            next_v = tl.where(j < m, narrow_b / tl.where(sums_j > 0, sums_j, 1e-30), 1.0)
+            scaled = (tl.max(next_v, 0) < LARGEST) & (tl.min(next_v, 0) > 1.0 / LARGEST)
+            if scaled:
+                v = next_v
                 sums_i = tl.sum(K * v[None, :], 1)
-                u = tl.where(i < if_rows, narrow_a / tl.where(i < n, sums_i, 1.0), u)
-                sums_j = tl.where(j < if_columns, tl.sum(K * u[:, None], 0), sums_j)
+                u = tl.where(i < n, narrow_a / tl.where(i < n, sums_i, 1.0), 1.0)
+                sums_j = tl.sum(K * u[:, None], 0)
                 error = tl.sum(tl.abs(sums_j * v - narrow_b), 0).to(tl.float64)
-                k += tl.where(taken, 1, 0)
-                scaled = scaled & (error > tolerance)
-            if (EARLY == 0) & (k - checked >= CHECK):
-                slow = hopeless(before, error, k - checked, tolerance, patience)
-                before = error
-                checked = k
+                k += 1
+                if (EARLY == 0) & (k - checked >= CHECK):
+                    slow = hopeless(before, error, k - checked, tolerance, patience)
+                    before = error
+                    checked = k
         if (EARLY == 0) & (k - checked >= CHECK):  # where scales grow fast, each iteration is one in the log domain
             slow = hopeless(before, error, k - checked, tolerance, patience)
             before = error
