@@ -385,10 +385,12 @@ def channels_at_once(channels: int) -> int:
 
 
 def tiles(width: int) -> tuple[int, dict[str, int]]:
-    """The warps of bellman_kernel for rows of this width, the sizes of its groups, and the lanes that share a node."""
-    group = 8 if width < 128 else 16 if width < 1024 else 32
-    share = 4 if width <= 128 else 2
-    return min(32, share * width // 32), {"GROUPS": width // group, "GROUP": group, "SHARE": share}
+    """The warps of bellman_kernel for rows of this width, the sizes of its groups, and the lanes that share a node.
+
+    Two candidates for each lane: more lanes would spend most of their time on what all have to do.
+    """
+    group = 8 if width <= 128 else 16 if width < 1024 else 32
+    return min(32, width // 32), {"GROUPS": width // group, "GROUP": group, "SHARE": 2}
 
 
 def warps_of(lanes: int) -> int:
