@@ -8,6 +8,7 @@ from likewise.ops.gdtw.gpu.limits import lengths_of, segment_of
 from likewise.ops.launch.arguments import float64_from
 
 ROWS, COLUMNS = tl.constexpr(16), tl.constexpr(64)  # of a tile of distances
+UNROLL = tl.constexpr(8)  # channels loaded at once
 
 
 @triton.jit
@@ -21,17 +22,27 @@ def distances_kernel(y, x, y_lengths, x_lengths, distances, moves, y_steps, x_st
     y += pair * C * y_steps
     total = tl.zeros((ROWS, COLUMNS), y.dtype.element_ty)
     move = tl.zeros((COLUMNS,), y.dtype.element_ty)
-    for c in range(C):
-        here = tl.load(y + c * y_steps + k, mask=k < n, other=0.0)
-        away = here[None, :] - tl.load(x + i * C + c, mask=i < m, other=0.0)[:, None]
-        total += away * away
-        if tl.program_id(1) == 0:
-            step = tl.load(y + c * y_steps + k + 1, mask=k + 1 < n, other=0.0) - here
-            move += step * step
+    whole = C - C % UNROLL
+    for start in range(0, whole, UNROLL):
+        for u in tl.static_range(UNROLL):  # their loads do not wait for one another
+            total += squares(y, x, i, k, start + u, y_steps, C, n, m)
+    for c in range(whole, C):
+        total += squares(y, x, i, k, c, y_steps, C, n, m)
     inside = (i < m)[:, None] & (k < n)[None, :]
     tl.store(distances + (pair * x_steps + i[:, None]) * y_steps + k[None, :], total, mask=inside)
     if tl.program_id(1) == 0:
+        for c in range(C):
+            step = tl.load(y + c * y_steps + k + 1, mask=k + 1 < n, other=0.0)
+            step -= tl.load(y + c * y_steps + k, mask=k + 1 < n, other=0.0)
+            move += step * step
         tl.store(moves + pair * y_steps + k, move, mask=k < n)
+
+
+@triton.jit
+def squares(y, x, i, k, c, y_steps, C, n, m):
+    here = tl.load(y + c * y_steps + k, mask=k < n, other=0.0)
+    away = here[None, :] - tl.load(x + i * C + c, mask=i < m, other=0.0)[:, None]
+    return away * away
 
 
 @triton.jit(do_not_specialize=["number", "halvings"])
