@@ -74,7 +74,7 @@ def test_the_grid_is_the_references():
 
 @pytest.mark.parametrize(("nodes", "shared"), [(21, True), (9, False)])
 def test_losses_come_from_distances_of_frames_where_nodes_are_many(nodes, shared):
-    pair = random_pair(6, n=19, m=5, slope=(0.3, 3.0), even=False)
+    pair = random_pair(6, n=19, m=5, slope=(0.3, 3.0), even=False, channels=11)
     assert searching.Search.of(Inputs(*arguments(pair, nodes=nodes))).shares_distances() == shared
     assert_close(searched(pair, nodes=nodes, refinements=0), grid_search(pair, nodes, 0), 1e-9, "")
 

@@ -1,4 +1,5 @@
-"""GDTW on a GPU: search the grid (grid.py), polish the best path (polish.py), and compute derivatives (gradient.py).
+"""GDTW on a GPU: search the grid (grid.py, losses.py, bellman.py), polish the best path (polish.py), and compute
+derivatives (gradient.py).
 
 search.py launches the kernels of the first two. The search uses y's precision, the rest float64. All passes are
 launched without waiting; a solution waits once, for a number per pair that says whether it has converged. Pairs that

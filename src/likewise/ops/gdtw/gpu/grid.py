@@ -1,13 +1,11 @@
 """GDTW's search for the best warp on a grid: a pass consists of four kernels.
 
-``nodes_kernel`` computes the losses of all nodes at once, ``bellman_kernel`` takes the knots one after the other,
-``path_kernel`` follows the best path back, and ``refine_kernel`` keeps the best pass and defines the next grid.
+``nodes_kernel`` (losses.py) computes the losses of all nodes at once, ``bellman_kernel`` (bellman.py) takes the knots
+one after the other, ``path_kernel`` follows the best path back, and ``refine_kernel`` keeps the best pass and defines
+the next grid.
 
 Two programs share a pair: one goes from the first knot up to the middle one, the other from the last knot down to it.
 The best path has the smallest sum of both. "Source" and "target" are the rows that a step leads from and to.
-
-A row of the grid is min_j V(j) + edge(j, k) over all pairs that the slope limits allow. The lower envelope of parabolas
-needs fewer operations, but in sequence.
 """
 
 import triton
@@ -15,7 +13,7 @@ import triton.language as tl
 
 from likewise.ops.gdtw.gpu.limits import envelope, lengths_of, limits_at
 
-TILE = tl.constexpr(128)  # nodes of a target row that a program processes at once
+TILE = tl.constexpr(128)  # nodes whose losses a program computes at once; the rows of a batch are whole tiles
 PLAN = tl.constexpr(8)  # numbers that describe a row: see refine_kernel
 STATE = tl.constexpr(4)  # per pair: its least objective, level, share of the first grid's width, whether it is done
 

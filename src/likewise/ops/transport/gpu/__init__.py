@@ -2,7 +2,8 @@
 
 As on the CPU, an iteration is two products of K = 2^(L + f + g); when scales grow large, they are moved into the
 potentials, and K is recomputed in float64 from the cost. Pairs for which that would take too long are finished by
-Newton steps, all at once in PyTorch, as are pairs of more than 16,384 cells.
+Newton steps, of float32 input in registers too (newton.py), otherwise all at once in PyTorch, as are pairs of more than
+16,384 cells.
 """
 
 from typing import Any
@@ -21,9 +22,9 @@ from likewise.ops.transport.gpu.sinkhorn import solve_kernel
 
 MOST_CELLS = 128 * 128  # the most cells of a pair in registers
 CELLS_AT_ONCE = 1 << 26  # cells of pairs that are solved together: a cell takes about ten bytes
+NEWTON_CELLS = 1 << 24  # the same for Newton steps in PyTorch: a cell takes about a hundred bytes
 NEWTON_STEPS = 200  # points that Newton steps may try in registers
 GRADIENTS = 300  # conjugate gradients of a step
-NEWTON_CELLS = 1 << 24  # the same for Newton steps: a cell takes about a hundred bytes
 
 
 def plan(
