@@ -9,6 +9,8 @@ training. The bars are those of issue 3, in milliseconds and MB. It takes less t
 """
 
 import argparse
+import functools
+import itertools
 import json
 import os
 import time
@@ -207,15 +209,20 @@ def time_length(x: Tensor, y: Tensor) -> dict[str, float]:
 
 
 def tune() -> None:
-    """Milliseconds of the search's kernels by how many nodes of a row each warp takes."""
-    usual = searching.NODES_A_WARP
+    """Milliseconds of the search's kernels by the nodes of a group and the lanes that share a node."""
+    usual = searching.tiles
     for batch, steps in ((16, 256), (4, 512)):
         x, y = (each.to(DEVICE) for each in signals("walks", batch, steps, 64))
         found = {}
-        for searching.NODES_A_WARP in (4, 8, 16, 32):
-            found[searching.NODES_A_WARP] = search_graph_ms(x, y)
-        print(json.dumps({"case": f"nodes a warp, B {batch}, T {steps}", "search_graph_ms": found}), flush=True)
-    searching.NODES_A_WARP = usual
+        for group, share in itertools.product((8, 16, 32), (2, 4)):
+            searching.tiles = functools.partial(grouped, group=group, share=share)
+            found[f"groups of {group}, {share} lanes"] = search_graph_ms(x, y)
+        print(json.dumps({"case": f"B {batch}, T {steps}", "search_graph_ms": found}), flush=True)
+    searching.tiles = usual
+
+
+def grouped(width: int, group: int, share: int) -> tuple[int, dict[str, int]]:
+    return min(32, width * share // 64), {"GROUPS": width // group, "GROUP": group, "SHARE": share}
 
 
 def search_graph_ms(x: Tensor, y: Tensor) -> float | None:
@@ -228,7 +235,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=Path, default=Path(__file__).parent / "results" / "gdtw_gpu.jsonl")
     parser.add_argument("--no-lengths", action="store_true", help="leave out GDTW against DTW by length")
-    parser.add_argument("--tune", action="store_true", help="only time the search with more and with fewer warps")
+    parser.add_argument("--tune", action="store_true", help="only time the search with other groups of nodes")
     options = parser.parse_args()
     if options.tune:
         tune()

@@ -72,6 +72,21 @@ def test_the_grid_is_the_references():
     assert_close(searched(pair, nodes=21, refinements=0), grid_search(pair, 21, 0), 1e-9, "")
 
 
+@pytest.mark.parametrize(("nodes", "shared"), [(21, True), (9, False)])
+def test_losses_come_from_distances_of_frames_where_nodes_are_many(nodes, shared):
+    pair = random_pair(6, n=19, m=5, slope=(0.3, 3.0), even=False, channels=11)
+    assert searching.Search.of(Inputs(*arguments(pair, nodes=nodes))).shares_distances() == shared
+    assert_close(searched(pair, nodes=nodes, refinements=0), grid_search(pair, nodes, 0), 1e-9, "")
+
+
+def test_rows_of_all_widths():
+    """Groups, lanes and warps differ; the best nodes are far apart where y's valleys are."""
+    for nodes in (63, 129, 301, 515):
+        pair = random_pair(7, n=30, m=5, channels=1, reg=1e-4)
+        expected = grid_search(pair, 127 if nodes == 129 else nodes, 0)
+        assert_close(searched(pair, nodes=nodes, refinements=0), expected, 1e-9, "")
+
+
 def test_several_tiles():
     pair = random_pair(2, n=6, m=4, reg=1e-3, slope=(0.1, 4.0))
     assert_close(searched(pair, nodes=261, refinements=0), grid_search(pair, 261, 0), 1e-9, "")
@@ -382,7 +397,7 @@ def test_a_call_like_one_before_only_repeats_its_launches(monkeypatch):
         for mine, theirs in zip(found, expected, strict=True):
             assert_close(mine.double(), theirs.double(), 1e-12, f"call {seed}")
         assert_gradients_are_the_cpus(*expected[1:], operator)
-        assert len(launches) == 12 + 4, "the first call launches, the next repeats it"
+        assert len(launches) == 13 + 4, "the first call launches, the next repeats it"
         assert len(tape._tapes) == 2
     # Of one tensor for both times there is another tape. (The stand-in knows the sizes of one call.)
     launcher._compiled.clear()
@@ -411,6 +426,16 @@ def test_refusals(changed, message):
     given[0] = given[0].nan_to_num(0.2)
     with pytest.raises(ValueError, match=message):
         gpu.solve(*given)
+
+
+@pytest.mark.filterwarnings("ignore")  # the interpreter computes with NumPy, which warns
+@pytest.mark.parametrize("solve", [_gdtw, gpu.solve], ids=["C++", "Triton"])
+def test_values_too_large_for_float32_are_refused(solve):
+    y = spread(0, 1, 4)[:, None] * 1e19
+    x, y, *rest = arguments(pair_of(-y[:3], y, spread(0, 9, 3), spread(0, 9, 4)), nodes=5, refinements=0)
+    assert solve(x, y, *rest)[0].isfinite().all()
+    with pytest.raises(ValueError, match=r"is not finite: (the costs overflow torch.float32|its losses overflow)"):
+        solve(x.float(), y.float(), *rest)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

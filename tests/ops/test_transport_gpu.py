@@ -37,6 +37,28 @@ def test_it_is_the_cpus(problem, dtype):
     assert (found[1][1, 1:] == 0).all()
 
 
+@pytest.mark.parametrize("problem", [OPW, {"reg": 0.01}, {"reg": 3e-3, "time_weight": 1.0}], ids=str)
+def test_sharp_kernels_are_solved_in_registers(problem, monkeypatch):
+    monkeypatch.setattr(gpu, "_finish", None)
+    x, y = frames(3, 33, 3).float(), frames(3, 20, 3, seed=1).float()
+    lengths = torch.tensor([33, 17, 9]), torch.tensor([9, 20, 17])
+    settings = Settings(**problem)
+    found = gpu.plan(*there(x, y, *lengths), None, None, False, *settings.plain(torch.float32))
+    expected = transport_plan(x.double(), y.double(), *lengths, settings=settings)
+    assert_close(found[0], expected.value, TOLERANCE[torch.float32].value, "value", scale=1.0)
+    assert_close(found[1], expected.plan, 100 * TOLERANCE[torch.float32].value, "plan")
+    assert found[2].max() <= 1e-6
+
+
+def test_newton_steps_that_do_not_suffice(monkeypatch):
+    monkeypatch.setattr(gpu, "NEWTON_STEPS", 3)
+    x, y = frames(3, 20, 2).float(), frames(3, 20, 2, seed=1).float()
+    settings = Settings(**OPW)
+    found = gpu.plan(*there(x, y, None, None), None, None, False, *settings.plain(torch.float32))
+    expected = transport_plan(x.double(), y.double(), settings=settings)
+    assert_close(found[1], expected.plan, 100 * TOLERANCE[torch.float32].value, "plan")
+
+
 def test_given_costs_and_masses():
     cost = frames(2, 4, 3).square()
     x_mass, y_mass = torch.full((2, 4), 0.75), torch.tensor([[1.0, 0.5, 1.5], [2.0, 0.5, 0.5]])

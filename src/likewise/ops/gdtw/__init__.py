@@ -17,7 +17,8 @@ grid is centred there. The default grid ends more than 1 % above the minimum on 
 (benchmarks/gdtw.py, "minimum of walks").
 Cost: O(m M) for each pass, M nodes of the grid for each knot, and O(n m C) for the losses; the derivative is O(m C).
 Memory: O(m M) bytes for each pair in progress. Everything is computed in float64, for any input type, except that on a
-GPU the grid is searched in the input's precision, with M up to two nodes fewer, in O(m M^2) for each pass (see gpu/).
+GPU the grid is searched in the input's precision, with M up to two nodes fewer, by many lanes at once (see gpu/), and
+the losses are found from O(n m) distances.
 
 Derivatives of the warp are those of the optimality conditions (implicit differentiation); of the value, those of the
 objective at the solution (the envelope theorem). Departures from the paper, which make the derivatives exact in cases
@@ -154,7 +155,8 @@ def gdtw(
         refinements=refinements,
     )
     value, warp, _ = _gdtw(*inputs)
-    return _check.fits("gdtw", value, x.dtype), warp
+    # The operator has checked that they fit into its type, without another wait for the GPU.
+    return value.to(x.dtype) if inputs.x.dtype == x.dtype else _check.fits("gdtw", value, x.dtype), warp
 
 
 def _setting(name: str, value: Tensor | None, shape: tuple[int, ...], x: Tensor, absent: float | None) -> Tensor:
@@ -245,6 +247,7 @@ def _solve_cpu(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
     warps = torch.empty(count, knots, dtype=torch.float64)
     holds = torch.empty(count, knots, 2, dtype=torch.int32)
     _run(cpu.native.gdtw_solve, _Problem.of(inputs), values, warps, holds)
+    _check.fits("gdtw", values, inputs.x.dtype)
     return values, warps, holds
 
 

@@ -1,4 +1,5 @@
-"""GDTW on a GPU: search the grid (grid.py), polish the best path (polish.py), and compute derivatives (gradient.py).
+"""GDTW on a GPU: search the grid (grid.py, losses.py, bellman.py), polish the best path (polish.py), and compute
+derivatives (gradient.py).
 
 search.py launches the kernels of the first two. The search uses y's precision, the rest float64. All passes are
 launched without waiting; a solution waits once, for a number per pair that says whether it has converged. Pairs that
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from likewise import _check
 from likewise.ops import cpu
 from likewise.ops.gdtw import _LIMITS, Inputs, _Problem, _run
 from likewise.ops.gdtw.gpu.gradient import bends_kernel, response_kernel, x_gradient_kernel, y_gradient_kernel
@@ -19,11 +21,13 @@ from likewise.ops.gdtw.gpu.search import Found, Search, channels_at_once, rounde
 from likewise.ops.launch.arguments import float64_bits, power_of_2
 from likewise.ops.launch.launcher import launch
 
+KNOTS = 16  # that y_gradient_kernel takes at once; where y is passed quickly, many share a segment
+
 
 def solve(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Values, warps and holds, as from the C++ kernel. Waits for the GPU."""
     pairs = Search.of(Inputs(*given))
-    found, first = [], 0
+    found, first, polished_on_host = [], 0, False
     for part in pairs.parts():
         if part.huber < math.inf:
             written, best, left = part.found(), part.search(), list(range(part.y.shape[0]))
@@ -31,14 +35,15 @@ def solve(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
             written, best, left = part.solve()
         if left:
             _polish_on_host(part, best, left, first, written)
+            polished_on_host = True
         found.append((written.values, written.warps, written.holds))
         first += part.y.shape[0]
-    if len(found) == 1:
-        return found[0]
     if not found:
         none = pairs.found()
-        return none.values, none.warps, none.holds
-    values, warps, holds = (torch.cat(each) for each in zip(*found, strict=True))
+        found = [(none.values, none.warps, none.holds)]
+    values, warps, holds = found[0] if len(found) == 1 else (torch.cat(each) for each in zip(*found, strict=True))
+    if polished_on_host:  # the others fit
+        _check.fits("gdtw", values, pairs.x.dtype)
     return values, warps, holds
 
 
@@ -91,7 +96,10 @@ def gradient(value_grad: Tensor, warp_grad: Tensor, warp: Tensor, holds: Tensor,
         )
         moved = *frames, value_grad, response, *places
         launch(x_gradient_kernel, (count, x_steps), (*moved, written["x"]), numbers, 1, **loss)
-        launch(y_gradient_kernel, (count, y_steps), (*moved, written["y"]), numbers, 1, **loss, KNOTS=4, LANES=lanes)
+        launch(
+            y_gradient_kernel, (count, y_steps), (*moved, written["y"]), numbers, KNOTS // 4, **loss, KNOTS=KNOTS,
+            LANES=lanes,
+        )  # fmt: skip
 
     pairs.launch("gradient", (value_grad, warp_grad, warp, holds, *written.values()), sizes, work)
     return tuple(grads.values())

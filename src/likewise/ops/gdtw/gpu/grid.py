@@ -1,23 +1,19 @@
 """GDTW's search for the best warp on a grid: a pass consists of four kernels.
 
-``nodes_kernel`` computes the losses of all nodes at once, ``bellman_kernel`` takes the knots one after the other,
-``path_kernel`` follows the best path back, and ``refine_kernel`` keeps the best pass and defines the next grid.
+``nodes_kernel`` (losses.py) computes the losses of all nodes at once, ``bellman_kernel`` (bellman.py) takes the knots
+one after the other, ``path_kernel`` follows the best path back, and ``refine_kernel`` keeps the best pass and defines
+the next grid.
 
 Two programs share a pair: one goes from the first knot up to the middle one, the other from the last knot down to it.
 The best path has the smallest sum of both. "Source" and "target" are the rows that a step leads from and to.
-
-A row of the grid is min_j V(j) + edge(j, k) over all pairs that the slope limits allow. The lower envelope of parabolas
-needs fewer operations, but in sequence.
 """
 
 import triton
 import triton.language as tl
 
-from likewise.ops.gdtw.gpu.limits import envelope, lengths_of, limits_at, segment_of
-from likewise.ops.launch.arguments import float64_from
+from likewise.ops.gdtw.gpu.limits import envelope, lengths_of, limits_at
 
-TILE = tl.constexpr(128)  # nodes of a target row that a program processes at once
-STEP = tl.constexpr(8)  # nodes of a source row that it processes at once
+TILE = tl.constexpr(128)  # nodes whose losses a program computes at once; the rows of a batch are whole tiles
 PLAN = tl.constexpr(8)  # numbers that describe a row: see refine_kernel
 STATE = tl.constexpr(4)  # per pair: its least objective, level, share of the first grid's width, whether it is done
 
@@ -32,220 +28,12 @@ def node_count(n, nodes, number):
     return tl.where((count > TILE) & (count % TILE == 1), count - 2, count)
 
 
-@triton.jit(do_not_specialize=["number", "halvings"])
-def nodes_kernel(y, x, y_lengths, x_lengths, times_y, times_x, plan, state, rows, y_steps, x_steps, C, stride, nodes,
-                 number, halvings, huber_bits, HUBER: tl.constexpr, LENGTHS: tl.constexpr,
-                 LANES: tl.constexpr):  # fmt: skip
-    """Weighted losses w L of a tile of nodes, infinite beyond the last node; y (B, C, Ty)."""
-    pair = tl.program_id(2).to(tl.int64)
-    i = tl.program_id(1)
-    n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
-    count = node_count(n, nodes, number)
-    k = tl.program_id(0) * LANES + tl.arange(0, LANES)
-    done = tl.load(state + pair * STATE + 3) > 0.0
-    if (i < m) & (tl.program_id(0) * LANES < count) & (done == 0):
-        y += pair * C * y_steps
-        x += (pair * x_steps + i) * C
-        times_y += pair * y_steps
-        times_x += pair * x_steps + i
-        plan += (pair * x_steps + i) * PLAN
-        before = tl.load(times_x - tl.where(i > 0, 1, 0))
-        after = tl.load(times_x + tl.where(i + 1 < m, 1, 0))
-        spacing = tl.load(plan + 1)
-        at = tl.load(plan) + k * spacing
-        origin = tl.load(times_y)
-        segment = segment_of(times_y, origin, n, at, halvings)
-        begin = tl.load(times_y + segment) - origin
-        end = tl.load(times_y + tl.minimum(segment + 1, n - 1)) - origin
-        dtype = y.dtype.element_ty
-        share = ((at - begin) / (end - begin)).to(dtype)
-        huber = float64_from(huber_bits).to(dtype)
-        total = tl.zeros((LANES,), dtype)
-        left = y + segment
-        right = y + tl.minimum(segment + 1, n - 1)
-        for c in range(C):
-            a = tl.load(left + c * y_steps)
-            b = tl.load(right + c * y_steps)
-            residual = a + share * (b - a) - tl.load(x + c)
-            if HUBER:
-                size = tl.abs(residual)
-                total += tl.where(size <= huber, residual * residual, huber * (2 * size - huber))
-            else:
-                total += residual * residual
-        total *= ((after - before) / 2).to(dtype)
-        real = k < tl.where(spacing > 0.0, count, 1)
-        tl.store(rows + (pair * (x_steps + 1) + i) * stride + k, tl.where(real, total, float("inf")), mask=k < stride)
-
-
-@triton.jit
-def window(high, low, pace, k, most, margin: tl.constexpr):
-    """First and last node of the source from which node k of the target can be reached, extended by a margin."""
-    place = k * pace
-    last = tl.floor(tl.minimum(tl.maximum(high + place + margin, -1.0), most - 1.0)).to(tl.int32)
-    first = tl.ceil(tl.minimum(tl.maximum(low + place - margin, 0.0), most)).to(tl.int32)
-    return first, last
-
-
 @triton.jit
 def load_plan(plan, i):
     """Offset, ahead, scale, pace, high and low of row i."""
     row = plan + i * PLAN
     return (tl.load(row + 2), tl.load(row + 3), tl.load(row + 4), tl.load(row + 5), tl.load(row + 6),
             tl.load(row + 7))  # fmt: skip
-
-
-@triton.jit
-def limits_of(row, dtype: tl.constexpr):
-    """The least and the greatest offset + k ahead - j scale within the slope limits."""
-    offset, _ahead, scale, _pace, high, low = row
-    single = scale == 0.0  # from which all nodes may come
-    lowest = tl.where(single, -float("inf"), offset - high * scale)
-    highest = tl.where(single, float("inf"), offset - low * scale)
-    return lowest.to(dtype), highest.to(dtype)
-
-
-@triton.jit
-def sweep(begin, end, source, values, following, least, center, scale, lowest, highest, UPPER: tl.constexpr,
-          LOWER: tl.constexpr):  # fmt: skip
-    """The least (LANES, STEP) of the previous least and the candidates V(j) + distance^2, for j from begin to end.
-
-    UPPER, LOWER: whether j may be too far up or down. Nodes of the source are loaded two steps ahead.
-    """
-    j = tl.arange(0, STEP)[None, :]
-    for at in range(begin, end, STEP):
-        later = tl.load(source + at + 2 * STEP + j)
-        distance = center - (at + j) * scale
-        candidate = distance * distance + values
-        if UPPER:
-            candidate = tl.where(distance >= lowest, candidate, float("inf"))
-        if LOWER:
-            candidate = tl.where(distance <= highest, candidate, float("inf"))
-        least = tl.minimum(least, candidate)
-        values = following
-        following = later
-    return values, following, least
-
-
-@triton.jit
-def steps_of(pair, side, state, m):
-    """The middle knot, and the number of steps to it: 0 for a pair that is done."""
-    middle = (m - 1) // 2
-    done = tl.load(state + pair * STATE + 3) > 0.0
-    return middle, tl.where(done, 0, tl.where(side == 0, middle, m - 1 - middle))
-
-
-@triton.jit(do_not_specialize=["number"])
-def bellman_kernel(rows, plan, state, y_lengths, x_lengths, y_steps, x_steps, stride, nodes, number,
-                   LENGTHS: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
-    """The least sums up to each node; they replace the losses in rows (B, Tx + 1, stride).
-
-    The sums on the way down to the middle, without the middle's own losses, go to the last row. The data of a knot are
-    loaded one knot ahead.
-    """
-    pair = tl.program_id(0).to(tl.int64)
-    side = tl.program_id(1)
-    n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
-    middle, steps = steps_of(pair, side, state, m)
-    count = node_count(n, nodes, number)
-    rows += pair * (x_steps + 1) * stride
-    plan += pair * x_steps * PLAN
-    first = tl.where(side == 0, 1, m - 1)
-    way = 1 - 2 * side
-    coming = load_plan(plan, tl.minimum(first, m - 1))
-    for step in range(steps):
-        i = first + step * way
-        row = coming
-        coming = load_plan(plan, tl.minimum(i + way, m - 1))
-        meets = (side == 1) & (i - 1 == middle)
-        target = i - side
-        into = rows + tl.where(meets, x_steps, target) * stride
-        advance(rows + (i - 1 + side) * stride, rows + target * stride, into, meets, row, count, LANES)
-        tl.debug_barrier()
-
-
-@triton.jit
-def advance(source, target, into, bare, row, count, LANES: tl.constexpr):
-    """One row: into(k) = target(k) + min_j source(j) + edge(j, k); without target(k) if bare."""
-    dtype = source.dtype.element_ty
-    lowest, highest = limits_of(row, dtype)
-    offset, ahead, scale, pace, high, low = row
-    offset, ahead, scale, pace, high, low = (offset.to(dtype), ahead.to(dtype), scale.to(dtype), pace.to(dtype),
-                                             high.to(dtype), low.to(dtype))  # fmt: skip
-    most = count.to(dtype)
-    j = tl.arange(0, STEP)[None, :]
-    for k_first in range(0, count, LANES):
-        k = k_first + tl.arange(0, LANES)
-        own = tl.load(target + k, mask=k < count, other=float("inf"))
-        center = offset + k[:, None] * ahead
-        k_last = tl.minimum(k_first + LANES, count) - 1
-        # With margins for rounding: the nodes from which all nodes of the tile may come, and from which any may.
-        first_of_last, _ = window(high, low, pace, k_last, most, -0.01)
-        _, last_of_first = window(high, low, pace, k_first, most, -0.01)
-        first_of_first, _ = window(high, low, pace, k_first, most, 0.01)
-        _, last_of_last = window(high, low, pace, k_last, most, 0.01)
-        begin = first_of_first // STEP * STEP
-        end = (last_of_last + STEP) // STEP * STEP
-        clear = tl.maximum(tl.minimum((first_of_last + STEP - 1) // STEP * STEP, end), begin)
-        ended = tl.maximum(tl.minimum((last_of_first + 1) // STEP * STEP, end), clear)
-        wide = tl.where(last_of_first + 1 >= clear, begin, clear)
-        least = tl.full((LANES, STEP), float("inf"), dtype)
-        values = tl.load(source + begin + j)
-        following = tl.load(source + begin + STEP + j)
-        # From the first nodes, and from the last, only some may come; if windows are narrow, both at once.
-        values, following, least = sweep(begin, wide, source, values, following, least, center, scale, lowest, highest,
-                                         True, True)  # fmt: skip
-        values, following, least = sweep(wide, clear, source, values, following, least, center, scale, lowest, highest,
-                                         False, True)  # fmt: skip
-        values, following, least = sweep(clear, ended, source, values, following, least, center, scale, lowest, highest,
-                                         False, False)  # fmt: skip
-        values, following, least = sweep(ended, end, source, values, following, least, center, scale, lowest, highest,
-                                         True, False)  # fmt: skip
-        tl.store(into + k, tl.where(bare, 0.0, own) + tl.min(least, 1), mask=k < count)
-
-
-@triton.jit(do_not_specialize=["number"])
-def path_kernel(rows, plan, state, found, totals, y_lengths, x_lengths, y_steps, x_steps, stride, nodes, number,
-                LENGTHS: tl.constexpr, WIDTH: tl.constexpr):  # fmt: skip
-    """The nodes of the best path, found (B, Tx), and its objective, totals (B,); at most WIDTH nodes in a row."""
-    pair = tl.program_id(0).to(tl.int64)
-    side = tl.program_id(1)
-    n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
-    middle, steps = steps_of(pair, side, state, m)
-    count = node_count(n, nodes, number)
-    rows += pair * (x_steps + 1) * stride
-    plan += pair * x_steps * PLAN
-    found += pair * x_steps
-    j = tl.arange(0, WIDTH)
-    infinite = float("inf")
-    up = tl.load(rows + middle * stride + j, mask=j < count, other=infinite)
-    down = tl.load(rows + x_steps * stride + j, mask=j < count, other=infinite)
-    total, k = tl.min(up + down, 0, return_indices=True)
-    if (side == 0) & (tl.load(state + pair * STATE + 3) == 0.0):
-        tl.store(totals + pair, total.to(tl.float64))
-        tl.store(found + middle, k.to(tl.float64))
-    way = 1 - 2 * side
-    here = tl.load(rows + tl.maximum(middle - way, 0) * stride + j, mask=j < count, other=infinite)
-    coming = load_plan(plan, middle + side)
-    for step in range(steps):
-        source = middle - (step + 1) * way
-        row = coming
-        coming = load_plan(plan, tl.minimum(source + side, m - 1))
-        beyond = tl.minimum(tl.maximum(source - way, 0), m - 1)
-        ahead = tl.load(rows + beyond * stride + j, mask=j < count, other=infinite)
-        k = best_before(here, row, k, j)
-        tl.store(found + source, k.to(tl.float64))
-        here = ahead
-
-
-@triton.jit
-def best_before(here, row, k, j):
-    """The j with the least V(j) + edge(j, k), for one k, given V and the row's plan."""
-    offset, ahead, scale, _pace, _high, _low = row
-    lowest, highest = limits_of(row, here.dtype)
-    distance = offset.to(here.dtype) + k * ahead.to(here.dtype) - j * scale.to(here.dtype)
-    candidate = tl.where((distance >= lowest) & (distance <= highest), here + distance * distance, float("inf"))
-    _, best = tl.min(candidate, 0, return_indices=True)
-    return best
 
 
 @triton.jit(do_not_specialize=["number", "refinements"])

@@ -262,11 +262,12 @@ def settle(phi, k, held, stop, tie, first, fixed, floor, ceiling, least, most, s
 @triton.jit
 def polish_kernel(best, table, firsts, state, unsound, y_lengths, x_lengths, times_y, times_x, reg, lower, upper,
                   slope_min, slope_max, room, values, warps, holds, outcomes, y_steps, x_steps, halvings,
-                  SUBSEQUENCE: tl.constexpr, LENGTHS: tl.constexpr, BAND: tl.constexpr, SLOPES: tl.constexpr,
-                  LANES: tl.constexpr):  # fmt: skip
+                  SUBSEQUENCE: tl.constexpr, LARGEST: tl.constexpr, LENGTHS: tl.constexpr, BAND: tl.constexpr,
+                  SLOPES: tl.constexpr, LANES: tl.constexpr):  # fmt: skip
     """Values (B,), warps (B, Tx) and holds (B, Tx, 2) as from the C++ kernel.
 
-    Outcomes (B,): 1 for settled pairs, 0 for those left to the C++ kernel, 2 if the search is not done.
+    Outcomes (B,): 1 for settled pairs, 0 for those left to the C++ kernel, as are values above LARGEST, 2 if the search
+    is not done.
     """
     pair = tl.program_id(0).to(tl.int64)
     n, m = lengths_of(pair, y_lengths, x_lengths, y_steps, x_steps, LENGTHS)
@@ -313,7 +314,7 @@ def polish_kernel(best, table, firsts, state, unsound, y_lengths, x_lengths, tim
     far = tl.max(tl.where(real, tl.abs(phi - begun), 0.0), 0) * (n - 1) > 0.25 * span
     rounding = 1e-14 * strength * stretch * span
     same_basin = (value <= (1.0 + 1e-6) * value_before + rounding) & (far == 0)
-    outcome = tl.where((changes == 0) & (gone == 0) & same_basin, 1, 0)
+    outcome = tl.where((changes == 0) & (gone == 0) & same_basin & (value <= LARGEST), 1, 0)
     tl.store(outcomes + pair, tl.where(searched, outcome, 2))
     tl.store(values + pair, value)
     tl.store(warps + at, tl.where(real, phi + origin, float("nan")), mask=i < x_steps)

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from likewise.ops.gdtw import Inputs
-from likewise.ops.gdtw.gpu.grid import PLAN, STATE, TILE, bellman_kernel, nodes_kernel, path_kernel, refine_kernel
+from likewise.ops.gdtw.gpu.bellman import PARTS, bellman_kernel, path_kernel
+from likewise.ops.gdtw.gpu.grid import PLAN, STATE, TILE, refine_kernel
+from likewise.ops.gdtw.gpu.losses import COLUMNS, ROWS, distances_kernel, nodes_kernel
 from likewise.ops.gdtw.gpu.polish import polish_kernel
 from likewise.ops.gdtw.gpu.table import SPLIT, WIDE, look_kernel, table_kernel
 from likewise.ops.gdtw.reference import default_nodes
@@ -18,11 +20,10 @@ from likewise.ops.launch.arguments import ceil_div, float64_bits, power_of_2
 from likewise.ops.launch.launcher import launch
 from likewise.ops.launch.tape import find, record
 
-ROW_BYTES = 128 << 20  # memory for the rows of all knots; more pairs are solved one group after another
+ROW_BYTES = 256 << 20  # memory for the rows of all knots; more pairs are solved one group after another
 MOST_PASSES = 40
 SETTLED, NOT_SEARCHED = 1, 2  # outcomes of polish_kernel
 TILE_NODES: int = TILE.value
-NODES_A_WARP = 16  # nodes of a target row, in bellman_kernel
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,11 @@ class Scratch:
     table: Tensor  # (B, Tx, 5, 3): see table_kernel
     room: Tensor  # (B, Tx), for lanes that exchange numbers
     rows: Tensor  # (B, Tx + 1, nodes)
+    origins: Tensor  # the same: see bellman_kernel
+    maps: Tensor  # (B, 2 PARTS, nodes): see path_kernel
     frames: Tensor  # y (B, C, Ty)
+    distances: Tensor  # (B, Tx, Ty): see distances_kernel
+    moves: Tensor  # (B, Ty)
     firsts: Tensor  # (B, Tx)
     unsound: Tensor  # (B,)
 
@@ -114,7 +119,8 @@ class Search:
 
     def parts(self) -> "list[Search]":
         """Split the pairs into groups that fit in memory."""
-        row = self.stride() * self.x.element_size()
+        size = self.x.element_size()
+        row = self.stride() * (size + 4) + (self.y.shape[1] * size if self.shares_distances() else 0)
         at_once = min(65535, max(1, ROW_BYTES // (row * max(1, self.x.shape[1]))))  # the limit is that of CUDA
         if 0 < self.y.shape[0] <= at_once:
             return [self]
@@ -130,9 +136,17 @@ class Search:
             most = min(most, max(most // 2, 50) | 1)
         return most - 2 if most > TILE_NODES and most % TILE_NODES == 1 else most
 
+    def width(self, first: bool) -> int:
+        """Lanes for the nodes of a row."""
+        return max(64, power_of_2(self.most_nodes(first)))
+
     def stride(self) -> int:
         """The stride from one row of nodes to the next."""
         return ceil_div(self.most_nodes(True), TILE_NODES) * TILE_NODES
+
+    def shares_distances(self) -> bool:
+        """Whether losses are found from the distances of all frames; few nodes are found faster on their own."""
+        return self.huber == math.inf and self.y.shape[1] <= 2 * self.most_nodes(True)
 
     def begin(self, scratch: Scratch) -> None:
         """Launch the usual number of passes; pairs whose grid moves more than once need more."""
@@ -197,7 +211,7 @@ class Search:
         return scratch.best
 
     def look(self, scratch: Scratch) -> None:
-        """Launch the kernel that checks the inputs and transposes y."""
+        """Launch the kernels that check the inputs, transpose y and compute distances."""
         (count, y_steps, channels), x_steps = self.y.shape, self.x.shape[1]
         launch(
             look_kernel,
@@ -208,6 +222,15 @@ class Search:
             **self.flags,
             CHANNELS=channels_at_once(channels),
         )
+        if self.shares_distances():
+            launch(
+                distances_kernel,
+                (ceil_div(y_steps, COLUMNS.value), ceil_div(x_steps, ROWS.value), count),
+                (scratch.frames, self.x, *self.lengths, scratch.distances, scratch.moves),
+                (y_steps, x_steps, channels),
+                4,
+                LENGTHS=self.flags["LENGTHS"],
+            )
 
     def polish(self, scratch: Scratch, found: Found) -> None:
         """Launch the kernel that takes the best warps to first-order optimality."""
@@ -231,6 +254,7 @@ class Search:
             (y_steps, x_steps, y_steps.bit_length()),
             warps_of(lanes),
             SUBSEQUENCE=self.subsequence,
+            LARGEST=torch.finfo(self.y.dtype).max,
             **self.flags,
             LANES=lanes,
         )
@@ -251,8 +275,12 @@ class Search:
         each, size = count * knots, self.y.element_size()
         numbers = (each, count, STATE.value * count, each, each, each, each, PLAN.value * each)
         numbers += (WIDE.value * SPLIT.value * each, each)
-        frames = ceil_div((each + count) * self.stride() * size, 8), ceil_div(count * channels * y_steps * size, 8)
-        return rounded(*numbers, *frames, ceil_div(each, 2), ceil_div(count, 2))
+        cells = (each + count) * self.stride()
+        frames = ceil_div(count * channels * y_steps * size, 8)
+        distances = ceil_div(each * y_steps * size, 8) if self.shares_distances() else 0
+        rows = ceil_div(cells * size, 8), ceil_div(cells, 2), count * PARTS.value * self.width(True)
+        moves = ceil_div(count * y_steps * size, 8)
+        return rounded(*numbers, *rows, frames, distances, moves, ceil_div(each, 2), ceil_div(count, 2))
 
     def scratch(self, room: Tensor | None = None) -> Scratch:
         """Scratch memory for the kernels: one allocation, split. Most parts are flat, since views take time."""
@@ -260,14 +288,14 @@ class Search:
         each = count * knots
         if room is None:
             room = self.x.new_empty(sum(sizes), dtype=torch.float64)
-        found, totals, state, best, low, high, wide, plan, table, lanes, rows, turned, firsts, unsound = room.split(
-            sizes
-        )
+        found, totals, state, best, low, high, wide, plan, table, lanes, rows, *rest = room.split(sizes)
+        origins, maps, turned, distances, moves, firsts, unsound = rest
         dtype, whole = self.y.dtype, torch.int32
         return Scratch(
             found, totals, state[: STATE.value * count].view(count, STATE.value), best[:each].view(count, knots),
-            (low, high, wide), plan, table, lanes, rows.view(dtype), turned.view(dtype), firsts.view(whole),
-            unsound.view(whole),
+            (low, high, wide), plan, table, lanes, rows.view(dtype), origins.view(whole), maps.view(whole),
+            turned.view(dtype),
+            distances.view(dtype), moves.view(dtype), firsts.view(whole), unsound.view(whole),
         )  # fmt: skip
 
     def lay_out(self, scratch: Scratch, number: int) -> None:
@@ -291,33 +319,54 @@ class Search:
         """Launch the pass with this number, from 0, and the kernel that evaluates it."""
         (count, y_steps, channels), x_steps = self.y.shape, self.x.shape[1]
         stride, most, given = self.stride(), self.most_nodes(number == 0), self.flags["LENGTHS"]
-        lanes, width = 64 if most <= 64 else TILE_NODES, power_of_2(most)
+        lanes, width = 64 if most <= 64 else TILE_NODES, self.width(number == 0)
         launch(
             nodes_kernel,
             (ceil_div(most, lanes), x_steps, count),
-            (scratch.frames, self.x, *self.lengths, *self.times, scratch.plan, scratch.state, scratch.rows),
+            (
+                scratch.frames,
+                self.x,
+                scratch.distances,
+                scratch.moves,
+                *self.lengths,
+                *self.times,
+                scratch.plan,
+                scratch.state,
+                scratch.rows,
+            ),
             (y_steps, x_steps, channels, stride, self.nodes, number, y_steps.bit_length(), float64_bits(self.huber)),
             lanes // 32,
+            SHARED=self.shares_distances(),
             HUBER=self.huber < math.inf,
             LENGTHS=given,
             LANES=lanes,
         )
         numbers = y_steps, x_steps, stride, self.nodes, number
+        warps, options = tiles(width)
         launch(
             bellman_kernel,
             (count, 2),
-            (scratch.rows, scratch.plan, scratch.state, *self.lengths),
+            (scratch.rows, scratch.origins, scratch.plan, scratch.state, *self.lengths),
             numbers,
-            lanes // NODES_A_WARP,
+            warps,
             LENGTHS=given,
-            LANES=lanes,
+            **options,
         )
         launch(
             path_kernel,
-            (count, 2),
-            (scratch.rows, scratch.plan, scratch.state, scratch.found, scratch.totals, *self.lengths),
+            (count,),
+            (
+                scratch.rows,
+                scratch.origins,
+                scratch.maps,
+                scratch.plan,
+                scratch.state,
+                scratch.found,
+                scratch.totals,
+                *self.lengths,
+            ),
             numbers,
-            max(1, width // 1024),
+            min(16, width // 32),
             LENGTHS=given,
             WIDTH=width,
         )
@@ -333,6 +382,15 @@ def _lengths(lengths: Tensor | None, y: Tensor) -> Tensor:
 def channels_at_once(channels: int) -> int:
     """Channels that a program processes at once."""
     return min(128, power_of_2(max(channels, 1)))
+
+
+def tiles(width: int) -> tuple[int, dict[str, int]]:
+    """The warps of bellman_kernel for rows of this width, the sizes of its groups, and the lanes that share a node.
+
+    Two candidates for each lane: more lanes would spend most of their time on what all have to do.
+    """
+    group = 8 if width <= 128 else 16 if width < 1024 else 32
+    return min(32, width // 32), {"GROUPS": width // group, "GROUP": group, "SHARE": 2}
 
 
 def warps_of(lanes: int) -> int:
