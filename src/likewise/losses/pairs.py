@@ -123,7 +123,7 @@ def log_sum_exp(values: Tensor, keep: Tensor, dim: int | tuple[int, ...] = 1) ->
 
 def _check_finite(op: str, distances: Tensor) -> None:
     """Raise an error for NaN and infinities; skipped where values cannot be read, as in a traced function."""
-    if _check.numbers_hidden() or distances.isfinite().all():
+    if _check.numbers_hidden() or _check.all_finite(distances):
         return
     row, column = (~distances.isfinite()).nonzero()[0].tolist()
     _check.refuse(op, f"D[{row}, {column}] is {distances[row, column].item()}; distances must be finite")

@@ -108,7 +108,7 @@ def first(
 
     If the last convolution comes next, products with its taps are stored.
     """
-    weights, last, taps = network.first, network.last, _taps(network, 0)
+    weights, last, taps = network.matrices.first, network.matrices.last, _taps(network, 0)
     launch(
         first_kernel, (-(-cells // FIRST_BLOCK),),
         (inputs, distances, weights, network.biases[0], last, hidden, products), (stride, plane), FIRST_WARPS,
@@ -122,7 +122,8 @@ def middle(
     stride: int, cells: int, *, keep: bool,
 ) -> None:  # fmt: skip
     """Like ``first``, for a convolution of (cells, width)."""
-    arguments = given, distances, network.middle[layer - 1], network.biases[layer], network.last, hidden, products
+    matrices = network.matrices
+    arguments = given, distances, matrices.middle[layer - 1], network.biases[layer], matrices.last, hidden, products
     taps = _taps(network, layer)
     convolve(network, layer, arguments, taps, plane, stride, cells, gated=False, keep=keep or not taps)
 

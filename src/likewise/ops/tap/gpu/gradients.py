@@ -1,7 +1,9 @@
 """Distances of some pairs, and their gradients, by the kernels of ``slopes.py``."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -13,7 +15,7 @@ from likewise.ops.tap.gpu import convolutions
 from likewise.ops.tap.gpu import slopes as kernels
 from likewise.ops.tap.lines import BLOCK as LINE_BLOCK
 from likewise.ops.tap.lines import Line, cuts
-from likewise.ops.tap.network import Network, banded, bands, power_of_two
+from likewise.ops.tap.network import Network, bands, power_of_two
 
 # To be tuned on the machine at hand; powers of two, except the first two.
 SCRATCH_BYTES = 4 << 30  # for the intermediate results of a line
@@ -67,21 +69,23 @@ class Work:
         items: Tensor, others: Tensor,
     ) -> None:  # fmt: skip
         """Pairs of x (N, Tx, C), of lengths n, and y (M, Ty, C), of lengths m, on the CPU; items and others (P,)."""
-        pairs = torch.stack([items, others]).cpu()
-        order = m[pairs[1]].argsort(stable=True)
-        pairs = pairs[:, order]
-        rows = n[pairs[0]]
+        items, others = items.cpu(), others.cpu()
+        order = m[others].argsort(stable=True)
+        items, others = items[order], others[order]
+        rows, columns = n[items], m[others]
         self.shapes = x.shape, y.shape
         self.parameters = weights, biases
         self.network = network = Network.of(weights, biases)
-        self.n, self.m = torch.cat([n, m]).to(x.device).split([len(n), len(m)])
-        x, y = x[:, : n.max()], y[:, : m.max()]
-        self.x, self.y = at_least_float32(x).mT.contiguous(), at_least_float32(y).mT.contiguous()  # (N, C, T)
-        frames = (x.shape[1] + y.shape[1]) * x.shape[2]
-        given = rows, m[pairs[1]], network.halo, SCRATCH_BYTES // self.bytes_per_cell, max(1, MOST_FRAMES // frames)
-        self.cuts = list(cuts(*given))
+        self.x = at_least_float32(x[:, : n.max()]).mT.contiguous()  # (N, C, T)
+        self.y = self.x if y is x and m is n else at_least_float32(y[:, : m.max()]).mT.contiguous()
+        frames = (self.x.shape[2] + self.y.shape[2]) * x.shape[2]
+        self.cuts = list(
+            cuts(rows, columns, network.halo, SCRATCH_BYTES // self.bytes_per_cell, max(1, MOST_FRAMES // frames))
+        )
         before = (rows + network.halo).cumsum(0) - (rows + network.halo)
-        self.order, self.items, self.others, self.before = torch.stack([order, *pairs, before]).to(x.device)
+        # One transfer. Its parts begin at multiples of 16 bytes if the numbers of pairs and of sequences are even.
+        there = torch.cat([order, items, others, before, n, m]).to(x.device)
+        self.order, self.items, self.others, self.before, self.n, self.m = there.split([*[len(order)] * 4, len(n), len(m)])
         self.forward: Line | None = None  # the line whose forward pass is in the scratch memory
 
     def values(self) -> Tensor:
@@ -93,19 +97,25 @@ class Work:
                 found.append(self._values(line))
         if not self.is_whole:
             self.free()
-        return torch.cat(found).div_(self.n[self.items])[self.order.argsort()]
+        sums = torch.cat(found) if len(found) > 1 else found[0]
+        return torch.empty_like(sums).scatter_(0, self.order, sums / self.frames)
 
     def gradients(self, slopes: Tensor) -> Gradients:
         """Gradients of the sum of slopes (P,) times the distances; not finite where float16 overflows."""
         self._prepare()
-        slopes = slopes.float()[self.order] / self.n[self.items]
+        slopes = slopes.float()[self.order] / self.frames
         with torch.cuda.device_of(self.x):
             for line in self._lines() if self.forward is None else [self.forward]:
                 if self.forward is None:
                     self._forward(line, keep=True)
-                self._add(line, slopes[line.first : line.last].clone())
+                self._add(line, slopes if self.is_whole else slopes[line.first : line.last].clone())
         self.free()
         return self._found()
+
+    @cached_property
+    def frames(self) -> Tensor:
+        """The number of frames (P,) of each pair's x, whose distance is a mean over them."""
+        return self.n[self.items].float()
 
     @property
     def is_whole(self) -> bool:
@@ -115,7 +125,7 @@ class Work:
     def free(self) -> None:
         """Free the scratch memory; its contents are recomputed if they are needed."""
         self.forward = None
-        for name in ("distances", "inputs", "hidden", "spare", "to_g", "to_D", "products"):
+        for name in ("distances", "inputs", "hidden", "spare", "to_g", "to_D", "products", "narrow", "wide"):
             self.__dict__.pop(name, None)
 
     def _lines(self) -> Iterator[Line]:
@@ -129,24 +139,23 @@ class Work:
         """Make a line and its table."""
         cells = -(-rows * stride // LINE_BLOCK) * LINE_BLOCK
         table = torch.full((-(-cells // stride), 4), -1, dtype=torch.int32, device=self.x.device)
-        items, others, before = (t[first:last].clone() for t in (self.items, self.others, self.before))
-        before -= before[0].clone()
+        items, others, before = self.items, self.others, self.before
+        if not self.is_whole:
+            items, others, before = (t[first:last].clone() for t in (items, others, before))
+            before -= before[0].clone()
         launch(
             kernels.table_kernel, (last - first,), (items, others, before, self.n, table), (), 4, BLOCK=TABLE_BLOCK,
         )  # fmt: skip
         return Line(first, last, stride, cells, table, items, others, before * stride)
 
     def _prepare(self) -> None:
-        """Zero the gradients, and reverse the convolutions' taps: from an output to its inputs."""
-        network = self.network
-        self.to_x, self.to_y = torch.zeros_like(self.x), torch.zeros_like(self.y)
-        self.to_taps = [torch.zeros(taps.shape, device=self.x.device) for taps in network.taps]
-        self.to_biases = [torch.zeros_like(bias) for bias in network.biases]
-        back = [taps.flip(0, 1).mT.contiguous() for taps in network.taps[1:-1]]
-        self.middle = [banded(taps, network.group) for taps in back]
-        taps = network.taps[0][:, :, 0].flatten(0, 1).T  # (width, taps) of D; time has no gradient
-        self.first = functional.pad(taps, (0, power_of_two(taps.shape[1]) - taps.shape[1])).contiguous()
-        self.last = network.last.T.contiguous()
+        """Zero the gradients."""
+        shapes = [self.x.shape, self.y.shape, *self.network.shapes, *(bias.shape for bias in self.network.biases)]
+        sizes = [math.prod(shape) for shape in shapes]
+        flat = torch.zeros(sum(sizes), device=self.x.device)
+        parts = [part.view(shape) for part, shape in zip(flat.split(sizes), shapes, strict=True)]
+        layers = len(self.network.sides)
+        self.to_x, self.to_y, self.to_taps, self.to_biases = *parts[:2], parts[2 : 2 + layers], parts[2 + layers :]
 
     @property
     def taps(self) -> int:
@@ -159,22 +168,32 @@ class Work:
         return 4 + 4 + 8 + 2 * self.network.width * len(self.network.sides) + 4 * self.taps
 
     def _allocate(self, cells: int, stride: int) -> None:
-        """Allocate scratch memory for lines of this many cells, with a margin of zeros on both sides."""
+        """Allocate scratch memory for lines of this many cells, with a margin before and after them."""
         halo, width, device = self.network.halo, self.network.width, self.x.device
-        margin = -(-(halo * (stride + 1) + 2 * _reach(width)) // 16) * 16
-        cells = -(-cells // 1024) * 1024 + stride
+        self.margin = margin = -(-(halo * (stride + 1) + 2 * _reach(width)) // 16) * 16
+        cells = -(-cells // LINE_BLOCK) * LINE_BLOCK + stride
         self.plane = plane = -(-(cells + 2 * margin) // 16) * 16
-        half = {"dtype": torch.float16, "device": device}
-        self.distances = torch.full((plane,), -1.0, device=device)[margin:]
-        self.inputs = torch.zeros(plane, 2, **half)[margin:]
-        self.hidden = [torch.zeros(plane, width, **half)[margin:] for _ in self.network.sides[1:]]
-        self.spare = torch.zeros(plane, width, **half)[margin:]
-        self.to_g, self.to_D = (torch.zeros(plane, device=device)[margin:] for _ in range(2))
-        self.products = torch.zeros(self.taps, plane, device=device)[:, margin:]
+        arrays = len(self.network.sides)
+        # Two blocks of memory, so that few operations clear all margins.
+        self.narrow = torch.empty(4 + self.taps, plane, device=device)
+        self.wide = torch.empty(arrays, plane, width, dtype=torch.float16, device=device)
+        self._clear(slice(margin))
+        self.distances, self.to_g, self.to_D, inputs = self.narrow[:4, margin:]
+        self.inputs = inputs.view(torch.float16).view(-1, 2)
+        self.products = self.narrow[4:, margin:]
+        *self.hidden, self.spare = self.wide[:, margin:]
+
+    def _clear(self, some: slice) -> None:
+        """Clear cells of the scratch memory, counted from its beginning."""
+        self.narrow[:, some] = 0
+        self.narrow[0, some] = -1  # the distances
+        self.wide[:, some] = 0
 
     def _forward(self, line: Line, *, keep: bool) -> None:
         """Compute D and time, all convolutions except the last, and products with its taps."""
         self.forward = line
+        after = self.margin + line.cells  # the kernels write every cell of a line
+        self._clear(slice(after, after + line.stride + self.margin))
         self._compare(line)
         network, given = self.network, (self.plane, line.stride, line.cells)
         convolutions.first(self.inputs, self.distances, network, self.hidden[0], self.products, *given, keep=keep)
@@ -227,25 +246,26 @@ class Work:
             (line.stride, self.plane, line.rows), ATTEND_WARPS, K=self.network.sides[-1], ROWS=rows, COLUMNS=columns,
         )  # fmt: skip
         peak = torch.linalg.vector_norm(self.to_g[: line.cells], torch.inf)
-        return torch.exp2(torch.log2(PEAK / peak.clamp(1e-30)).floor())
+        return ((PEAK / peak.clamp(1e-30)).view(torch.int32) & 0x7F800000).view(torch.float32)  # its exponent only
 
     def _through_convolutions(self, line: Line, scale: Tensor) -> None:
         """Go from the slopes of g to products with the first convolution's taps, and add the weights' slopes."""
-        network, width = self.network, self.network.width
-        blocks = line.cells // LAST_BLOCK
-        parts = torch.empty(min(blocks, PROGRAMS), width, self.last.shape[0], device=self.x.device)
+        network, width, matrices = self.network, self.network.width, self.network.matrices
+        blocks, last = line.cells // LAST_BLOCK, matrices.back_last
+        parts = torch.empty(min(blocks, PROGRAMS), width, last.shape[0], device=self.x.device)
         launch(
             kernels.last_slopes, (len(parts),),
-            (self.to_g, scale, self.hidden[-1], self.last, self.spare, parts), (line.stride, blocks), LAST_WARPS,
-            K=network.sides[-1], TAPS_PADDED=self.last.shape[0], WIDTH=width, PARTS=len(parts), BLOCK=LAST_BLOCK,
+            (self.to_g, scale, self.hidden[-1], last, self.spare, parts), (line.stride, blocks), LAST_WARPS,
+            K=network.sides[-1], TAPS_PADDED=last.shape[0], WIDTH=width, PARTS=len(parts), BLOCK=LAST_BLOCK,
         )  # fmt: skip
-        last = parts.sum(0)[:, : network.sides[-1] ** 2].T.unflatten(0, 2 * (network.sides[-1],))
-        self.to_taps[-1] += last[..., None] / scale
+        found = parts.sum(0)[:, : network.sides[-1] ** 2].T.unflatten(0, 2 * (network.sides[-1],))
+        self.to_taps[-1] += found[..., None] / scale
         slopes, free = self.spare, self.hidden[-1]
         for layer in reversed(range(1, len(network.sides) - 1)):
             below = self.hidden[layer - 1]
             self._to_weights(line, layer, below, slopes, scale)
-            arguments = below, below, self.middle[layer - 1], network.biases[layer], self.first, free, self.products
+            back = matrices.back_middle[layer - 1]
+            arguments = below, below, back, network.biases[layer], matrices.back_first, free, self.products
             taps = network.sides[0] ** 2 if layer == 1 else 0
             convolutions.convolve(
                 network, layer, (slopes, *arguments[1:]), taps, self.plane, line.stride, line.cells, gated=True,
@@ -255,7 +275,7 @@ class Work:
         self._to_first_weights(line, slopes, scale)
         if len(network.sides) == 2:  # no kernel has stored these products
             torch.mm(
-                self.first[:, : network.sides[0] ** 2].T.float(), slopes[: line.cells].T.float(),
+                matrices.back_first[:, : network.sides[0] ** 2].T.float(), slopes[: line.cells].T.float(),
                 out=self.products[: network.sides[0] ** 2, : line.cells],
             )  # fmt: skip
 
@@ -284,7 +304,7 @@ class Work:
         network, width, k = self.network, self.network.width, self.network.sides[0]
         if network.copies:
             return
-        blocks, window = line.cells // LAST_BLOCK, network.first.shape[1]
+        blocks, window = line.cells // LAST_BLOCK, network.matrices.first.shape[1]
         count = min(blocks, PROGRAMS)
         parts = torch.empty(count, k, window, width, device=self.x.device)
         launch(
