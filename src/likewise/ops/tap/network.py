@@ -5,8 +5,8 @@ for each shape (``_plan``), by packing the numbers' own places.
 """
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from torch.nn import functional
 LARGEST_HALF = 65504.0
 LEAST = 16  # the least rows and columns of a matrix for a GPU's matrix units
 WHOLE = 64  # the columns of a middle convolution's matrix, or its width if that is more: see ``banded``
+HOPPER_WIDTH = 32  # the channels of the convolutions for Hopper's matrix units
 ALIGNED = 64  # every matrix begins at a multiple of this many numbers
 
 
@@ -29,18 +30,14 @@ class Matrices:
     back_first: Tensor  # (width, taps), only those of D; time has no gradient
     back_middle: list[Tensor]
     back_last: Tensor  # (taps, width)
+    # The middle layers once more, (taps, in / 8, out, 8), for Hopper's matrix units; empty for other widths.
+    blocked: list[Tensor]
+    back_blocked: list[Tensor]
 
-    @property
-    def all(self) -> list[Tensor]:
-        """All of them, in the order of ``of``'s arguments."""
-        return [self.first, *self.middle, self.last, self.back_first, *self.back_middle, self.back_last]
-
-    @classmethod
-    def of(cls, matrices: Sequence[Tensor]) -> "Matrices":
-        """From what ``all`` returns."""
-        middle = len(matrices) // 2 - 2
-        first, last, back_first, back_last = (matrices[k] for k in (0, middle + 1, middle + 2, -1))
-        return cls(first, [*matrices[1 : middle + 1]], last, back_first, [*matrices[middle + 3 : -1]], back_last)
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Matrices":
+        """All of them changed."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Matrices(**{n: [*map(change, t)] if isinstance(t, list) else change(t) for n, t in found.items()})
 
 
 @dataclass(frozen=True)
@@ -64,9 +61,10 @@ class Network:
         half = numbers.half()
         half = torch.addcmul(half, half, plan.zero)  # infinity times zero is NaN
         packed, others = half[plan.matrices_from], numbers[plan.biases_from]
-        matrices = [packed[at : at + shape.numel()].view(shape) for at, shape in plan.matrices]
+        places = iter(plan.places)
+        matrices = plan.matrices.map(lambda like: packed[(at := next(places)) : at + like.numel()].view(like.shape))
         biases = [others[at : at + count] for at, count in plan.biases]
-        return cls(plan.sides, plan.shapes, plan.width, plan.group, plan.copies, Matrices.of(matrices), biases)
+        return cls(plan.sides, plan.shapes, plan.width, plan.group, plan.copies, matrices, biases)
 
     @property
     def halo(self) -> int:
@@ -93,7 +91,8 @@ class _Plan:
     width: int
     group: int
     copies: bool
-    matrices: list[tuple[int, torch.Size]]  # the first number, and the shape
+    matrices: Matrices  # of places, on the CPU
+    places: list[int]  # where each begins
     matrices_from: Tensor
     biases: list[tuple[int, int]]  # the first number, and how many
     biases_from: Tensor
@@ -123,34 +122,46 @@ def _plan(shapes: tuple[tuple[int, ...], ...], whole: int, device: torch.device)
         taps.append(_padded(w.permute(2, 3, 1, 0), width if k else 2, 1 if last else width))  # (K, K, in, out)
     padded = [*(functional.pad(b, (0, width - len(b))) for b in biases[:-1]), biases[-1]]
     group = max(1, whole // width)
-    matrices, matrices_from = _joined(_matrices(taps, width, group).all)
+    matrices, every = _matrices(taps, width, group), []
+    matrices.map(lambda each: every.append(each) or each)
+    places, matrices_from = _joined(every)
     ranges, biases_from = _joined(padded)
-    counts = [(at, shape.numel()) for at, shape in ranges]
+    counts = [(at, len(bias)) for at, bias in zip(ranges, padded, strict=True)]
     constants = torch.tensor([0.0, 1.0], device=device), torch.zeros((), dtype=torch.float16, device=device)
-    where = matrices_from.to(device), counts, biases_from.to(device), *constants
-    return _Plan(sides, [tuple(t.shape) for t in taps], width, group, copies, matrices, *where)
+    return _Plan(
+        sides, [tuple(t.shape) for t in taps], width, group, copies, matrices, places, matrices_from.to(device), counts,
+        biases_from.to(device), *constants,
+    )  # fmt: skip
 
 
 def _matrices(taps: list[Tensor], width: int, group: int) -> Matrices:
     """The matrices of taps (K, K, in, out)."""
     side = taps[-1].shape[0]
     last = _padded(taps[-1].flatten(0, 1)[:, :, 0].T, width, power_of_two(side**2))
+    back = [t.flip(0, 1).mT for t in taps[1:-1]]
+    blocked, back_blocked = ([_blocked(t) for t in some if width == HOPPER_WIDTH] for some in (taps[1:-1], back))
     from_D = taps[0][:, :, 0].flatten(0, 1).T
     return Matrices(
         _padded(taps[0].flatten(1, 2), power_of_two(2 * taps[0].shape[0]), width),
         [banded(t, group) for t in taps[1:-1]],
         last,
         _padded(from_D, width, power_of_two(from_D.shape[1])),
-        [banded(t.flip(0, 1).mT, group) for t in taps[1:-1]],
+        [banded(t, group) for t in back],
         last.T,
+        blocked,
+        back_blocked,
     )
 
 
-def _joined(parts: Sequence[Tensor]) -> tuple[list[tuple[int, torch.Size]], Tensor]:
-    """Where each part begins, its shape, and all of them flattened, with zeros in between."""
+def _blocked(taps: Tensor) -> Tensor:
+    return taps.flatten(0, 1).unflatten(1, (-1, 8)).mT  # (taps, in / 8, out, 8)
+
+
+def _joined(parts: Sequence[Tensor]) -> tuple[list[int], Tensor]:
+    """Where each part begins, and all of them flattened, with zeros in between."""
     at, places, flat = 0, [], []
     for part in parts:
-        places.append((at, part.shape))
+        places.append(at)
         flat.append(functional.pad(part.flatten(), (0, -part.numel() % ALIGNED)))
         at += len(flat[-1])
     return places, torch.cat(flat)

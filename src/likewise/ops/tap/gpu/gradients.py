@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from likewise.ops.ground import at_least_float32
 from likewise.ops.launch.launcher import launch
-from likewise.ops.tap.gpu import convolutions
+from likewise.ops.tap.gpu import convolutions, hopper
 from likewise.ops.tap.gpu import slopes as kernels
 from likewise.ops.tap.lines import BLOCK as LINE_BLOCK
 from likewise.ops.tap.lines import Line, cuts
@@ -85,7 +85,8 @@ class Work:
         before = (rows + network.halo).cumsum(0) - (rows + network.halo)
         # One transfer. Its parts begin at multiples of 16 bytes if the numbers of pairs and of sequences are even.
         there = torch.cat([order, items, others, before, n, m]).to(x.device)
-        self.order, self.items, self.others, self.before, self.n, self.m = there.split([*[len(order)] * 4, len(n), len(m)])
+        parts = there.split([*[len(order)] * 4, len(n), len(m)])
+        self.order, self.items, self.others, self.before, self.n, self.m = parts
         self.forward: Line | None = None  # the line whose forward pass is in the scratch memory
 
     def values(self) -> Tensor:
@@ -253,9 +254,10 @@ class Work:
         network, width, matrices = self.network, self.network.width, self.network.matrices
         blocks, last = line.cells // LAST_BLOCK, matrices.back_last
         parts = torch.empty(min(blocks, PROGRAMS), width, last.shape[0], device=self.x.device)
+        sums = torch.empty(len(parts), width, device=self.x.device)
         launch(
             kernels.last_slopes, (len(parts),),
-            (self.to_g, scale, self.hidden[-1], last, self.spare, parts), (line.stride, blocks), LAST_WARPS,
+            (self.to_g, scale, self.hidden[-1], last, self.spare, parts, sums), (line.stride, blocks), LAST_WARPS,
             K=network.sides[-1], TAPS_PADDED=last.shape[0], WIDTH=width, PARTS=len(parts), BLOCK=LAST_BLOCK,
         )  # fmt: skip
         found = parts.sum(0)[:, : network.sides[-1] ** 2].T.unflatten(0, 2 * (network.sides[-1],))
@@ -263,14 +265,13 @@ class Work:
         slopes, free = self.spare, self.hidden[-1]
         for layer in reversed(range(1, len(network.sides) - 1)):
             below = self.hidden[layer - 1]
+            top = layer == len(network.sides) - 2
+            total = sums.sum(0) if top else slopes[: line.cells].sum(0, dtype=torch.float32)
+            self.to_biases[layer] += total / scale
             self._to_weights(line, layer, below, slopes, scale)
-            back = matrices.back_middle[layer - 1]
-            arguments = below, below, back, network.biases[layer], matrices.back_first, free, self.products
-            taps = network.sides[0] ** 2 if layer == 1 else 0
-            convolutions.convolve(
-                network, layer, (slopes, *arguments[1:]), taps, self.plane, line.stride, line.cells, gated=True,
-                keep=True,
-            )  # fmt: skip
+            convolutions.middle_back(
+                slopes, below, network, layer, free, self.products, self.plane, line.stride, line.cells
+            )
             slopes, free = free, slopes
         self._to_first_weights(line, slopes, scale)
         if len(network.sides) == 2:  # no kernel has stored these products
@@ -280,8 +281,13 @@ class Work:
             )  # fmt: skip
 
     def _to_weights(self, line: Line, layer: int, below: Tensor, slopes: Tensor, scale: Tensor) -> None:
-        """Add the slopes of the taps and biases of a middle convolution."""
+        """Add the slopes of the taps of a middle convolution."""
         width, k = self.network.width, self.network.sides[layer]
+        if width == hopper.HOPPER_WIDTH:
+            found = hopper.weigh(below, slopes, side=k, stride=line.stride, cells=line.cells)
+            if found is not None:
+                self.to_taps[layer] += found / scale
+                return
         group = max(1, WEIGHT_WHOLE // width)
         block, whole = WEIGHT_ROWS * group, group * width
         blocks = line.cells // block
@@ -298,7 +304,6 @@ class Work:
         total = parts.sum(0) / scale
         # A band has every tap once for each cell of the group.
         self.to_taps[layer] += bands(total, k, width).sum(0).unflatten(1, (k, width))
-        self.to_biases[layer] += slopes[: line.cells].sum(0, dtype=torch.float32) / scale
 
     def _to_first_weights(self, line: Line, slopes: Tensor, scale: Tensor) -> None:
         network, width, k = self.network, self.network.width, self.network.sides[0]

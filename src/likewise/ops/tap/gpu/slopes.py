@@ -147,11 +147,11 @@ def attend_slopes(distances, products, bias, slopes, table, to_g, to_D, stride, 
 
 
 @triton.jit(do_not_specialize=["stride", "blocks"])
-def last_slopes(to_g, scale, hidden, last, out, parts, stride, blocks, K: tl.constexpr, TAPS_PADDED: tl.constexpr,
-                WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+def last_slopes(to_g, scale, hidden, last, out, parts, sums, stride, blocks, K: tl.constexpr,
+                TAPS_PADDED: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
     """Slopes of the last convolution's input, times its ReLU's, and parts (WIDTH, taps) of those of its weights.
 
-    last: (taps, WIDTH).
+    last: (taps, WIDTH). sums: parts (WIDTH,) of the slopes' sum over all cells.
     """
     part = tl.program_id(0)
     cell = tl.arange(0, BLOCK)
@@ -161,14 +161,18 @@ def last_slopes(to_g, scale, hidden, last, out, parts, stride, blocks, K: tl.con
     w = tl.load(last + tap[:, None] * WIDTH + channel[None, :])
     s = tl.load(scale)
     total = tl.zeros((WIDTH, TAPS_PADDED), tl.float32)
+    summed = tl.zeros((WIDTH,), tl.float32)
     for number in range(part, blocks, PARTS):
         start = tl.cast(number, tl.int64) * BLOCK
         at = to_g + start + cell[:, None] - shift[None, :]
         g = (s * tl.load(at, mask=(tap < K * K)[None, :], other=0.0)).to(tl.float16)
         numbers = start * WIDTH + cell[:, None] * WIDTH + channel[None, :]
         h = tl.load(hidden + numbers)
-        tl.store(out + numbers, tl.where(h > 0, tl.dot(g, w), 0.0).to(tl.float16))
+        slope = tl.where(h > 0, tl.dot(g, w), 0.0)
+        tl.store(out + numbers, slope.to(tl.float16))
         total = tl.dot(tl.trans(h), g, total)
+        summed += tl.sum(slope, 0)
+    tl.store(sums + part * WIDTH + channel, summed)
     tl.store(parts + (part * WIDTH + channel[:, None]) * TAPS_PADDED + tap[None, :], total)
 
 
