@@ -38,13 +38,12 @@ def fused_gradients(
     others: Tensor, slopes: Tensor,
 ) -> list[Tensor]:  # fmt: skip
     """Gradients of sum_k slopes[k] d(x[items[k]], y[others[k]]) by x, y, weights and biases; ``is_fast`` must hold."""
-    return _run("tap_gradients", x, y, n, m, weights, biases, items, others, slopes).tensors
+    return _run("gradients.tap_gradients", x, y, n, m, weights, biases, items, others, slopes).tensors
 
 
 def fused_work(x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Any:
     """A ``Work`` of all pairs, row by row; ``is_fast`` must hold."""
-    items, others = (t.flatten() for t in torch.meshgrid(torch.arange(len(x)), torch.arange(len(y)), indexing="ij"))
-    return _run("Work", x, y, n, m, weights, biases, items, others)
+    return _run("gradients.Work", x, y, n, m, weights, biases)
 
 
 def is_fast(x: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor]) -> bool:
@@ -72,6 +71,7 @@ def _run(
 ) -> Any:  # fmt: skip
     if not _fits(x, y, n, m, weights):
         return None
-    module = importlib.import_module("likewise.ops.tap.gpu" + (".gradients" if more else ""))
+    module, _, name = function.rpartition(".")
+    found = importlib.import_module(f"likewise.ops.tap.gpu{module and '.'}{module}")
     with torch.cuda.device(x.device):
-        return getattr(module, function)(x, y, n, m, weights, biases, *more)
+        return getattr(found, name)(x, y, n, m, weights, biases, *more)

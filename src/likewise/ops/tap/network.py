@@ -15,7 +15,6 @@ from torch.nn import functional
 LARGEST_HALF = 65504.0
 LEAST = 16  # the least rows and columns of a matrix for a GPU's matrix units
 WHOLE = 64  # the columns of a middle convolution's matrix, or its width if that is more: see ``banded``
-HOPPER_WIDTH = 32  # the channels of the convolutions for Hopper's matrix units
 ALIGNED = 64  # every matrix begins at a multiple of this many numbers
 
 
@@ -30,9 +29,6 @@ class Matrices:
     back_first: Tensor  # (width, taps), only those of D; time has no gradient
     back_middle: list[Tensor]
     back_last: Tensor  # (taps, width)
-    # The middle layers once more, (taps, in / 8, out, 8), for Hopper's matrix units; empty for other widths.
-    blocked: list[Tensor]
-    back_blocked: list[Tensor]
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Matrices":
         """All of them changed."""
@@ -138,23 +134,15 @@ def _matrices(taps: list[Tensor], width: int, group: int) -> Matrices:
     """The matrices of taps (K, K, in, out)."""
     side = taps[-1].shape[0]
     last = _padded(taps[-1].flatten(0, 1)[:, :, 0].T, width, power_of_two(side**2))
-    back = [t.flip(0, 1).mT for t in taps[1:-1]]
-    blocked, back_blocked = ([_blocked(t) for t in some if width == HOPPER_WIDTH] for some in (taps[1:-1], back))
     from_D = taps[0][:, :, 0].flatten(0, 1).T
     return Matrices(
         _padded(taps[0].flatten(1, 2), power_of_two(2 * taps[0].shape[0]), width),
         [banded(t, group) for t in taps[1:-1]],
         last,
         _padded(from_D, width, power_of_two(from_D.shape[1])),
-        [banded(t, group) for t in back],
+        [banded(t.flip(0, 1).mT, group) for t in taps[1:-1]],
         last.T,
-        blocked,
-        back_blocked,
     )
-
-
-def _blocked(taps: Tensor) -> Tensor:
-    return taps.flatten(0, 1).unflatten(1, (-1, 8)).mT  # (taps, in / 8, out, 8)
 
 
 def _joined(parts: Sequence[Tensor]) -> tuple[list[int], Tensor]:

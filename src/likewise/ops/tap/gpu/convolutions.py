@@ -5,7 +5,6 @@ import triton.language as tl
 from torch import Tensor
 
 from likewise.ops.launch.launcher import launch
-from likewise.ops.tap.gpu import hopper
 from likewise.ops.tap.network import LARGEST_HALF as LARGEST
 from likewise.ops.tap.network import Network
 
@@ -124,9 +123,8 @@ def middle(
 ) -> None:  # fmt: skip
     """Like ``first``, for a convolution of (cells, width)."""
     matrices, taps = network.matrices, _taps(network, layer)
-    tensors = given, distances, network.biases[layer], matrices.last, hidden, products
-    weights = matrices.middle[layer - 1], *matrices.blocked[layer - 1 : layer]
-    convolve(network, layer, weights, tensors, taps, plane, stride, cells, gated=False, keep=keep or not taps)
+    tensors = given, distances, matrices.middle[layer - 1], network.biases[layer], matrices.last, hidden, products
+    convolve(network, layer, tensors, taps, plane, stride, cells, gated=False, keep=keep or not taps)
 
 
 def middle_back(
@@ -138,30 +136,24 @@ def middle_back(
     Of the first ReLU, products with the first convolution's taps are stored, too.
     """
     matrices, taps = network.matrices, network.sides[0] ** 2 if layer == 1 else 0
-    tensors = slopes, below, network.biases[layer], matrices.back_first, out, products
-    weights = matrices.back_middle[layer - 1], *matrices.back_blocked[layer - 1 : layer]
-    convolve(network, layer, weights, tensors, taps, plane, stride, cells, gated=True, keep=True)
+    weights, last = matrices.back_middle[layer - 1], matrices.back_first
+    tensors = slopes, below, weights, network.biases[layer], last, out, products
+    convolve(network, layer, tensors, taps, plane, stride, cells, gated=True, keep=True)
 
 
 def convolve(
-    network: Network, layer: int, weights: tuple[Tensor, ...], tensors: tuple[Tensor, ...], taps: int, plane: int,
-    stride: int, cells: int, *, gated: bool, keep: bool,
+    network: Network, layer: int, tensors: tuple[Tensor, ...], taps: int, plane: int, stride: int, cells: int, *,
+    gated: bool, keep: bool,
 ) -> None:  # fmt: skip
-    """Launch ``middle_kernel`` for a layer of this network, or that of ``hopper.py``, if there are weights for it."""
-    given, mask, *rest = tensors
-    side, constants = network.sides[layer], {"GATED": gated, "KEEP": keep, "TAPS": taps}
-    if len(weights) > 1 and hopper.convolve(
-        given, mask, weights[1], *rest, side=side, taps=taps, gated=gated, keep=keep, stride=stride, plane=plane,
-        cells=cells,
-    ):  # fmt: skip
-        return
+    """Launch ``middle_kernel`` for a layer of this network."""
     group = network.group
     stages = WIDE_STAGES if network.width > 64 else MIDDLE_STAGES if group > 1 else SINGLE_STAGES
     block = MIDDLE_ROWS * group
     launch(
-        middle_kernel, (-(-cells // block),), (given, mask, weights[0], *rest), (stride, plane), MIDDLE_WARPS, K=side,
-        GROUP=group, CHUNK=network.width * (1 if group == 1 else 2), STAGES=stages, CACHE=MIDDLE_CACHE,
-        WIDTH=network.width, **constants, TAPS_PADDED=rest[1].shape[1], BLOCK=block,
+        middle_kernel, (-(-cells // block),), tensors, (stride, plane), MIDDLE_WARPS,
+        K=network.sides[layer], GROUP=group, CHUNK=network.width * (1 if group == 1 else 2), STAGES=stages,
+        CACHE=MIDDLE_CACHE, WIDTH=network.width, GATED=gated, KEEP=keep, TAPS=taps, TAPS_PADDED=tensors[4].shape[1],
+        BLOCK=block,
     )  # fmt: skip
 
 

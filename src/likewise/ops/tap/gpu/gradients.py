@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -11,21 +10,21 @@ from torch.nn import functional
 
 from likewise.ops.ground import at_least_float32
 from likewise.ops.launch.launcher import launch
-from likewise.ops.tap.gpu import convolutions, hopper
+from likewise.ops.tap.gpu import convolutions
 from likewise.ops.tap.gpu import slopes as kernels
 from likewise.ops.tap.lines import BLOCK as LINE_BLOCK
-from likewise.ops.tap.lines import Line, cuts
+from likewise.ops.tap.lines import Line, cuts, one_line
 from likewise.ops.tap.network import Network, bands, power_of_two
 
 # To be tuned on the machine at hand; powers of two, except the first two.
 SCRATCH_BYTES = 4 << 30  # for the intermediate results of a line
 PROGRAMS = 528  # programs that share the blocks of a line, each with its own sum
 CELL_BLOCK, CELL_WARPS = 256, 4
-TABLE_BLOCK = 128
+TABLE_BLOCK, PAIRS_BLOCK = 128, 128
 ATTEND_CELLS, ATTEND_WARPS = 1024, 4
 ATTEND_COLUMNS = 256
 LAST_BLOCK, LAST_WARPS = 128, 4
-WEIGHT_ROWS, WEIGHT_WARPS, WEIGHT_STAGES = 64, 8, 3  # groups of a program
+WEIGHT_ROWS, WEIGHT_WARPS, WEIGHT_STAGES = 32, 8, 4  # groups of a program
 SPARE_MEMORY = 16 << 10  # bytes of shared memory reserved for the compiler
 WEIGHT_CACHE = ".ca"  # the cells of neighbouring groups overlap
 WEIGHT_WHOLE, WEIGHT_CHUNK, WEIGHT_PROGRAMS = 128, 256, 132
@@ -66,28 +65,64 @@ class Work:
 
     def __init__(
         self, x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor],
-        items: Tensor, others: Tensor,
+        items: Tensor | None = None, others: Tensor | None = None,
     ) -> None:  # fmt: skip
-        """Pairs of x (N, Tx, C), of lengths n, and y (M, Ty, C), of lengths m, on the CPU; items and others (P,)."""
-        items, others = items.cpu(), others.cpu()
-        order = m[others].argsort(stable=True)
-        items, others = items[order], others[order]
-        rows, columns = n[items], m[others]
+        """Pairs of x (N, Tx, C), of lengths n, and y (M, Ty, C), of lengths m, on the CPU.
+
+        items and others (P,) are their numbers; without them, these are all pairs, row by row.
+        """
         self.shapes = x.shape, y.shape
         self.parameters = weights, biases
-        self.network = network = Network.of(weights, biases)
+        self.network = Network.of(weights, biases)
         self.x = at_least_float32(x[:, : n.max()]).mT.contiguous()  # (N, C, T)
         self.y = self.x if y is x and m is n else at_least_float32(y[:, : m.max()]).mT.contiguous()
-        frames = (self.x.shape[2] + self.y.shape[2]) * x.shape[2]
-        self.cuts = list(
-            cuts(rows, columns, network.halo, SCRATCH_BYTES // self.bytes_per_cell, max(1, MOST_FRAMES // frames))
-        )
-        before = (rows + network.halo).cumsum(0) - (rows + network.halo)
+        self.all_pairs = items is None or others is None
+        if items is None or others is None:
+            self._arrange_all(n, m)
+        else:
+            self._arrange(n, m, items.cpu(), others.cpu())
+        self.forward: Line | None = None  # the line whose forward pass is in the scratch memory
+
+    def _arrange(self, n: Tensor, m: Tensor, items: Tensor, others: Tensor) -> None:
+        """Put some pairs in the order of y's lengths."""
+        order = m[others].argsort(stable=True)
+        items, others = items[order], others[order]
+        rows = n[items]
+        self.cuts = list(cuts(rows, m[others], self.network.halo, *self._limits()))
+        before = (rows + self.network.halo).cumsum(0) - (rows + self.network.halo)
         # One transfer. Its parts begin at multiples of 16 bytes if the numbers of pairs and of sequences are even.
-        there = torch.cat([order, items, others, before, n, m]).to(x.device)
+        there = torch.cat([order, items, others, before, n, m]).to(self.x.device)
         parts = there.split([*[len(order)] * 4, len(n), len(m)])
         self.order, self.items, self.others, self.before, self.n, self.m = parts
-        self.forward: Line | None = None  # the line whose forward pass is in the scratch memory
+        self.frames = self.n[self.items].float()
+
+    def _arrange_all(self, n: Tensor, m: Tensor) -> None:
+        """Put all pairs in the order of y's lengths. Few of them are computed on the CPU, which the GPU waits for."""
+        halo, pairs = self.network.halo, len(n) * len(m)
+        ascending, before = m.argsort(stable=True), (n + halo).cumsum(0)
+        rows, before = int(before[-1]), before - (n + halo)
+        whole = one_line(pairs, rows * len(m), int(m.min()) + halo, int(m.max()) + halo, *self._limits())
+        self.cuts = [whole] if whole else list(
+            cuts(n.repeat(len(m)), m[ascending].repeat_interleave(len(n)), halo, *self._limits())
+        )  # fmt: skip
+        small = n, m, ascending, before
+        even = [functional.pad(part, (0, len(part) % 2)) for part in small]  # each begins at a multiple of 16 bytes
+        there = torch.cat(even).to(self.x.device).split([len(part) for part in even])
+        self.n, self.m, self.ascending, before = (t[: len(part)] for t, part in zip(there, small, strict=True))
+        self.order, self.items, self.others, self.before = (
+            part[:pairs] for part in torch.empty(4, pairs + pairs % 2, dtype=torch.int64, device=self.x.device)
+        )
+        self.frames = torch.empty(pairs, device=self.x.device)
+        launch(
+            kernels.pairs_kernel, (-(-pairs // PAIRS_BLOCK),),
+            (self.n, self.ascending, before, self.order, self.items, self.others, self.before, self.frames),
+            (len(n), len(m), rows, pairs), 4, BLOCK=PAIRS_BLOCK,
+        )  # fmt: skip
+
+    def _limits(self) -> tuple[int, int]:
+        """The most cells and the most pairs of a line."""
+        frames = (self.x.shape[2] + self.y.shape[2]) * self.x.shape[1]
+        return SCRATCH_BYTES // self.bytes_per_cell, max(1, MOST_FRAMES // frames)
 
     def values(self) -> Tensor:
         """Distances (P,), float32; NaN where float16 overflows. One line is kept for the gradients."""
@@ -112,11 +147,6 @@ class Work:
                 self._add(line, slopes if self.is_whole else slopes[line.first : line.last].clone())
         self.free()
         return self._found()
-
-    @cached_property
-    def frames(self) -> Tensor:
-        """The number of frames (P,) of each pair's x, whose distance is a mean over them."""
-        return self.n[self.items].float()
 
     @property
     def is_whole(self) -> bool:
@@ -283,11 +313,6 @@ class Work:
     def _to_weights(self, line: Line, layer: int, below: Tensor, slopes: Tensor, scale: Tensor) -> None:
         """Add the slopes of the taps of a middle convolution."""
         width, k = self.network.width, self.network.sides[layer]
-        if width == hopper.HOPPER_WIDTH:
-            found = hopper.weigh(below, slopes, side=k, stride=line.stride, cells=line.cells)
-            if found is not None:
-                self.to_taps[layer] += found / scale
-                return
         group = max(1, WEIGHT_WHOLE // width)
         block, whole = WEIGHT_ROWS * group, group * width
         blocks = line.cells // block
@@ -328,9 +353,15 @@ class Work:
             K=self.network.sides[0], BLOCK=CELL_BLOCK,
         )  # fmt: skip
         x, y = (self.x, line.items, self.n), (self.y, line.others, self.m)
-        for own, other, to_own, down, right in ((x, y, self.to_x, line.stride, 1), (y, x, self.to_y, 1, line.stride)):
-            found = self._frame_slopes(line.starts, own, other, down, right)
-            to_own.index_add_(0, own[1], found)
+        by_x = self._frame_slopes(line.starts, x, y, line.stride, 1)
+        by_y = self._frame_slopes(line.starts, y, x, 1, line.stride)
+        if self.all_pairs and self.is_whole:  # one y after the other
+            shape = len(self.y), len(self.x)
+            self.to_x += by_x.unflatten(0, shape).sum(0)
+            self.to_y.index_add_(0, self.ascending, by_y.unflatten(0, shape).sum(1))
+        else:
+            self.to_x.index_add_(0, line.items, by_x)
+            self.to_y.index_add_(0, line.others, by_y)
 
     def _frame_slopes(
         self, starts: Tensor, own: tuple[Tensor, Tensor, Tensor], other: tuple[Tensor, Tensor, Tensor], down: int,

@@ -20,6 +20,22 @@ LARGEST_HALF = tl.constexpr(LARGEST)
 LOWEST = tl.constexpr(-1e30)
 
 
+@triton.jit(do_not_specialize=["x_items", "y_items", "rows", "pairs"])
+def pairs_kernel(lengths, ascending, before_item, order, items, others, before, frames, x_items, y_items, rows, pairs,
+                 BLOCK: tl.constexpr):  # fmt: skip
+    """All pairs, for one y after the other: their places among x times y, their items, rows before them, x's frames."""
+    pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    here = pair < pairs
+    which = (pair // x_items).to(tl.int64)
+    item = (pair % x_items).to(tl.int64)
+    other = tl.load(ascending + which, mask=here, other=0)
+    tl.store(order + pair, item * y_items + other, mask=here)
+    tl.store(items + pair, item, mask=here)
+    tl.store(others + pair, other, mask=here)
+    tl.store(before + pair, which * rows + tl.load(before_item + item, mask=here, other=0), mask=here)
+    tl.store(frames + pair, tl.load(lengths + item, mask=here, other=1).to(tl.float32), mask=here)
+
+
 @triton.jit
 def table_kernel(items, others, before, lengths, table, BLOCK: tl.constexpr):
     """Write the rows of each pair: pair, its two items, and the frame of x; -1 in its halo."""
@@ -161,7 +177,7 @@ def last_slopes(to_g, scale, hidden, last, out, parts, sums, stride, blocks, K: 
     w = tl.load(last + tap[:, None] * WIDTH + channel[None, :])
     s = tl.load(scale)
     total = tl.zeros((WIDTH, TAPS_PADDED), tl.float32)
-    summed = tl.zeros((WIDTH,), tl.float32)
+    summed = tl.zeros((BLOCK, WIDTH), tl.float32)
     for number in range(part, blocks, PARTS):
         start = tl.cast(number, tl.int64) * BLOCK
         at = to_g + start + cell[:, None] - shift[None, :]
@@ -171,8 +187,8 @@ def last_slopes(to_g, scale, hidden, last, out, parts, sums, stride, blocks, K: 
         slope = tl.where(h > 0, tl.dot(g, w), 0.0)
         tl.store(out + numbers, slope.to(tl.float16))
         total = tl.dot(tl.trans(h), g, total)
-        summed += tl.sum(slope, 0)
-    tl.store(sums + part * WIDTH + channel, summed)
+        summed += slope
+    tl.store(sums + part * WIDTH + channel, tl.sum(summed, 0))
     tl.store(parts + (part * WIDTH + channel[:, None]) * TAPS_PADDED + tap[None, :], total)
 
 
