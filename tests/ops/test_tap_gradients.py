@@ -192,12 +192,13 @@ def test_lines_hold_every_pair_once():
             assert last - first == 1 or (rows * stride <= cells and last - first <= most)
             pairs += range(first, last)
         assert pairs == list(range(6))
-    for n, m in ((n[:3], m[-1:]), (n[3:5], m[3:5]), (torch.full((40,), 90), torch.full((40,), 80))):
-        rows, columns = n.repeat(len(m)), m.sort().values.repeat_interleave(len(n))
+    some = (n[:3], m[-1:]), (n[3:5], m[3:5]), (torch.full((40,), 90), torch.full((40,), 80))
+    for x, y in some:
+        rows, columns = x.repeat(len(y)), y.sort().values.repeat_interleave(len(x))
         for cells in (1 << 9, 1 << 30):
             cuts = list(lines.cuts(rows, columns, 2, cells, 1 << 20))
             total = int((rows + 2).sum())
-            found = lines.one_line(len(rows), total, int(m.min()) + 2, int(m.max()) + 2, cells, 1 << 20)
+            found = lines.one_line(len(rows), total, int(y.min()) + 2, int(y.max()) + 2, cells, 1 << 20)
             assert [found] == cuts if len(cuts) == 1 else found is None
     many = torch.arange(200).sort().values // 2 + 20
     for first, _, stride, rows in lines.cuts(many, many, 2, 1 << 30, 1 << 30):

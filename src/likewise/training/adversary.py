@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -203,6 +202,7 @@ class AdaptiveAdversary(ClassAdversary):
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
         self.register_buffer("epoch", torch.zeros((), dtype=torch.int64))
         self._known_epoch: int | None = None  # the buffer's value, once it was read
+        self.register_load_state_dict_post_hook(_forget_epoch)
 
     def schedule(self, loss: float) -> float:
         """Lambda after an epoch with this mean l_c: equation 25, at most the ceiling."""
@@ -236,10 +236,6 @@ class AdaptiveAdversary(ClassAdversary):
             self._known_epoch = int(self.epoch)  # waits for the GPU, so not in every step
         return self._known_epoch
 
-    def _load_from_state_dict(self, *given: Any) -> None:
-        super()._load_from_state_dict(*given)
-        self._known_epoch = None
-
     def _set_scale(self) -> None:
         if int(self.steps):
             # A new tensor: a backward pass to come may still need the old one.
@@ -255,3 +251,8 @@ class AdaptiveAdversary(ClassAdversary):
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""
         return f"{super().extra_repr()}, threshold={self.threshold}, lambda={self.scale.item():.3f}"
+
+
+def _forget_epoch(adversary: nn.Module, _: object) -> None:
+    """Another epoch was loaded."""
+    adversary._known_epoch = None  # type: ignore[assignment]

@@ -1,5 +1,6 @@
 """TAP's distances and their gradients by Triton kernels, if these support the network and the device."""
 
+import functools
 import importlib
 from collections.abc import Sequence
 from typing import Any
@@ -56,13 +57,18 @@ def _fits(x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor])
     """Whether kernels support these inputs."""
     if not x.is_cuda or x.dtype == torch.float64 or not len(x) or not len(y) or not x.shape[2] or not HAS_TRITON:
         return False
-    if torch.version.hip or torch.cuda.get_device_capability(x.device) < (8, 0):
-        return False
-    widest, largest = max(w.shape[1] for w in weights), max(w.shape[2] for w in weights)
-    room = torch.cuda.get_device_properties(x.device).shared_memory_per_block_optin
-    if widest > WIDEST or largest > LARGEST_KERNEL or (widest > WIDE and room < WIDE_BYTES):
+    widest, largest, room = max(w.shape[1] for w in weights), max(w.shape[2] for w in weights), _room(x.device)
+    if not room or widest > WIDEST or largest > LARGEST_KERNEL or (widest > WIDE and room < WIDE_BYTES):
         return False
     return (int(n.max()) + largest) * (int(m.max()) + largest) <= MOST_CELLS
+
+
+@functools.cache
+def _room(device: torch.device) -> int:
+    """Bytes of a multiprocessor's memory that a program may use; 0 on a GPU without the kernels' matrix units."""
+    if torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0):
+        return 0
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
 
 
 def _run(

@@ -6,7 +6,7 @@ for each shape (``_plan``), by packing the numbers' own places.
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -31,9 +31,11 @@ class Matrices:
     back_last: Tensor  # (taps, width)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Matrices":
-        """All of them changed."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Matrices(**{n: [*map(change, t)] if isinstance(t, list) else change(t) for n, t in found.items()})
+        """All of them changed, in the order of the fields."""
+        first, middle, last = change(self.first), [*map(change, self.middle)], change(self.last)
+        return Matrices(
+            first, middle, last, change(self.back_first), [*map(change, self.back_middle)], change(self.back_last)
+        )
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,8 @@ def _plan(shapes: tuple[tuple[int, ...], ...], whole: int, device: torch.device)
         taps.append(_padded(w.permute(2, 3, 1, 0), width if k else 2, 1 if last else width))  # (K, K, in, out)
     padded = [*(functional.pad(b, (0, width - len(b))) for b in biases[:-1]), biases[-1]]
     group = max(1, whole // width)
-    matrices, every = _matrices(taps, width, group), []
+    matrices = _matrices(taps, width, group)
+    every: list[Tensor] = []
     matrices.map(lambda each: every.append(each) or each)
     places, matrices_from = _joined(every)
     ranges, biases_from = _joined(padded)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -18,17 +19,17 @@ from likewise.ops.tap.network import Network, bands, power_of_two
 
 # To be tuned on the machine at hand; powers of two, except the first two.
 SCRATCH_BYTES = 4 << 30  # for the intermediate results of a line
-PROGRAMS = 528  # programs that share the blocks of a line, each with its own sum
+PROGRAMS = 1056  # programs that share the blocks of a line, each with its own sum
 CELL_BLOCK, CELL_WARPS = 256, 4
 TABLE_BLOCK, PAIRS_BLOCK = 128, 128
-ATTEND_CELLS, ATTEND_WARPS = 1024, 4
+ATTEND_CELLS, ATTEND_WARPS = 256, 2
 ATTEND_COLUMNS = 256
-LAST_BLOCK, LAST_WARPS = 128, 4
+LAST_BLOCK, LAST_WARPS = 128, 2  # for up to 32 channels and 25 taps, and more for more
 WEIGHT_ROWS, WEIGHT_WARPS, WEIGHT_STAGES = 32, 8, 4  # groups of a program
 SPARE_MEMORY = 16 << 10  # bytes of shared memory reserved for the compiler
 WEIGHT_CACHE = ".ca"  # the cells of neighbouring groups overlap
 WEIGHT_WHOLE, WEIGHT_CHUNK, WEIGHT_PROGRAMS = 128, 256, 132
-FRAME_BLOCK, FRAME_CHANNELS, FRAME_WARPS = 32, 64, 4
+FRAME_BLOCK, FRAME_CHANNELS, FRAME_WARPS = 32, 64, 1
 FEW_CHANNELS = 64  # frames with more channels are compared by a matrix product
 MOST_FRAMES = 1 << 26  # numbers in the frames of a line's pairs
 PEAK = 256.0  # the largest slope of g is scaled to between half of this and this
@@ -99,15 +100,17 @@ class Work:
     def _arrange_all(self, n: Tensor, m: Tensor) -> None:
         """Put all pairs in the order of y's lengths. Few of them are computed on the CPU, which the GPU waits for."""
         halo, pairs = self.network.halo, len(n) * len(m)
-        ascending, before = m.argsort(stable=True), (n + halo).cumsum(0)
-        rows, before = int(before[-1]), before - (n + halo)
-        whole = one_line(pairs, rows * len(m), int(m.min()) + halo, int(m.max()) + halo, *self._limits())
+        rows, ascending = n.numpy() + halo, m.numpy().argsort(kind="stable")
+        before, total = rows.cumsum() - rows, int(rows.sum())
+        narrowest, widest = int(m[ascending[0]]) + halo, int(m[ascending[-1]]) + halo
+        whole = one_line(pairs, total * len(m), narrowest, widest, *self._limits())
         self.cuts = [whole] if whole else list(
             cuts(n.repeat(len(m)), m[ascending].repeat_interleave(len(n)), halo, *self._limits())
         )  # fmt: skip
-        small = n, m, ascending, before
-        even = [functional.pad(part, (0, len(part) % 2)) for part in small]  # each begins at a multiple of 16 bytes
-        there = torch.cat(even).to(self.x.device).split([len(part) for part in even])
+        # One transfer, of which each part begins at a multiple of 16 bytes.
+        small = [n.numpy(), m.numpy(), ascending, before]
+        even = [np.pad(part, (0, 1)) if len(part) % 2 else part for part in small]
+        there = torch.from_numpy(np.concatenate(even)).to(self.x.device).split([len(part) for part in even])
         self.n, self.m, self.ascending, before = (t[: len(part)] for t, part in zip(there, small, strict=True))
         self.order, self.items, self.others, self.before = (
             part[:pairs] for part in torch.empty(4, pairs + pairs % 2, dtype=torch.int64, device=self.x.device)
@@ -116,7 +119,7 @@ class Work:
         launch(
             kernels.pairs_kernel, (-(-pairs // PAIRS_BLOCK),),
             (self.n, self.ascending, before, self.order, self.items, self.others, self.before, self.frames),
-            (len(n), len(m), rows, pairs), 4, BLOCK=PAIRS_BLOCK,
+            (len(n), len(m), total, pairs), 4, BLOCK=PAIRS_BLOCK,
         )  # fmt: skip
 
     def _limits(self) -> tuple[int, int]:
@@ -187,6 +190,11 @@ class Work:
         parts = [part.view(shape) for part, shape in zip(flat.split(sizes), shapes, strict=True)]
         layers = len(self.network.sides)
         self.to_x, self.to_y, self.to_taps, self.to_biases = *parts[:2], parts[2 : 2 + layers], parts[2 + layers :]
+
+    @property
+    def last_warps(self) -> int:
+        """Warps of the kernels that hold sums for all channels, and for all taps of an outer convolution."""
+        return LAST_WARPS * max(1, self.network.width // 32) * (2 if self.taps > 25 else 1)
 
     @property
     def taps(self) -> int:
@@ -287,7 +295,7 @@ class Work:
         sums = torch.empty(len(parts), width, device=self.x.device)
         launch(
             kernels.last_slopes, (len(parts),),
-            (self.to_g, scale, self.hidden[-1], last, self.spare, parts, sums), (line.stride, blocks), LAST_WARPS,
+            (self.to_g, scale, self.hidden[-1], last, self.spare, parts, sums), (line.stride, blocks), self.last_warps,
             K=network.sides[-1], TAPS_PADDED=last.shape[0], WIDTH=width, PARTS=len(parts), BLOCK=LAST_BLOCK,
         )  # fmt: skip
         found = parts.sum(0)[:, : network.sides[-1] ** 2].T.unflatten(0, 2 * (network.sides[-1],))
@@ -339,7 +347,7 @@ class Work:
         parts = torch.empty(count, k, window, width, device=self.x.device)
         launch(
             kernels.first_weight_slopes, (count,), (self.inputs, slopes, parts), (line.stride, blocks),
-            LAST_WARPS, K=k, WINDOW=window, WIDTH=width, PARTS=count, BLOCK=LAST_BLOCK,
+            self.last_warps, K=k, WINDOW=window, WIDTH=width, PARTS=count, BLOCK=LAST_BLOCK,
         )  # fmt: skip
         total = parts.sum(0) / scale
         self.to_taps[0] += total[:, : 2 * k].unflatten(1, (k, 2))
