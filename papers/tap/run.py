@@ -91,7 +91,7 @@ class Settings:
     dropout: float = 0.2
     jitter: tuple[float, ...] = (0.3, 0.1, 0.2)  # offset, scale and noise of the input
     weight_decay: float = 1e-4
-    precision: str = "32-true"
+    precision: str = "32-true"  # or another of Lightning's, or "default": that of fit without one
     turned: bool = False  # show the encoder changed skeletons
     checks: tuple[int, ...] = ()  # epochs, before the last one, after which there is a line too
     validate: bool = False  # score on training speakers or subjects that are held out
@@ -155,7 +155,7 @@ def experiment(run: Run, settings: Settings, seed: int, train: lw.Dataset, test:
         seed=seed,
         verbose=False,
         accelerator=accelerator(run.device),
-        precision=settings.precision,
+        precision=None if settings.precision == "default" else settings.precision,
     )
     metric.to(run.device)
     line = {

@@ -372,6 +372,35 @@ def test_a_driver_that_refuses_leaves_it_to_triton(by_address, monkeypatch):
     assert not tape._tapes
 
 
+def test_launches_are_repeated_on_tensors_like_those_before(monkeypatch):
+    kernel, ran = FakeKernel(None, ["x", "y", "size", "BLOCK"]), []
+
+    def run(x, y, settings=(), change=lambda x: x):
+        def work():
+            ran.append(x)
+            launcher.launch(kernel, (1,), (change(x), y), (len(x),), 4, BLOCK=2)
+
+        tape.repeat("test", work, (x, y), settings)
+
+    x, y, z = torch.zeros(3, 8)
+    for given in ((x, y), (y, z), (z, x)):
+        run(*given)
+    assert len(ran) == 1
+    assert len(kernel.calls) == 3
+    others = ((x, x), (torch.zeros(6), y), (torch.zeros(16)[::2], y), (x.double(), y))
+    for given in others:  # the same tensor twice, another size, other strides, another type
+        run(*given)
+    run(x, y, ("other settings",))
+    assert len(ran) == len(tape._tapes) == 6
+    for _ in range(2):
+        run(x, y, ("a copy",), torch.clone)
+    assert len(ran) == 8, "the copy has another address each time"
+    assert len(kernel.calls) == 10
+    monkeypatch.setattr(driver, "current_stream", lambda device: REFUSED)
+    run(x, y)
+    assert len(ran) == 9, "Triton launches it"
+
+
 def test_a_tape_wants_an_address_for_every_slot():
     launches = _native.Tape(ctypes.cast(launch_kernel, ctypes.c_void_p).value, 0)
     with pytest.raises(ValueError, match="three sizes and at most 56 parameters"):

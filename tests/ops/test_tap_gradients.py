@@ -87,6 +87,15 @@ def check(tap, x, y, n, m, slopes, tolerance=TOLERANCE):
     assert work.forward is None
 
 
+def check_all(tap, x, y, n, m, slopes, tolerance=TOLERANCE):
+    """All pairs, of which a third has no slope."""
+    weights, biases = ([t.float() for t in some] for some in tap._weights())
+    work = gpu.Work(*there(x.float(), y.float(), n, m, weights, biases))
+    assert_close(work.values().view_as(slopes), reference.matrix(x, y, n, m, *tap._weights()).detach(), 2e-3, "values")
+    found = work.gradients(slopes.float().flatten().to(DEVICE)).tensors
+    same([t.cpu() for t in found], truth(tap, x, y, n, m, slopes), tolerance)
+
+
 def same(found, expected, tolerance):
     """Of frames, and of parameters: these are sums that nearly cancel, and so are compared with the largest of them."""
     assert len(found) == len(expected)
@@ -133,6 +142,12 @@ def test_several_lines(monkeypatch):
     monkeypatch.setattr(gpu.Work, "_add", lambda work, *given: count.append(1) or whole(work, *given))
     check(network(4, (3, 3), open_=True), *problem())
     assert len(count) > 3
+    check_all(network(4, (3, 3), open_=True), *problem())
+
+
+@pytest.mark.parametrize(("items", "others"), [((7, 1, 4, 9), (3, 12, 1)), ((8,), (5, 5, 5)), ((6, 5, 4), (9, 9))])
+def test_all_pairs_need_no_numbers(items, others):
+    check_all(network(4, (3, 3), open_=True), *problem(lengths=(torch.tensor(items), torch.tensor(others))))
 
 
 def test_rows_longer_than_a_block(monkeypatch):
@@ -177,6 +192,14 @@ def test_lines_hold_every_pair_once():
             assert last - first == 1 or (rows * stride <= cells and last - first <= most)
             pairs += range(first, last)
         assert pairs == list(range(6))
+    some = (n[:3], m[-1:]), (n[3:5], m[3:5]), (torch.full((40,), 90), torch.full((40,), 80))
+    for x, y in some:
+        rows, columns = x.repeat(len(y)), y.sort().values.repeat_interleave(len(x))
+        for cells in (1 << 9, 1 << 30):
+            cuts = list(lines.cuts(rows, columns, 2, cells, 1 << 20))
+            total = int((rows + 2).sum())
+            found = lines.one_line(len(rows), total, int(y.min()) + 2, int(y.max()) + 2, cells, 1 << 20)
+            assert [found] == cuts if len(cuts) == 1 else found is None
     many = torch.arange(200).sort().values // 2 + 20
     for first, _, stride, rows in lines.cuts(many, many, 2, 1 << 30, 1 << 30):
         assert rows * stride <= lines.SHORT or stride <= lines.WASTE * (many[first] + 2)
@@ -192,7 +215,7 @@ def kernels(monkeypatch):
         return fused(x, y, n, m, weights, biases, items, others, slopes)
 
     def work(x, y, *given):
-        return gpu.Work(x, y, *given, *torch.ones(len(x), len(y), device=DEVICE).nonzero().T)
+        return gpu.Work(x, y, *given)
 
     monkeypatch.setattr(op, "is_fast", lambda *given: True)
     monkeypatch.setattr(op, "fused_gradients", gradients)

@@ -1,5 +1,6 @@
 """TAP: a distance whose alignment is predicted by a small network."""
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -51,7 +52,7 @@ class PairNetwork(Distance):
         if y is None:
             y, y_lengths = x, x_lengths
         self._require_finite(x, y, x_lengths, y_lengths)
-        n, m = full_lengths(x, x_lengths).cpu(), full_lengths(y, y_lengths).cpu()
+        n, m = _lengths(x, x_lengths), _lengths(y, y_lengths)
         how = self.scores, self._fused_weights()
         distances = tap_matrix(x, y, n, m, *how)
         if self.symmetric:
@@ -195,6 +196,11 @@ class TransformerTAP(PairNetwork):
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""
         return describe(channels=self.channels, projected=self.projected, weight=self.weight, symmetric=self.symmetric)
+
+
+def _lengths(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Lengths (B,) on the CPU, which has them in a Batch; if they are None, every step is real."""
+    return torch.full((x.shape[0],), x.shape[1]) if lengths is None else lengths.cpu()
 
 
 class RowAlignment(PlanAlignment):

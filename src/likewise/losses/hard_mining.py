@@ -1,5 +1,6 @@
 """TAP's triplet loss with hard mining, in the versions of its paper and of its code."""
 
+import torch
 from torch import Tensor
 
 from likewise import _check
@@ -29,10 +30,10 @@ class HardMining(Loss):
 
     def per_anchor(self, pairs: Pairs) -> Tensor:
         """The losses (N,) of the anchors."""
-        pulled = (pairs.distances - pairs.nearest_negative()[:, None] + self.margin).relu()
-        pushed = (pairs.farthest_positive()[:, None] + self.margin - pairs.distances).relu()
-        losses = sum_of(pulled, pairs.positives) + sum_of(pushed, pairs.negatives)
-        return losses.masked_fill(~pairs.complete, 0)
+        pulled = pairs.distances - (pairs.nearest_negative() - self.margin)[:, None]
+        pushed = (pairs.farthest_positive() + self.margin)[:, None] - pairs.distances
+        kept = (pairs.positives | pairs.negatives) & pairs.complete[:, None]
+        return sum_of(torch.where(pairs.positives, pulled, pushed).relu(), kept)
 
 
 class HardMiningMeans(Loss):

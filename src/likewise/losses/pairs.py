@@ -66,13 +66,13 @@ class Pairs:
 
     def farthest_positive(self) -> Tensor:
         """(N,), each anchor's largest distance to its class; 0 without any."""
-        farthest = self.distances.masked_fill(~self.positives, -torch.inf).amax(1)
-        return farthest.masked_fill(~self.positives.any(1), 0)
+        farthest = torch.where(self.positives, self.distances, -torch.inf).amax(1)
+        return torch.where(self.positives.any(1), farthest, 0)
 
     def nearest_negative(self) -> Tensor:
         """(N,), each anchor's smallest distance to other classes; 0 without any."""
-        nearest = self.distances.masked_fill(~self.negatives, torch.inf).amin(1)
-        return nearest.masked_fill(~self.negatives.any(1), 0)
+        nearest = torch.where(self.negatives, self.distances, torch.inf).amin(1)
+        return torch.where(self.negatives.any(1), nearest, 0)
 
     def mined(self, margin: float) -> "Pairs":
         """The hard pairs: positives with p > n_min - margin, negatives with n < p_max + margin.
@@ -107,7 +107,7 @@ def mean_of(values: Tensor, keep: Tensor) -> Tensor:
 
 def sum_of(values: Tensor, keep: Tensor) -> Tensor:
     """Sum (N,) over the kept cells of each row."""
-    return values.masked_fill(~keep, 0).sum(1)
+    return torch.where(keep, values, 0).sum(1)
 
 
 def log_sum_exp(values: Tensor, keep: Tensor, dim: int | tuple[int, ...] = 1) -> Tensor:
@@ -123,7 +123,7 @@ def log_sum_exp(values: Tensor, keep: Tensor, dim: int | tuple[int, ...] = 1) ->
 
 def _check_finite(op: str, distances: Tensor) -> None:
     """Raise an error for NaN and infinities; skipped where values cannot be read, as in a traced function."""
-    if _check.numbers_hidden() or distances.isfinite().all():
+    if _check.numbers_hidden() or _check.all_finite(distances):
         return
     row, column = (~distances.isfinite()).nonzero()[0].tolist()
     _check.refuse(op, f"D[{row}, {column}] is {distances[row, column].item()}; distances must be finite")

@@ -30,8 +30,7 @@ def unit(x: Tensor) -> Tensor:
         tensor([[0.6000, 0.8000],
                 [0.0000, 0.0000]])
     """
-    largest = x.detach().abs().amax(-1, keepdim=True)  # scale first: tiny or huge squares are lost
-    zero = largest == 0
-    scaled = torch.where(zero, 0, x / torch.where(zero, 1, largest))
+    largest = torch.linalg.vector_norm(x.detach(), torch.inf, -1, keepdim=True)
+    scaled = x / (largest + (largest == 0))  # scale first: tiny or huge squares are lost
     norm = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
-    return scaled / torch.where(zero, 1, norm)
+    return scaled / norm.masked_fill(norm == 0, torch.inf)

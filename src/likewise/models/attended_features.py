@@ -11,7 +11,7 @@ from likewise import _check
 from likewise._modes import evaluating
 from likewise.data.batch import Batch
 from likewise.models.attention import Additive, Attention, attend_all
-from likewise.models.layers import FeatureMap, as_map, captured, find_layers, origin_of, read_items
+from likewise.models.layers import FeatureMap, as_map, find_layers, hooked, origin_of, read_items
 
 PROBE_SIZE, PROBE_STEPS = 64, 16  # size of the trial image and sequence that show the layers' widths
 
@@ -128,13 +128,14 @@ class AttendedFeatures(nn.Module):
         """The maps of the layers, and u (B, width)."""
         op = "AttendedFeatures"
         items, lengths = read_items(op, x)
-        with captured(op, self.backbone, self.layers) as outputs:
+        layers = find_layers(op, self.backbone, self.layers)
+        with hooked(layers) as outputs:
             last = self.backbone(items)
         origin = origin_of(self.backbone, "", items)
         u = as_map(op, "the backbone", last, lengths, layer=self.backbone, origin=origin).mean()
         found: dict[str, FeatureMap] = {}
         masks: dict[Any, Tensor | None] = {}
-        for name, layer in find_layers(op, self.backbone, self.layers).items():
+        for name, layer in layers.items():
             if name not in outputs and len(u):
                 _check.refuse(op, f"the layer {name!r} was not used when the backbone ran")
             if name in outputs:

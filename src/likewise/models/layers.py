@@ -1,7 +1,7 @@
 """The outputs of layers inside an encoder, found by name."""
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -69,8 +69,14 @@ def captured(op: str, module: nn.Module, names: Iterable[str]) -> Iterator[dict[
         >>> outputs["0"].shape
         torch.Size([2, 5])
     """
+    with hooked(find_layers(op, module, names)) as found:
+        yield found
+
+
+@contextmanager
+def hooked(layers: Mapping[str, nn.Module]) -> Iterator[dict[str, Any]]:
+    """``captured``, for modules that have been found already."""
     found: dict[str, Any] = {}
-    layers = find_layers(op, module, names)
     handles = [layer.register_forward_hook(_keep(found, name)) for name, layer in layers.items()]
     try:
         yield found

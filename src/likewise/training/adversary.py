@@ -201,6 +201,8 @@ class AdaptiveAdversary(ClassAdversary):
         self.register_buffer("total", torch.zeros(()))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
         self.register_buffer("epoch", torch.zeros((), dtype=torch.int64))
+        self._known_epoch: int | None = None  # the buffer's value, once it was read
+        self.register_load_state_dict_post_hook(_forget_epoch)
 
     def schedule(self, loss: float) -> float:
         """Lambda after an epoch with this mean l_c: equation 25, at most the ceiling."""
@@ -220,26 +222,37 @@ class AdaptiveAdversary(ClassAdversary):
 
     def forward(self, step: Step) -> Tensor:
         """The term, a scalar; the first step of an epoch sets lambda."""
-        if self.training and step.epoch != int(self.epoch):
+        if self.training and step.epoch != self._current_epoch():
             self._set_scale()
             self._begin(step.epoch)
-        # A copy: the buffer may change before the backward pass.
-        value = self.classification_loss(reverse_gradient(self.features(step), self.scale.clone()), step.labels)
+        value = self.classification_loss(reverse_gradient(self.features(step), self.scale), step.labels)
         if self.training:
             self.total += value.detach()
             self.steps += 1
         return value
 
+    def _current_epoch(self) -> int:
+        if self._known_epoch is None:
+            self._known_epoch = int(self.epoch)  # waits for the GPU, so not in every step
+        return self._known_epoch
+
     def _set_scale(self) -> None:
         if int(self.steps):
-            self.scale.fill_(self.schedule((self.total / self.steps).item()))
+            # A new tensor: a backward pass to come may still need the old one.
+            self.scale = torch.full_like(self.scale, self.schedule((self.total / self.steps).item()))
 
     def _begin(self, epoch: int) -> None:
         self.total.zero_()
         self.steps.zero_()
         self.epoch.fill_(epoch)
+        self._known_epoch = epoch
         self.trace.append(self.scale.item())
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""
         return f"{super().extra_repr()}, threshold={self.threshold}, lambda={self.scale.item():.3f}"
+
+
+def _forget_epoch(adversary: nn.Module, _: object) -> None:
+    """Another epoch was loaded."""
+    adversary._known_epoch = None  # type: ignore[assignment]

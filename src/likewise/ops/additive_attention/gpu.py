@@ -15,6 +15,7 @@ from torch import Tensor
 from likewise.ops.additive_attention.layer import Layer
 from likewise.ops.launch.arguments import power_of_2, processors
 from likewise.ops.launch.launcher import launch
+from likewise.ops.launch.tape import repeat
 
 LEAST = 16  # the smallest dimension of a product
 TILE = 4096  # numbers of a map that a program processes at a time
@@ -168,15 +169,19 @@ def gradient_kernel(by_features, values, mask, inward, u, across, outward, weigh
 
 def attend(u: Tensor, layers: Sequence[Layer]) -> tuple[Tensor, ...]:
     """The features (B, sum of C) and the weights (B, 1, P) of each layer."""
-    all_channels = sum(layer.values.shape[1] for layer in layers)
-    features, weights, offset = u.new_empty(len(u), all_channels), [], 0
-    for layer in layers:
-        items, channels, positions = layer.values.shape
-        weights.append(u.new_empty(items, 1, positions))
-        tensors, numbers, constants = _arguments(u, layer)
-        launch(attend_kernel, (items,), (*tensors, features, weights[-1]), (*numbers, all_channels, offset), WARPS,
-               **constants)  # fmt: skip
-        offset += channels
+    features = u.new_empty(len(u), sum(layer.values.shape[1] for layer in layers))
+    weights = [u.new_empty(len(layer.values), 1, layer.values.shape[2]) for layer in layers]
+
+    def work() -> None:
+        offset = 0
+        for layer, found in zip(layers, weights, strict=True):
+            items, channels, _ = layer.values.shape
+            tensors, numbers, constants = _arguments(u, layer)
+            numbers = (*numbers, features.shape[1], offset)
+            launch(attend_kernel, (items,), (*tensors, features, found), numbers, WARPS, **constants)
+            offset += channels
+
+    repeat("additive_attention.attend", work, (u, *_given(layers), features, *weights), _missing(layers))
     return features, *weights
 
 
@@ -189,15 +194,20 @@ def gradients(by_features: Tensor, u: Tensor, layers: Sequence[Layer], *weights:
         sizes.append((rows * channels, rows, 0 if layer.across is None else rows * u.shape[1]))
     programs, total = min(len(u), 2 * processors(u)), sum(map(sum, sizes))
     parts = u.new_empty(programs, total)
-    by_values, offset, place = [], 0, 0
-    for i, layer in enumerate(layers):
-        by_values.append(torch.empty_like(layer.values))
-        tensors, numbers, constants = _arguments(u, layer)
-        tensors = (by_features, *tensors, weights[i], by_values[i], by_u, parts)
-        numbers = (*numbers, by_features.shape[1], offset, len(u), *by_values[i].stride(), total, place)
-        launch(gradient_kernel, (programs,), tensors, numbers, WARPS, ADD=i > 0, **constants)
-        offset += layer.values.shape[1]
-        place += sum(sizes[i])
+    by_values = [torch.empty_like(layer.values) for layer in layers]
+
+    def work() -> None:
+        offset = place = 0
+        for i, layer in enumerate(layers):
+            tensors, numbers, constants = _arguments(u, layer)
+            tensors = (by_features, *tensors, weights[i], by_values[i], by_u, parts)
+            numbers = (*numbers, by_features.shape[1], offset, len(u), *by_values[i].stride(), total, place)
+            launch(gradient_kernel, (programs,), tensors, numbers, WARPS, ADD=i > 0, **constants)
+            offset += layer.values.shape[1]
+            place += sum(sizes[i])
+
+    tensors = by_features, u, *_given(layers), *weights, *by_values, by_u, parts
+    repeat("additive_attention.gradients", work, tensors, _missing(layers))
     found: list[Tensor | None] = [by_u]
     summed = iter(parts.sum(0).split([*itertools.chain.from_iterable(sizes)]))
     for layer, by_map in zip(layers, by_values, strict=True):
@@ -205,6 +215,16 @@ def gradients(by_features: Tensor, u: Tensor, layers: Sequence[Layer], *weights:
         found += by_map, None, by_inward.view_as(layer.inward)
         found += None if layer.across is None else by_across.view_as(layer.across), by_outward.view_as(layer.outward)
     return tuple(found)
+
+
+def _given(layers: Sequence[Layer]) -> list[Tensor]:
+    """The layers' tensors, without those that are missing."""
+    return [tensor for layer in layers for tensor in layer if tensor is not None]
+
+
+def _missing(layers: Sequence[Layer]) -> tuple[bool, ...]:
+    """Which of the layers' tensors are missing."""
+    return tuple([tensor is None for layer in layers for tensor in layer])
 
 
 def _arguments(u: Tensor, layer: Layer) -> tuple[tuple[Tensor, ...], tuple[int, ...], dict[str, int | bool]]:

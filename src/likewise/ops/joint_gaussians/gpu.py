@@ -16,6 +16,7 @@ from likewise.ops.joint_gaussians.mixture import Mixture
 from likewise.ops.joint_gaussians.reference import least_bandwidth, least_difference
 from likewise.ops.launch.arguments import ceil_div
 from likewise.ops.launch.launcher import launch
+from likewise.ops.launch.tape import repeat
 
 BLOCK = 16  # rows and columns of a program's tile
 CHANNELS = 32  # channels that it processes at a time
@@ -159,11 +160,15 @@ def value(layers: Sequence[Tensor], mixtures: tuple[Mixture, ...], weights: Tens
     sums = side.new_empty(len(layers), blocks * blocks, 3)
     values = side.new_empty(blocks * blocks)
     weights, labelled = weights.contiguous(), weights.ndim == 1
-    launch(distances_kernel, (len(values), len(layers)), (side, columns, weights, apart, sums), (count, width, blocks),
-           WARPS, LABELLED=labelled, BLOCK=BLOCK, CHANNELS=CHANNELS)  # fmt: skip
-    launch(joint_kernel, (len(values),), (apart, sums, known, weights, values), (count, len(layers), blocks), WARPS,
-           LABELLED=labelled, K=known.shape[1] - 1, BLOCK=BLOCK, MANY=MANY, DIFFERENCE=least_difference(side),
-           LEAST=least_bandwidth(side.dtype))  # fmt: skip
+
+    def work() -> None:
+        launch(distances_kernel, (len(values), len(layers)), (side, columns, weights, apart, sums),
+               (count, width, blocks), WARPS, LABELLED=labelled, BLOCK=BLOCK, CHANNELS=CHANNELS)  # fmt: skip
+        launch(joint_kernel, (len(values),), (apart, sums, known, weights, values), (count, len(layers), blocks), WARPS,
+               LABELLED=labelled, K=known.shape[1] - 1, BLOCK=BLOCK, MANY=MANY, DIFFERENCE=least_difference(side),
+               LEAST=least_bandwidth(side.dtype))  # fmt: skip
+
+    repeat("joint_gaussians.value", work, (side, columns, weights, known, apart, sums, values))
     return values.sum(), side, apart
 
 
@@ -172,8 +177,11 @@ def gradients(by_value: Tensor, layers: Sequence[Tensor], side: Tensor, by_apart
     (count, width), channels = side.shape, tuple(x.shape[1] for x in layers)
     _, groups = _columns(channels, side.device)
     grads = torch.empty_like(side)
-    launch(gradient_kernel, (ceil_div(count, BLOCK), len(groups)), (by_value, side, groups, by_apart, grads),
-           (count, width), WARPS, BLOCK=BLOCK, CHANNELS=CHANNELS)  # fmt: skip
+    tensors = by_value, side, groups, by_apart, grads
+    grid = ceil_div(count, BLOCK), len(groups)
+    repeat("joint_gaussians.gradients", lambda: launch(
+        gradient_kernel, grid, tensors, (count, width), WARPS, BLOCK=BLOCK, CHANNELS=CHANNELS
+    ), tensors)  # fmt: skip
     return grads.split(channels, 1)
 
 

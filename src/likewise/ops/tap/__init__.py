@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from likewise import _check
 from likewise.ops.ground import at_least_float32, no_pairs, zero_padding
 from likewise.ops.tap import cpu
 from likewise.ops.tap.convolutions import correction
@@ -55,7 +56,7 @@ def tap(
     n = _whole(x, x_lengths)
     if convolutions is not None and x.is_cuda and not torch.is_grad_enabled():
         found = fused_pairs(x, y, n, _whole(y, y_lengths), *convolutions)
-        if found is not None and found.isfinite().all():
+        if found is not None and _check.all_finite(found):
             return found
     if convolutions is not None and cpu.fits(x, y, convolutions[0]):
         each = torch.arange(len(x))
@@ -84,7 +85,7 @@ def tap_matrix(
         if torch.is_grad_enabled() and any(t.requires_grad for t in (x, y, *parameters)):
             return _with_gradients(x, y, n, m, parameters)
         found = fused_distances(x, y, n, m, *convolutions)
-        if found is not None and found.isfinite().all():
+        if found is not None and _check.all_finite(found):
             return found
         if cpu.fits(x, y, convolutions[0]):
             rows = max(1, PAIRS_AT_ONCE // len(y))
@@ -114,7 +115,7 @@ def _with_gradients(x: Tensor, y: Tensor, n: Tensor, m: Tensor, parameters: list
         if fast:
             work = fused_work(x, y, n, m, parameters[:layers], parameters[layers:])
             found = work.values().view(len(x), len(y))
-            if found.isfinite().all():
+            if _check.all_finite(found):
                 return found, work if work.is_whole else None
         with torch.enable_grad():  # in the precision of the gradients; without any, it would be lower
             return dense(*(t.detach() for t in (x, y, *parameters))), None
@@ -122,15 +123,15 @@ def _with_gradients(x: Tensor, y: Tensor, n: Tensor, m: Tensor, parameters: list
     def gradients(x: Tensor, y: Tensor, *rest: Any) -> list[Tensor | None]:
         *parameters, grad, kept = rest
         if fast:
-            items, others = grad.nonzero().T
-            if kept is not None and len(items) > MANY * grad.numel():
+            if kept is not None and int(grad.count_nonzero()) > MANY * grad.numel():
                 found = kept.gradients(grad.flatten()).tensors
             else:
                 if kept is not None:
                     kept.free()
                 given = x, y, n, m, parameters[:layers], parameters[layers:]
+                items, others = grad.nonzero().T
                 found = fused_gradients(*given, items, others, grad[items, others])
-            if torch.cat([t.flatten() for t in found]).isfinite().all():
+            if _check.all_finite(torch.cat([t.flatten() for t in found])):
                 return [*found]
         return _gradients(x, y, n, m, parameters, grad)
 

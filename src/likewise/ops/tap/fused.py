@@ -1,5 +1,6 @@
 """TAP's distances and their gradients by Triton kernels, if these support the network and the device."""
 
+import functools
 import importlib
 from collections.abc import Sequence
 from typing import Any
@@ -38,13 +39,12 @@ def fused_gradients(
     others: Tensor, slopes: Tensor,
 ) -> list[Tensor]:  # fmt: skip
     """Gradients of sum_k slopes[k] d(x[items[k]], y[others[k]]) by x, y, weights and biases; ``is_fast`` must hold."""
-    return _run("tap_gradients", x, y, n, m, weights, biases, items, others, slopes).tensors
+    return _run("gradients.tap_gradients", x, y, n, m, weights, biases, items, others, slopes).tensors
 
 
 def fused_work(x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Any:
     """A ``Work`` of all pairs, row by row; ``is_fast`` must hold."""
-    items, others = (t.flatten() for t in torch.meshgrid(torch.arange(len(x)), torch.arange(len(y)), indexing="ij"))
-    return _run("Work", x, y, n, m, weights, biases, items, others)
+    return _run("gradients.Work", x, y, n, m, weights, biases)
 
 
 def is_fast(x: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor]) -> bool:
@@ -57,13 +57,18 @@ def _fits(x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor])
     """Whether kernels support these inputs."""
     if not x.is_cuda or x.dtype == torch.float64 or not len(x) or not len(y) or not x.shape[2] or not HAS_TRITON:
         return False
-    if torch.version.hip or torch.cuda.get_device_capability(x.device) < (8, 0):
-        return False
-    widest, largest = max(w.shape[1] for w in weights), max(w.shape[2] for w in weights)
-    room = torch.cuda.get_device_properties(x.device).shared_memory_per_block_optin
-    if widest > WIDEST or largest > LARGEST_KERNEL or (widest > WIDE and room < WIDE_BYTES):
+    widest, largest, room = max(w.shape[1] for w in weights), max(w.shape[2] for w in weights), _room(x.device)
+    if not room or widest > WIDEST or largest > LARGEST_KERNEL or (widest > WIDE and room < WIDE_BYTES):
         return False
     return (int(n.max()) + largest) * (int(m.max()) + largest) <= MOST_CELLS
+
+
+@functools.cache
+def _room(device: torch.device) -> int:
+    """Bytes of a multiprocessor's memory that a program may use; 0 on a GPU without the kernels' matrix units."""
+    if torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0):
+        return 0
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
 
 
 def _run(
@@ -72,6 +77,7 @@ def _run(
 ) -> Any:  # fmt: skip
     if not _fits(x, y, n, m, weights):
         return None
-    module = importlib.import_module("likewise.ops.tap.gpu" + (".gradients" if more else ""))
+    module, _, name = function.rpartition(".")
+    found = importlib.import_module(f"likewise.ops.tap.gpu{module and '.'}{module}")
     with torch.cuda.device(x.device):
-        return getattr(module, function)(x, y, n, m, weights, biases, *more)
+        return getattr(found, name)(x, y, n, m, weights, biases, *more)

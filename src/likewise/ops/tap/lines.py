@@ -34,6 +34,14 @@ class Line:
         return len(self.table)
 
 
+def one_line(
+    pairs: int, rows: int, narrowest: int, widest: int, cells: int, most: int
+) -> tuple[int, int, int, int] | None:
+    """What ``cuts`` returns if it is certain that all pairs are in one line; the widths include the halo."""
+    fits = rows * widest <= cells and pairs <= most
+    return (0, pairs, widest, rows) if fits and (widest <= WASTE * narrowest or rows * widest <= SHORT) else None
+
+
 def cuts(n: Tensor, m: Tensor, halo: int, cells: int, most: int) -> Iterator[tuple[int, int, int, int]]:
     """(first, last, stride, rows) of lines of pairs of lengths n and ascending m, on the CPU.
 

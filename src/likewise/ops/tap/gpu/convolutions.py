@@ -108,7 +108,7 @@ def first(
 
     If the last convolution comes next, products with its taps are stored.
     """
-    weights, last, taps = network.first, network.last, _taps(network, 0)
+    weights, last, taps = network.matrices.first, network.matrices.last, _taps(network, 0)
     launch(
         first_kernel, (-(-cells // FIRST_BLOCK),),
         (inputs, distances, weights, network.biases[0], last, hidden, products), (stride, plane), FIRST_WARPS,
@@ -122,13 +122,27 @@ def middle(
     stride: int, cells: int, *, keep: bool,
 ) -> None:  # fmt: skip
     """Like ``first``, for a convolution of (cells, width)."""
-    arguments = given, distances, network.middle[layer - 1], network.biases[layer], network.last, hidden, products
-    taps = _taps(network, layer)
-    convolve(network, layer, arguments, taps, plane, stride, cells, gated=False, keep=keep or not taps)
+    matrices, taps = network.matrices, _taps(network, layer)
+    tensors = given, distances, matrices.middle[layer - 1], network.biases[layer], matrices.last, hidden, products
+    convolve(network, layer, tensors, taps, plane, stride, cells, gated=False, keep=keep or not taps)
+
+
+def middle_back(
+    slopes: Tensor, below: Tensor, network: Network, layer: int, out: Tensor, products: Tensor, plane: int, stride: int,
+    cells: int,
+) -> None:  # fmt: skip
+    """Slopes of the output ``below`` of a ReLU from those of the convolution of it, times the slope of the ReLU.
+
+    Of the first ReLU, products with the first convolution's taps are stored, too.
+    """
+    matrices, taps = network.matrices, network.sides[0] ** 2 if layer == 1 else 0
+    weights, last = matrices.back_middle[layer - 1], matrices.back_first
+    tensors = slopes, below, weights, network.biases[layer], last, out, products
+    convolve(network, layer, tensors, taps, plane, stride, cells, gated=True, keep=True)
 
 
 def convolve(
-    network: Network, layer: int, arguments: tuple[Tensor, ...], taps: int, plane: int, stride: int, cells: int, *,
+    network: Network, layer: int, tensors: tuple[Tensor, ...], taps: int, plane: int, stride: int, cells: int, *,
     gated: bool, keep: bool,
 ) -> None:  # fmt: skip
     """Launch ``middle_kernel`` for a layer of this network."""
@@ -136,10 +150,10 @@ def convolve(
     stages = WIDE_STAGES if network.width > 64 else MIDDLE_STAGES if group > 1 else SINGLE_STAGES
     block = MIDDLE_ROWS * group
     launch(
-        middle_kernel, (-(-cells // block),), arguments, (stride, plane), MIDDLE_WARPS,
+        middle_kernel, (-(-cells // block),), tensors, (stride, plane), MIDDLE_WARPS,
         K=network.sides[layer], GROUP=group, CHUNK=network.width * (1 if group == 1 else 2), STAGES=stages,
-        CACHE=MIDDLE_CACHE, WIDTH=network.width, GATED=gated, KEEP=keep, TAPS=taps,
-        TAPS_PADDED=arguments[4].shape[1], BLOCK=block,
+        CACHE=MIDDLE_CACHE, WIDTH=network.width, GATED=gated, KEEP=keep, TAPS=taps, TAPS_PADDED=tensors[4].shape[1],
+        BLOCK=block,
     )  # fmt: skip
 
 

@@ -1,8 +1,10 @@
 """Distances of some pairs, and their gradients, by the kernels of ``slopes.py``."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -12,22 +14,22 @@ from likewise.ops.launch.launcher import launch
 from likewise.ops.tap.gpu import convolutions
 from likewise.ops.tap.gpu import slopes as kernels
 from likewise.ops.tap.lines import BLOCK as LINE_BLOCK
-from likewise.ops.tap.lines import Line, cuts
-from likewise.ops.tap.network import Network, banded, bands, power_of_two
+from likewise.ops.tap.lines import Line, cuts, one_line
+from likewise.ops.tap.network import Network, bands, power_of_two
 
 # To be tuned on the machine at hand; powers of two, except the first two.
 SCRATCH_BYTES = 4 << 30  # for the intermediate results of a line
-PROGRAMS = 528  # programs that share the blocks of a line, each with its own sum
+PROGRAMS = 1056  # programs that share the blocks of a line, each with its own sum
 CELL_BLOCK, CELL_WARPS = 256, 4
-TABLE_BLOCK = 128
-ATTEND_CELLS, ATTEND_WARPS = 1024, 4
+TABLE_BLOCK, PAIRS_BLOCK = 128, 128
+ATTEND_CELLS, ATTEND_WARPS = 256, 2
 ATTEND_COLUMNS = 256
-LAST_BLOCK, LAST_WARPS = 128, 4
-WEIGHT_ROWS, WEIGHT_WARPS, WEIGHT_STAGES = 64, 8, 3  # groups of a program
+LAST_BLOCK, LAST_WARPS = 128, 2  # for up to 32 channels and 25 taps, and more for more
+WEIGHT_ROWS, WEIGHT_WARPS, WEIGHT_STAGES = 32, 8, 4  # groups of a program
 SPARE_MEMORY = 16 << 10  # bytes of shared memory reserved for the compiler
 WEIGHT_CACHE = ".ca"  # the cells of neighbouring groups overlap
 WEIGHT_WHOLE, WEIGHT_CHUNK, WEIGHT_PROGRAMS = 128, 256, 132
-FRAME_BLOCK, FRAME_CHANNELS, FRAME_WARPS = 32, 64, 4
+FRAME_BLOCK, FRAME_CHANNELS, FRAME_WARPS = 32, 64, 1
 FEW_CHANNELS = 64  # frames with more channels are compared by a matrix product
 MOST_FRAMES = 1 << 26  # numbers in the frames of a line's pairs
 PEAK = 256.0  # the largest slope of g is scaled to between half of this and this
@@ -64,25 +66,66 @@ class Work:
 
     def __init__(
         self, x: Tensor, y: Tensor, n: Tensor, m: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor],
-        items: Tensor, others: Tensor,
+        items: Tensor | None = None, others: Tensor | None = None,
     ) -> None:  # fmt: skip
-        """Pairs of x (N, Tx, C), of lengths n, and y (M, Ty, C), of lengths m, on the CPU; items and others (P,)."""
-        pairs = torch.stack([items, others]).cpu()
-        order = m[pairs[1]].argsort(stable=True)
-        pairs = pairs[:, order]
-        rows = n[pairs[0]]
+        """Pairs of x (N, Tx, C), of lengths n, and y (M, Ty, C), of lengths m, on the CPU.
+
+        items and others (P,) are their numbers; without them, these are all pairs, row by row.
+        """
         self.shapes = x.shape, y.shape
         self.parameters = weights, biases
-        self.network = network = Network.of(weights, biases)
-        self.n, self.m = torch.cat([n, m]).to(x.device).split([len(n), len(m)])
-        x, y = x[:, : n.max()], y[:, : m.max()]
-        self.x, self.y = at_least_float32(x).mT.contiguous(), at_least_float32(y).mT.contiguous()  # (N, C, T)
-        frames = (x.shape[1] + y.shape[1]) * x.shape[2]
-        given = rows, m[pairs[1]], network.halo, SCRATCH_BYTES // self.bytes_per_cell, max(1, MOST_FRAMES // frames)
-        self.cuts = list(cuts(*given))
-        before = (rows + network.halo).cumsum(0) - (rows + network.halo)
-        self.order, self.items, self.others, self.before = torch.stack([order, *pairs, before]).to(x.device)
+        self.network = Network.of(weights, biases)
+        self.x = at_least_float32(x[:, : n.max()]).mT.contiguous()  # (N, C, T)
+        self.y = self.x if y is x and m is n else at_least_float32(y[:, : m.max()]).mT.contiguous()
+        self.all_pairs = items is None or others is None
+        if items is None or others is None:
+            self._arrange_all(n, m)
+        else:
+            self._arrange(n, m, items.cpu(), others.cpu())
         self.forward: Line | None = None  # the line whose forward pass is in the scratch memory
+
+    def _arrange(self, n: Tensor, m: Tensor, items: Tensor, others: Tensor) -> None:
+        """Put some pairs in the order of y's lengths."""
+        order = m[others].argsort(stable=True)
+        items, others = items[order], others[order]
+        rows = n[items]
+        self.cuts = list(cuts(rows, m[others], self.network.halo, *self._limits()))
+        before = (rows + self.network.halo).cumsum(0) - (rows + self.network.halo)
+        # One transfer. Its parts begin at multiples of 16 bytes if the numbers of pairs and of sequences are even.
+        there = torch.cat([order, items, others, before, n, m]).to(self.x.device)
+        parts = there.split([*[len(order)] * 4, len(n), len(m)])
+        self.order, self.items, self.others, self.before, self.n, self.m = parts
+        self.frames = self.n[self.items].float()
+
+    def _arrange_all(self, n: Tensor, m: Tensor) -> None:
+        """Put all pairs in the order of y's lengths. Few of them are computed on the CPU, which the GPU waits for."""
+        halo, pairs = self.network.halo, len(n) * len(m)
+        rows, ascending = n.numpy() + halo, m.numpy().argsort(kind="stable")
+        before, total = rows.cumsum() - rows, int(rows.sum())
+        narrowest, widest = int(m[ascending[0]]) + halo, int(m[ascending[-1]]) + halo
+        whole = one_line(pairs, total * len(m), narrowest, widest, *self._limits())
+        self.cuts = [whole] if whole else list(
+            cuts(n.repeat(len(m)), m[ascending].repeat_interleave(len(n)), halo, *self._limits())
+        )  # fmt: skip
+        # One transfer, of which each part begins at a multiple of 16 bytes.
+        small = [n.numpy(), m.numpy(), ascending, before]
+        even = [np.pad(part, (0, 1)) if len(part) % 2 else part for part in small]
+        there = torch.from_numpy(np.concatenate(even)).to(self.x.device).split([len(part) for part in even])
+        self.n, self.m, self.ascending, before = (t[: len(part)] for t, part in zip(there, small, strict=True))
+        self.order, self.items, self.others, self.before = (
+            part[:pairs] for part in torch.empty(4, pairs + pairs % 2, dtype=torch.int64, device=self.x.device)
+        )
+        self.frames = torch.empty(pairs, device=self.x.device)
+        launch(
+            kernels.pairs_kernel, (-(-pairs // PAIRS_BLOCK),),
+            (self.n, self.ascending, before, self.order, self.items, self.others, self.before, self.frames),
+            (len(n), len(m), total, pairs), 4, BLOCK=PAIRS_BLOCK,
+        )  # fmt: skip
+
+    def _limits(self) -> tuple[int, int]:
+        """The most cells and the most pairs of a line."""
+        frames = (self.x.shape[2] + self.y.shape[2]) * self.x.shape[1]
+        return SCRATCH_BYTES // self.bytes_per_cell, max(1, MOST_FRAMES // frames)
 
     def values(self) -> Tensor:
         """Distances (P,), float32; NaN where float16 overflows. One line is kept for the gradients."""
@@ -93,17 +136,18 @@ class Work:
                 found.append(self._values(line))
         if not self.is_whole:
             self.free()
-        return torch.cat(found).div_(self.n[self.items])[self.order.argsort()]
+        sums = torch.cat(found) if len(found) > 1 else found[0]
+        return torch.empty_like(sums).scatter_(0, self.order, sums / self.frames)
 
     def gradients(self, slopes: Tensor) -> Gradients:
         """Gradients of the sum of slopes (P,) times the distances; not finite where float16 overflows."""
         self._prepare()
-        slopes = slopes.float()[self.order] / self.n[self.items]
+        slopes = slopes.float()[self.order] / self.frames
         with torch.cuda.device_of(self.x):
             for line in self._lines() if self.forward is None else [self.forward]:
                 if self.forward is None:
                     self._forward(line, keep=True)
-                self._add(line, slopes[line.first : line.last].clone())
+                self._add(line, slopes if self.is_whole else slopes[line.first : line.last].clone())
         self.free()
         return self._found()
 
@@ -115,7 +159,7 @@ class Work:
     def free(self) -> None:
         """Free the scratch memory; its contents are recomputed if they are needed."""
         self.forward = None
-        for name in ("distances", "inputs", "hidden", "spare", "to_g", "to_D", "products"):
+        for name in ("distances", "inputs", "hidden", "spare", "to_g", "to_D", "products", "narrow", "wide"):
             self.__dict__.pop(name, None)
 
     def _lines(self) -> Iterator[Line]:
@@ -129,24 +173,28 @@ class Work:
         """Make a line and its table."""
         cells = -(-rows * stride // LINE_BLOCK) * LINE_BLOCK
         table = torch.full((-(-cells // stride), 4), -1, dtype=torch.int32, device=self.x.device)
-        items, others, before = (t[first:last].clone() for t in (self.items, self.others, self.before))
-        before -= before[0].clone()
+        items, others, before = self.items, self.others, self.before
+        if not self.is_whole:
+            items, others, before = (t[first:last].clone() for t in (items, others, before))
+            before -= before[0].clone()
         launch(
             kernels.table_kernel, (last - first,), (items, others, before, self.n, table), (), 4, BLOCK=TABLE_BLOCK,
         )  # fmt: skip
         return Line(first, last, stride, cells, table, items, others, before * stride)
 
     def _prepare(self) -> None:
-        """Zero the gradients, and reverse the convolutions' taps: from an output to its inputs."""
-        network = self.network
-        self.to_x, self.to_y = torch.zeros_like(self.x), torch.zeros_like(self.y)
-        self.to_taps = [torch.zeros(taps.shape, device=self.x.device) for taps in network.taps]
-        self.to_biases = [torch.zeros_like(bias) for bias in network.biases]
-        back = [taps.flip(0, 1).mT.contiguous() for taps in network.taps[1:-1]]
-        self.middle = [banded(taps, network.group) for taps in back]
-        taps = network.taps[0][:, :, 0].flatten(0, 1).T  # (width, taps) of D; time has no gradient
-        self.first = functional.pad(taps, (0, power_of_two(taps.shape[1]) - taps.shape[1])).contiguous()
-        self.last = network.last.T.contiguous()
+        """Zero the gradients."""
+        shapes = [self.x.shape, self.y.shape, *self.network.shapes, *(bias.shape for bias in self.network.biases)]
+        sizes = [math.prod(shape) for shape in shapes]
+        flat = torch.zeros(sum(sizes), device=self.x.device)
+        parts = [part.view(shape) for part, shape in zip(flat.split(sizes), shapes, strict=True)]
+        layers = len(self.network.sides)
+        self.to_x, self.to_y, self.to_taps, self.to_biases = *parts[:2], parts[2 : 2 + layers], parts[2 + layers :]
+
+    @property
+    def last_warps(self) -> int:
+        """Warps of the kernels that hold sums for all channels, and for all taps of an outer convolution."""
+        return LAST_WARPS * max(1, self.network.width // 32) * (2 if self.taps > 25 else 1)
 
     @property
     def taps(self) -> int:
@@ -159,22 +207,32 @@ class Work:
         return 4 + 4 + 8 + 2 * self.network.width * len(self.network.sides) + 4 * self.taps
 
     def _allocate(self, cells: int, stride: int) -> None:
-        """Allocate scratch memory for lines of this many cells, with a margin of zeros on both sides."""
+        """Allocate scratch memory for lines of this many cells, with a margin before and after them."""
         halo, width, device = self.network.halo, self.network.width, self.x.device
-        margin = -(-(halo * (stride + 1) + 2 * _reach(width)) // 16) * 16
-        cells = -(-cells // 1024) * 1024 + stride
+        self.margin = margin = -(-(halo * (stride + 1) + 2 * _reach(width)) // 16) * 16
+        cells = -(-cells // LINE_BLOCK) * LINE_BLOCK + stride
         self.plane = plane = -(-(cells + 2 * margin) // 16) * 16
-        half = {"dtype": torch.float16, "device": device}
-        self.distances = torch.full((plane,), -1.0, device=device)[margin:]
-        self.inputs = torch.zeros(plane, 2, **half)[margin:]
-        self.hidden = [torch.zeros(plane, width, **half)[margin:] for _ in self.network.sides[1:]]
-        self.spare = torch.zeros(plane, width, **half)[margin:]
-        self.to_g, self.to_D = (torch.zeros(plane, device=device)[margin:] for _ in range(2))
-        self.products = torch.zeros(self.taps, plane, device=device)[:, margin:]
+        arrays = len(self.network.sides)
+        # Two blocks of memory, so that few operations clear all margins.
+        self.narrow = torch.empty(4 + self.taps, plane, device=device)
+        self.wide = torch.empty(arrays, plane, width, dtype=torch.float16, device=device)
+        self._clear(slice(margin))
+        self.distances, self.to_g, self.to_D, inputs = self.narrow[:4, margin:]
+        self.inputs = inputs.view(torch.float16).view(-1, 2)
+        self.products = self.narrow[4:, margin:]
+        *self.hidden, self.spare = self.wide[:, margin:]
+
+    def _clear(self, some: slice) -> None:
+        """Clear cells of the scratch memory, counted from its beginning."""
+        self.narrow[:, some] = 0
+        self.narrow[0, some] = -1  # the distances
+        self.wide[:, some] = 0
 
     def _forward(self, line: Line, *, keep: bool) -> None:
         """Compute D and time, all convolutions except the last, and products with its taps."""
         self.forward = line
+        after = self.margin + line.cells  # the kernels write every cell of a line
+        self._clear(slice(after, after + line.stride + self.margin))
         self._compare(line)
         network, given = self.network, (self.plane, line.stride, line.cells)
         convolutions.first(self.inputs, self.distances, network, self.hidden[0], self.products, *given, keep=keep)
@@ -227,40 +285,41 @@ class Work:
             (line.stride, self.plane, line.rows), ATTEND_WARPS, K=self.network.sides[-1], ROWS=rows, COLUMNS=columns,
         )  # fmt: skip
         peak = torch.linalg.vector_norm(self.to_g[: line.cells], torch.inf)
-        return torch.exp2(torch.log2(PEAK / peak.clamp(1e-30)).floor())
+        return ((PEAK / peak.clamp(1e-30)).view(torch.int32) & 0x7F800000).view(torch.float32)  # its exponent only
 
     def _through_convolutions(self, line: Line, scale: Tensor) -> None:
         """Go from the slopes of g to products with the first convolution's taps, and add the weights' slopes."""
-        network, width = self.network, self.network.width
-        blocks = line.cells // LAST_BLOCK
-        parts = torch.empty(min(blocks, PROGRAMS), width, self.last.shape[0], device=self.x.device)
+        network, width, matrices = self.network, self.network.width, self.network.matrices
+        blocks, last = line.cells // LAST_BLOCK, matrices.back_last
+        parts = torch.empty(min(blocks, PROGRAMS), width, last.shape[0], device=self.x.device)
+        sums = torch.empty(len(parts), width, device=self.x.device)
         launch(
             kernels.last_slopes, (len(parts),),
-            (self.to_g, scale, self.hidden[-1], self.last, self.spare, parts), (line.stride, blocks), LAST_WARPS,
-            K=network.sides[-1], TAPS_PADDED=self.last.shape[0], WIDTH=width, PARTS=len(parts), BLOCK=LAST_BLOCK,
+            (self.to_g, scale, self.hidden[-1], last, self.spare, parts, sums), (line.stride, blocks), self.last_warps,
+            K=network.sides[-1], TAPS_PADDED=last.shape[0], WIDTH=width, PARTS=len(parts), BLOCK=LAST_BLOCK,
         )  # fmt: skip
-        last = parts.sum(0)[:, : network.sides[-1] ** 2].T.unflatten(0, 2 * (network.sides[-1],))
-        self.to_taps[-1] += last[..., None] / scale
+        found = parts.sum(0)[:, : network.sides[-1] ** 2].T.unflatten(0, 2 * (network.sides[-1],))
+        self.to_taps[-1] += found[..., None] / scale
         slopes, free = self.spare, self.hidden[-1]
         for layer in reversed(range(1, len(network.sides) - 1)):
             below = self.hidden[layer - 1]
+            top = layer == len(network.sides) - 2
+            total = sums.sum(0) if top else slopes[: line.cells].sum(0, dtype=torch.float32)
+            self.to_biases[layer] += total / scale
             self._to_weights(line, layer, below, slopes, scale)
-            arguments = below, below, self.middle[layer - 1], network.biases[layer], self.first, free, self.products
-            taps = network.sides[0] ** 2 if layer == 1 else 0
-            convolutions.convolve(
-                network, layer, (slopes, *arguments[1:]), taps, self.plane, line.stride, line.cells, gated=True,
-                keep=True,
-            )  # fmt: skip
+            convolutions.middle_back(
+                slopes, below, network, layer, free, self.products, self.plane, line.stride, line.cells
+            )
             slopes, free = free, slopes
         self._to_first_weights(line, slopes, scale)
         if len(network.sides) == 2:  # no kernel has stored these products
             torch.mm(
-                self.first[:, : network.sides[0] ** 2].T.float(), slopes[: line.cells].T.float(),
+                matrices.back_first[:, : network.sides[0] ** 2].T.float(), slopes[: line.cells].T.float(),
                 out=self.products[: network.sides[0] ** 2, : line.cells],
             )  # fmt: skip
 
     def _to_weights(self, line: Line, layer: int, below: Tensor, slopes: Tensor, scale: Tensor) -> None:
-        """Add the slopes of the taps and biases of a middle convolution."""
+        """Add the slopes of the taps of a middle convolution."""
         width, k = self.network.width, self.network.sides[layer]
         group = max(1, WEIGHT_WHOLE // width)
         block, whole = WEIGHT_ROWS * group, group * width
@@ -278,18 +337,17 @@ class Work:
         total = parts.sum(0) / scale
         # A band has every tap once for each cell of the group.
         self.to_taps[layer] += bands(total, k, width).sum(0).unflatten(1, (k, width))
-        self.to_biases[layer] += slopes[: line.cells].sum(0, dtype=torch.float32) / scale
 
     def _to_first_weights(self, line: Line, slopes: Tensor, scale: Tensor) -> None:
         network, width, k = self.network, self.network.width, self.network.sides[0]
         if network.copies:
             return
-        blocks, window = line.cells // LAST_BLOCK, network.first.shape[1]
+        blocks, window = line.cells // LAST_BLOCK, network.matrices.first.shape[1]
         count = min(blocks, PROGRAMS)
         parts = torch.empty(count, k, window, width, device=self.x.device)
         launch(
             kernels.first_weight_slopes, (count,), (self.inputs, slopes, parts), (line.stride, blocks),
-            LAST_WARPS, K=k, WINDOW=window, WIDTH=width, PARTS=count, BLOCK=LAST_BLOCK,
+            self.last_warps, K=k, WINDOW=window, WIDTH=width, PARTS=count, BLOCK=LAST_BLOCK,
         )  # fmt: skip
         total = parts.sum(0) / scale
         self.to_taps[0] += total[:, : 2 * k].unflatten(1, (k, 2))
@@ -303,9 +361,15 @@ class Work:
             K=self.network.sides[0], BLOCK=CELL_BLOCK,
         )  # fmt: skip
         x, y = (self.x, line.items, self.n), (self.y, line.others, self.m)
-        for own, other, to_own, down, right in ((x, y, self.to_x, line.stride, 1), (y, x, self.to_y, 1, line.stride)):
-            found = self._frame_slopes(line.starts, own, other, down, right)
-            to_own.index_add_(0, own[1], found)
+        by_x = self._frame_slopes(line.starts, x, y, line.stride, 1)
+        by_y = self._frame_slopes(line.starts, y, x, 1, line.stride)
+        if self.all_pairs and self.is_whole:  # one y after the other
+            shape = len(self.y), len(self.x)
+            self.to_x += by_x.unflatten(0, shape).sum(0)
+            self.to_y.index_add_(0, self.ascending, by_y.unflatten(0, shape).sum(1))
+        else:
+            self.to_x.index_add_(0, line.items, by_x)
+            self.to_y.index_add_(0, line.others, by_y)
 
     def _frame_slopes(
         self, starts: Tensor, own: tuple[Tensor, Tensor, Tensor], other: tuple[Tensor, Tensor, Tensor], down: int,

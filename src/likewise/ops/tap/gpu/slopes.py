@@ -20,6 +20,22 @@ LARGEST_HALF = tl.constexpr(LARGEST)
 LOWEST = tl.constexpr(-1e30)
 
 
+@triton.jit(do_not_specialize=["x_items", "y_items", "rows", "pairs"])
+def pairs_kernel(lengths, ascending, before_item, order, items, others, before, frames, x_items, y_items, rows, pairs,
+                 BLOCK: tl.constexpr):  # fmt: skip
+    """All pairs, for one y after the other: their places among x times y, their items, rows before them, x's frames."""
+    pair = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    here = pair < pairs
+    which = (pair // x_items).to(tl.int64)
+    item = (pair % x_items).to(tl.int64)
+    other = tl.load(ascending + which, mask=here, other=0)
+    tl.store(order + pair, item * y_items + other, mask=here)
+    tl.store(items + pair, item, mask=here)
+    tl.store(others + pair, other, mask=here)
+    tl.store(before + pair, which * rows + tl.load(before_item + item, mask=here, other=0), mask=here)
+    tl.store(frames + pair, tl.load(lengths + item, mask=here, other=1).to(tl.float32), mask=here)
+
+
 @triton.jit
 def table_kernel(items, others, before, lengths, table, BLOCK: tl.constexpr):
     """Write the rows of each pair: pair, its two items, and the frame of x; -1 in its halo."""
@@ -147,11 +163,11 @@ def attend_slopes(distances, products, bias, slopes, table, to_g, to_D, stride, 
 
 
 @triton.jit(do_not_specialize=["stride", "blocks"])
-def last_slopes(to_g, scale, hidden, last, out, parts, stride, blocks, K: tl.constexpr, TAPS_PADDED: tl.constexpr,
-                WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
+def last_slopes(to_g, scale, hidden, last, out, parts, sums, stride, blocks, K: tl.constexpr,
+                TAPS_PADDED: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr):  # fmt: skip
     """Slopes of the last convolution's input, times its ReLU's, and parts (WIDTH, taps) of those of its weights.
 
-    last: (taps, WIDTH).
+    last: (taps, WIDTH). sums: parts (WIDTH,) of the slopes' sum over all cells.
     """
     part = tl.program_id(0)
     cell = tl.arange(0, BLOCK)
@@ -161,14 +177,18 @@ def last_slopes(to_g, scale, hidden, last, out, parts, stride, blocks, K: tl.con
     w = tl.load(last + tap[:, None] * WIDTH + channel[None, :])
     s = tl.load(scale)
     total = tl.zeros((WIDTH, TAPS_PADDED), tl.float32)
+    summed = tl.zeros((BLOCK, WIDTH), tl.float32)
     for number in range(part, blocks, PARTS):
         start = tl.cast(number, tl.int64) * BLOCK
         at = to_g + start + cell[:, None] - shift[None, :]
         g = (s * tl.load(at, mask=(tap < K * K)[None, :], other=0.0)).to(tl.float16)
         numbers = start * WIDTH + cell[:, None] * WIDTH + channel[None, :]
         h = tl.load(hidden + numbers)
-        tl.store(out + numbers, tl.where(h > 0, tl.dot(g, w), 0.0).to(tl.float16))
+        slope = tl.where(h > 0, tl.dot(g, w), 0.0)
+        tl.store(out + numbers, slope.to(tl.float16))
         total = tl.dot(tl.trans(h), g, total)
+        summed += slope
+    tl.store(sums + part * WIDTH + channel, tl.sum(summed, 0))
     tl.store(parts + (part * WIDTH + channel[:, None]) * TAPS_PADDED + tap[None, :], total)
 
 
