@@ -92,7 +92,7 @@ def matrix(*inputs: Any) -> Tensor:
     if rows * columns == 0:
         return tensors.x.new_empty(rows, columns)
     if _follows(given := _Given.paired(tuple(arguments))):
-        found = run_follow(*tensors[:2], given.moves, given.rules, given.lengths(), None, symmetric=symmetric)
+        found = run_follow(*given.tensors[:2], given.moves, given.rules, given.lengths(), None, symmetric=symmetric)
     elif columns < NARROW:
         found = _listed(_Given.all_pairs(tuple(arguments))).reshape(rows, columns)
     else:
