@@ -1,6 +1,6 @@
 """GDTW on a GPU: checked against the CPU, then timed. Run on a machine with a CUDA device.
 
-    python benchmarks/gdtw_gpu.py [--rows FILE] [--no-lengths] [--tune]
+    python benchmarks/gdtw_gpu.py [--rows FILE] [--kinds walks] [--no-lengths] [--tune]
 
 A result is correct if on the same grid no pair's objective is more than 1e-4 above the CPU's, every warp is feasible,
 and the gradients are those of the C++ kernel at the same solution. Otherwise it is not timed.
@@ -234,6 +234,7 @@ def search_graph_ms(x: Tensor, y: Tensor) -> float | None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=Path, default=Path(__file__).parent / "results" / "gdtw_gpu.jsonl")
+    parser.add_argument("--kinds", nargs="+", default=("smooth", "walks", "noise"))
     parser.add_argument("--no-lengths", action="store_true", help="leave out GDTW against DTW by length")
     parser.add_argument("--tune", action="store_true", help="only time the search with other groups of nodes")
     options = parser.parse_args()
@@ -241,7 +242,7 @@ def main() -> None:
         tune()
         return
     short = {"forward_ms": 3.0, "forward_and_backward_ms": 4.0, "peak_mb": 250.0}
-    for kind in ("smooth", "walks", "noise"):
+    for kind in options.kinds:
         case(kind, 16, 256, 64, short)
         case(kind, 4, 512, 64, {"forward_and_backward_ms": 8.0})
     if not options.no_lengths:

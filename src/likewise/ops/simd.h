@@ -83,6 +83,16 @@ template <class T> INLINE T sum_of(V<T> value) {
     return total;
 }
 
+// The sum of a[k] b[k].
+INLINE double dot(const double* a, const double* b, int64_t count) {
+    V<double> sums{};
+    int64_t k = 0;
+    for (; k + W<double> <= count; k += W<double>) sums += load(a + k) * load(b + k);
+    double total = sum_of<double>(sums);
+    for (; k < count; ++k) total += a[k] * b[k];
+    return total;
+}
+
 // 0, 1, 2, ... in the lanes.
 template <class T> INLINE I<T> counting() {
     I<T> result;

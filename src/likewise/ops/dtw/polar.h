@@ -42,14 +42,6 @@ private:
     // Where (i, k) of the matrix is, or of its transpose if that is the one with more rows than columns.
     int64_t at(int64_t i, int64_t k) const { return rows_ >= columns_ ? i * columns_ + k : k * columns_ + i; }
 
-    static double dot(const double* a, const double* b, int64_t count) {
-        V<double> sums{};
-        int64_t i = 0;
-        for (; i + W<double> <= count; i += W<double>) sums += load(a + i) * load(b + i);
-        double total = sum_of<double>(sums);
-        for (; i < count; ++i) total += a[i] * b[i];
-        return total;
-    }
     static void turn(double* a, double* b, int64_t count, double cosine, double sine) {
         for (int64_t i = 0; i < count; ++i) {
             const double from = a[i];

@@ -11,15 +11,6 @@ constexpr double kStage = 4, kFirstSpread = 64, kClose = 0.02, kShort = 0.5, kEn
 constexpr double kLost = 1e-100;  // share of its mass below which a column's sum is not to be divided by
 constexpr int kIterations = 4;    // of Sinkhorn's, between Newton steps: they take much less time than a step
 
-INLINE double dot(const double* a, const double* b, int64_t count) {
-    V<double> sums{};
-    int64_t k = 0;
-    for (; k + W<double> <= count; k += W<double>) sums += load(a + k) * load(b + k);
-    double total = sum_of<double>(sums);
-    for (; k < count; ++k) total += a[k] * b[k];
-    return total;
-}
-
 class Newton {
 public:
     // Goes on from the pair's f until the column sums of its plan, left in `plan`, are right. Returns their error.

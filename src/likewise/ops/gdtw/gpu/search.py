@@ -387,10 +387,11 @@ def channels_at_once(channels: int) -> int:
 def tiles(width: int) -> tuple[int, dict[str, int]]:
     """The warps of bellman_kernel for rows of this width, the sizes of its groups, and the lanes that share a node.
 
-    Two candidates for each lane: more lanes would spend most of their time on what all have to do.
+    Two candidates for each lane, or more: with more lanes, what every lane has to do would take most of the time.
     """
-    group = 8 if width <= 128 else 16 if width < 1024 else 32
-    return min(32, width // 32), {"GROUPS": width // group, "GROUP": group, "SHARE": 2}
+    group = 8 if width < 128 else 16 if width < 1024 else 32
+    warps = min(8, width // 32) if width < 1024 else 32
+    return warps, {"GROUPS": width // group, "GROUP": group, "SHARE": 2}
 
 
 def warps_of(lanes: int) -> int:
