@@ -10,6 +10,14 @@ def _unit_power(x):
 
 
 @triton.jit
+def _unit_power_of_gap(x):  # the unit reads a number without its sign, or with the other one, at no cost
+    return tl.inline_asm_elementwise(
+        "{ .reg .f32 t; abs.f32 t, $1; neg.f32 t, t; ex2.approx.ftz.f32 $0, t; }", "=f,f", [x], tl.float32,
+        is_pure=True, pack=1,
+    )  # fmt: skip
+
+
+@triton.jit
 def _unit_logarithm(x):
     return tl.inline_asm_elementwise("lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1)
 
@@ -29,6 +37,14 @@ def power(x):
     if COMPILED and x.dtype == tl.float32:
         return _unit_power(x)
     return tl.exp2(x)
+
+
+@triton.jit
+def power_of_gap(x):
+    """2 to the -|x|."""
+    if COMPILED and x.dtype == tl.float32:
+        return _unit_power_of_gap(x)
+    return tl.exp2(-tl.abs(x))
 
 
 @triton.jit

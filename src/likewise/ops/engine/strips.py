@@ -5,7 +5,7 @@ import triton.language as tl
 
 from likewise.ops.engine.columns import load_rows, store_rows
 from likewise.ops.engine.diagonals import report, wait_for
-from likewise.ops.engine.powers import inverse, logarithm, power
+from likewise.ops.engine.powers import inverse, logarithm, power_of_gap
 from likewise.ops.engine.windows import UNREACHABLE, softmin2, window_row
 
 
@@ -44,29 +44,31 @@ def strip_cells(costs, left, up, diagonal, inside, j, firsts, lasts, scale, MASK
     column = ()
     ups = ()
     lefts = ()
+    if SOFT:
+        gate = tl.where(inside, 0.0, UNREACHABLE).to(scale.dtype)
     for r in tl.static_range(ROWS):
-        if SOFT:
-            low = tl.minimum(left[r], diagonal)  # independent of the row above
-            high = tl.maximum(left[r], diagonal)
-            least = tl.minimum(up, low)
+        if SOFT:  # the row above comes last, so as little as possible waits for it
+            low = tl.minimum(left[r], diagonal)
+            other = power_of_gap(left[r] - diagonal)  # the weight of the greater of these two, beside the least's 1
+            both = 1.0 + other
+            gap = up - low
+            weight = power_of_gap(gap)
+            above = gap < 0
+            total = weight * tl.where(above, both, 1.0) + tl.where(above, 1.0, both)
+            value = (costs[r] * scale + gate + tl.minimum(up, low)) - logarithm(total)
             if RECORD:
-                from_up = power(least - up)
-                from_left = power(least - left[r])
-                total = from_up + from_left + power(least - diagonal)
                 share = inverse(total)
-                ups = ups + (from_up * share,)
-                lefts = lefts + (from_left * share,)
-            else:  # of the three powers, that of the least is 1
-                middle = tl.maximum(low, tl.minimum(up, high))
-                total = 1.0 + (power(least - middle) + power(least - tl.maximum(up, high)))
-            value = costs[r] * scale + (least - logarithm(total))
+                weighed = share * weight
+                ups = ups + (tl.where(above, share, weighed),)
+                share = tl.where(above, weighed, share)
+                lefts = lefts + (tl.where(left[r] <= diagonal, share, share * other),)
         elif WHOLE:  # non-negative floats have the order of their bits
             least_bits = tl.minimum(left[r].to(tl.int32, bitcast=True), diagonal.to(tl.int32, bitcast=True))
             least_bits = tl.minimum(least_bits, up.to(tl.int32, bitcast=True))
             value = costs[r] + least_bits.to(tl.float32, bitcast=True)
         else:
             value = costs[r] + tl.minimum(up, tl.minimum(left[r], diagonal))
-        if MASK:
+        if MASK and not SOFT:
             value = tl.where(inside, value, UNREACHABLE)
         if WINDOW != 0:
             value = tl.where((j < firsts[r]) | (j > lasts[r]), UNREACHABLE, value)
