@@ -43,6 +43,7 @@ PUBLISHED = {
 def tables() -> Iterator[str]:
     """The tables of README.md."""
     yield retrieval_table(read_lines(HERE / "retrieval.jsonl"))
+    yield precision_table(read_lines(HERE / "precision.jsonl"))
     yield epochs_table(read_lines(HERE / "retrieval_choice.jsonl"))
     yield actions_choice_table(read_lines(HERE / "actions.jsonl"))
     yield actions_table(read_lines(HERE / "actions.jsonl"))
@@ -116,6 +117,18 @@ def row_name(line: dict) -> str:
     how = "" if line.get("cosine") else " as the paper trains it, without its augmentation"
     superseded = ", superseded below" if (line["data"], line["distance"]) == ("msr_action3d", "softdtw") else ""
     return f"{LOSSES[line['loss']]} + {distance}{how}, {line['epochs']} epochs{superseded}"
+
+
+def precision_table(lines: list[dict]) -> str:
+    """Digits in fit's default precision on a GPU, and in float32."""
+    rows = []
+    for items in sorted({line["train"] for line in lines}):
+        for precision, name in (("default", "the default: half precision with float32 sums"), ("32-true", "32-true")):
+            own = [line for line in lines if (line["train"], line["precision"]) == (items, precision)]
+            knn = spread([100 * line["knn"]["30"] for line in own], "{:.1f}")
+            about = [items, own[0]["epochs"], name, len(own), *accuracy_and_map(own), knn]
+            rows.append(about)
+    return table(["utterances to train", "epochs", "precision", "seeds", "1-NN", "MAP", "30-NN, %"], rows)
 
 
 def actions_choice_table(lines: list[dict]) -> str:

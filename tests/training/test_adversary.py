@@ -128,6 +128,17 @@ def test_lambda_is_set_once_an_epoch():
     assert adversary.scale.item() == pytest.approx(expected), "no training, no schedule"
 
 
+def test_a_loaded_epoch_goes_on():
+    m, adversary, x, y = prepared(AdaptiveAdversary, 0.5)
+    adversary(Step(m, x, y, layers=adversary.layers, epoch=2))
+    _, other, _, _ = prepared(AdaptiveAdversary, 0.5)
+    nn.ModuleList([other]).load_state_dict(nn.ModuleList([adversary]).state_dict())
+    scale = other.scale.item()
+    other(Step(m, x, y, layers=other.layers, epoch=2))
+    assert other.scale.item() == scale
+    assert other.steps.item() == 2
+
+
 def test_a_ceiling():
     assert AdaptiveAdversary(0.5, ceiling=0.1).schedule(0.0) == 0.1
     assert AdaptiveAdversary(0.5, ceiling=0.1).schedule(100.0) == -0.5

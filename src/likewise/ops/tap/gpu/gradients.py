@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -13,15 +12,16 @@ from likewise.ops.ground import at_least_float32
 from likewise.ops.launch.launcher import launch
 from likewise.ops.tap.gpu import convolutions
 from likewise.ops.tap.gpu import slopes as kernels
+from likewise.ops.tap.gpu.order import Order
 from likewise.ops.tap.lines import BLOCK as LINE_BLOCK
-from likewise.ops.tap.lines import Line, cuts, one_line
+from likewise.ops.tap.lines import Line
 from likewise.ops.tap.network import Network, bands, power_of_two
 
 # To be tuned on the machine at hand; powers of two, except the first two.
 SCRATCH_BYTES = 4 << 30  # for the intermediate results of a line
 PROGRAMS = 1056  # programs that share the blocks of a line, each with its own sum
 CELL_BLOCK, CELL_WARPS = 256, 4
-TABLE_BLOCK, PAIRS_BLOCK = 128, 128
+TABLE_BLOCK = 128
 ATTEND_CELLS, ATTEND_WARPS = 256, 2
 ATTEND_COLUMNS = 256
 LAST_BLOCK, LAST_WARPS = 128, 2  # for up to 32 channels and 25 taps, and more for more
@@ -77,55 +77,15 @@ class Work:
         self.network = Network.of(weights, biases)
         self.x = at_least_float32(x[:, : n.max()]).mT.contiguous()  # (N, C, T)
         self.y = self.x if y is x and m is n else at_least_float32(y[:, : m.max()]).mT.contiguous()
-        self.all_pairs = items is None or others is None
+        frames = (self.x.shape[2] + self.y.shape[2]) * x.shape[2]
+        limits = SCRATCH_BYTES // self.bytes_per_cell, max(1, MOST_FRAMES // frames)
+        halo, device = self.network.halo, x.device
         if items is None or others is None:
-            self._arrange_all(n, m)
+            self.order = Order.of_all(n, m, halo, limits, device)
         else:
-            self._arrange(n, m, items.cpu(), others.cpu())
+            self.order = Order.of(n, m, items.cpu(), others.cpu(), halo, limits, device)
+        self.n, self.m = self.order.n, self.order.m
         self.forward: Line | None = None  # the line whose forward pass is in the scratch memory
-
-    def _arrange(self, n: Tensor, m: Tensor, items: Tensor, others: Tensor) -> None:
-        """Put some pairs in the order of y's lengths."""
-        order = m[others].argsort(stable=True)
-        items, others = items[order], others[order]
-        rows = n[items]
-        self.cuts = list(cuts(rows, m[others], self.network.halo, *self._limits()))
-        before = (rows + self.network.halo).cumsum(0) - (rows + self.network.halo)
-        # One transfer. Its parts begin at multiples of 16 bytes if the numbers of pairs and of sequences are even.
-        there = torch.cat([order, items, others, before, n, m]).to(self.x.device)
-        parts = there.split([*[len(order)] * 4, len(n), len(m)])
-        self.order, self.items, self.others, self.before, self.n, self.m = parts
-        self.frames = self.n[self.items].float()
-
-    def _arrange_all(self, n: Tensor, m: Tensor) -> None:
-        """Put all pairs in the order of y's lengths. Few of them are computed on the CPU, which the GPU waits for."""
-        halo, pairs = self.network.halo, len(n) * len(m)
-        rows, ascending = n.numpy() + halo, m.numpy().argsort(kind="stable")
-        before, total = rows.cumsum() - rows, int(rows.sum())
-        narrowest, widest = int(m[ascending[0]]) + halo, int(m[ascending[-1]]) + halo
-        whole = one_line(pairs, total * len(m), narrowest, widest, *self._limits())
-        self.cuts = [whole] if whole else list(
-            cuts(n.repeat(len(m)), m[ascending].repeat_interleave(len(n)), halo, *self._limits())
-        )  # fmt: skip
-        # One transfer, of which each part begins at a multiple of 16 bytes.
-        small = [n.numpy(), m.numpy(), ascending, before]
-        even = [np.pad(part, (0, 1)) if len(part) % 2 else part for part in small]
-        there = torch.from_numpy(np.concatenate(even)).to(self.x.device).split([len(part) for part in even])
-        self.n, self.m, self.ascending, before = (t[: len(part)] for t, part in zip(there, small, strict=True))
-        self.order, self.items, self.others, self.before = (
-            part[:pairs] for part in torch.empty(4, pairs + pairs % 2, dtype=torch.int64, device=self.x.device)
-        )
-        self.frames = torch.empty(pairs, device=self.x.device)
-        launch(
-            kernels.pairs_kernel, (-(-pairs // PAIRS_BLOCK),),
-            (self.n, self.ascending, before, self.order, self.items, self.others, self.before, self.frames),
-            (len(n), len(m), total, pairs), 4, BLOCK=PAIRS_BLOCK,
-        )  # fmt: skip
-
-    def _limits(self) -> tuple[int, int]:
-        """The most cells and the most pairs of a line."""
-        frames = (self.x.shape[2] + self.y.shape[2]) * self.x.shape[1]
-        return SCRATCH_BYTES // self.bytes_per_cell, max(1, MOST_FRAMES // frames)
 
     def values(self) -> Tensor:
         """Distances (P,), float32; NaN where float16 overflows. One line is kept for the gradients."""
@@ -137,12 +97,12 @@ class Work:
         if not self.is_whole:
             self.free()
         sums = torch.cat(found) if len(found) > 1 else found[0]
-        return torch.empty_like(sums).scatter_(0, self.order, sums / self.frames)
+        return torch.empty_like(sums).scatter_(0, self.order.places, sums / self.order.frames)
 
     def gradients(self, slopes: Tensor) -> Gradients:
         """Gradients of the sum of slopes (P,) times the distances; not finite where float16 overflows."""
         self._prepare()
-        slopes = slopes.float()[self.order] / self.frames
+        slopes = slopes.float()[self.order.places] / self.order.frames
         with torch.cuda.device_of(self.x):
             for line in self._lines() if self.forward is None else [self.forward]:
                 if self.forward is None:
@@ -154,7 +114,7 @@ class Work:
     @property
     def is_whole(self) -> bool:
         """Whether all pairs are in one line."""
-        return len(self.cuts) == 1
+        return len(self.order.cuts) == 1
 
     def free(self) -> None:
         """Free the scratch memory; its contents are recomputed if they are needed."""
@@ -164,16 +124,16 @@ class Work:
 
     def _lines(self) -> Iterator[Line]:
         """Yield one line at a time, with scratch memory for any of them."""
-        largest, widest = max(rows * stride for _, _, stride, rows in self.cuts), max(cut[2] for cut in self.cuts)
-        self._allocate(largest, widest)
-        for cut in self.cuts:
+        cuts = self.order.cuts
+        self._allocate(max(rows * stride for _, _, stride, rows in cuts), max(stride for _, _, stride, _ in cuts))
+        for cut in cuts:
             yield self._lay(*cut)
 
     def _lay(self, first: int, last: int, stride: int, rows: int) -> Line:
         """Make a line and its table."""
         cells = -(-rows * stride // LINE_BLOCK) * LINE_BLOCK
         table = torch.full((-(-cells // stride), 4), -1, dtype=torch.int32, device=self.x.device)
-        items, others, before = self.items, self.others, self.before
+        items, others, before = self.order.items, self.order.others, self.order.before
         if not self.is_whole:
             items, others, before = (t[first:last].clone() for t in (items, others, before))
             before -= before[0].clone()
@@ -363,10 +323,11 @@ class Work:
         x, y = (self.x, line.items, self.n), (self.y, line.others, self.m)
         by_x = self._frame_slopes(line.starts, x, y, line.stride, 1)
         by_y = self._frame_slopes(line.starts, y, x, 1, line.stride)
-        if self.all_pairs and self.is_whole:  # one y after the other
+        ascending = self.order.ascending
+        if ascending is not None and self.is_whole:  # all pairs, for one y after the other
             shape = len(self.y), len(self.x)
             self.to_x += by_x.unflatten(0, shape).sum(0)
-            self.to_y.index_add_(0, self.ascending, by_y.unflatten(0, shape).sum(1))
+            self.to_y.index_add_(0, ascending, by_y.unflatten(0, shape).sum(1))
         else:
             self.to_x.index_add_(0, line.items, by_x)
             self.to_y.index_add_(0, line.others, by_y)
