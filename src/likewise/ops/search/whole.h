@@ -33,6 +33,7 @@ public:
             reserve();
             bool pay = false;
             for (int64_t b = 0; b < queries_; ++b) pay |= pays(b);
+            pay &= count_ > seeds() || has_thresholds();
             for (int64_t b = 0; b < queries_; ++b) {
                 dense_[b] = pay ? kNone : 0, held_[b] = 0;
                 seeded_[b] = problem_.matches->wanted() == 0 || threshold(b) < double(kInfinity<float>);
@@ -71,6 +72,13 @@ private:
         const int64_t n = steps(b), m = pairs_.y_steps;
         return problem_.error < double(kInfinity<float>) && n * min(m, 2 * radius_of(pairs_.window, n, m) + 1) * pairs_.channels >= 64;
     }
+    // How many items are compared for a threshold: bounds rule out none of them.
+    int64_t seeds() const { return (problem_.matches->wanted() + W<T> - 1) / W<T> * W<T>; }
+    bool has_thresholds() const {
+        bool all = true;
+        for (int64_t b = 0; b < queries_; ++b) all &= threshold(b) < double(kInfinity<float>);
+        return all;
+    }
     Limit limit(int64_t b, double more = 0) const { return Limit(problem_, steps(b), pairs_.y_steps, problem_.error + more); }
     double threshold(int64_t b) const { return problem_.matches->threshold(first_query_ + b); }
     float most(int64_t b) const { return limit(b)(threshold(b)); }
@@ -96,7 +104,7 @@ private:
     // nearest of those items gives the threshold, they do not. That threshold is high: the answer is no only where it is clear.
     bool sample() {
         const int64_t apart = max(int64_t(1), count_ / kSample);
-        if (count_ < 2 * W<T> || problem_.matches->wanted() == 0) return true;
+        if (problem_.matches->wanted() == 0) return true;
         for (int64_t b = 0; b < queries_; b += max(int64_t(1), queries_ - 1)) {
             rough(b, b + 1, apart);
             if (!seeded_[b]) seed(b, apart);
@@ -148,8 +156,7 @@ private:
         float* plane = plane_.reserve(n);
         for (int64_t c = 0; c < channels; ++c) {
             const int64_t at = b * size_ + c * padded;
-            const float* turned = problem_.turned ? problem_.turned + ((first_query_ + b) * channels + c) * pairs_.x_steps : nullptr;
-            for (int64_t i = 0; i < n; ++i) plane[i] = turned ? turned[i] : float(query(b)[i * channels + c]);
+            for (int64_t i = 0; i < n; ++i) plane[i] = float(query(b)[i * channels + c]);
             slide<true>(plane, n, left, right, m, scratch_, upper_.get() + at);
             slide<false>(plane, n, left, right, m, scratch_, lower_.get() + at);
             upper_[at] = lower_[at] = plane[0];
@@ -176,14 +183,13 @@ private:
 
     // DTW of the nearest by their means, of every item or of one in `apart`, gives a threshold.
     void seed(int64_t b, int64_t apart) {
-        const int64_t wanted = problem_.matches->wanted();
         float *bounds = bounds_.get() + b * count_, *distances = distances_.get() + b * count_;
         int64_t alive = 0;
         for (int64_t i = 0; i < count_; i += apart) {
             seeds_[alive] = {distances[i], int32_t(i), -1};
             alive += bounds[i] == bounds[i];
         }
-        const int64_t seeds = min(alive, (wanted + W<T> - 1) / W<T> * W<T>);
+        const int64_t seeds = min(alive, this->seeds());
         select(seeds_.get(), alive, seeds);
         for (int64_t i = 0; i < seeds; ++i) seeds_[i].bound = 0;
         compare(b, seeds_.get(), seeds);
