@@ -16,7 +16,8 @@ public:
     WholeSearch(const SearchProblem& problem, const int64_t* order, int64_t first, int64_t last)
         : problem_(problem), pairs_(problem.pairs), order_(order + first), count_(last - first), size_(pairs_.channels * problem.padded),
           coarse_(pairs_.channels * problem.coarse), blocks_(problem.padded / kBlock) {
-        alike_ = pairs_.y_lengths[order_[0]] == pairs_.y_lengths[order_[count_ - 1]];
+        for (int64_t i = 1; i < count_; ++i) lengths_ += pairs_.y_lengths[order_[i]] != pairs_.y_lengths[order_[i - 1]];
+        alike_ = lengths_ == 1;
         most_held_ = max(int64_t(128), min(min(int64_t(4096), count_), (int64_t(1) << 17) / (blocks_ + 1)));
         const int64_t longest = pairs_.y_steps, strip = dtw_strip(pairs_.float64);
         state_width_ = 2 * radius_of(pairs_.window, longest, longest) + 1;
@@ -55,7 +56,8 @@ private:
     const Problem& pairs_;
     const int64_t* order_;
     int64_t count_, size_, coarse_, blocks_, most_held_, first_query_ = 0, queries_ = 0, counts_[kCounts] = {};
-    bool alike_;  // one length only
+    int64_t lengths_ = 1;  // that there are
+    bool alike_;           // one only
     bool seeded_[kQueries];
     int64_t dense_[kQueries], held_[kQueries];  // from which place on bounds do not pay; entries that wait for DTW
     // Bounds, and squared distances of means, (queries, count): NaN, settled. Planes and envelopes of the queries; their means.
@@ -70,7 +72,11 @@ private:
     // Whether there are bounds, and DTW takes longer than they do.
     bool pays(int64_t b) const {
         const int64_t n = steps(b), m = pairs_.y_steps;
-        return problem_.error < double(kInfinity<float>) && n * min(m, 2 * radius_of(pairs_.window, n, m) + 1) * pairs_.channels >= 64;
+        const int64_t width = min(m, 2 * radius_of(pairs_.window, n, m) + 1);
+        if (!(problem_.error < double(kInfinity<float>)) || n * width * pairs_.channels < 64) return false;
+        // An envelope for each length takes a hundred operations a step where a cell of DTW takes two, and a bound five. What
+        // bounds leave is of all lengths, and laid out for each query; in order, lanes are of one, and laid out once.
+        return alike_ || 2 * width * count_ >= min(pairs_.channels, int64_t(4)) * (5 * count_ + 100 * lengths_);
     }
     // How many items are compared for a threshold: bounds rule out none of them.
     int64_t seeds() const { return (problem_.matches->wanted() + W<T> - 1) / W<T> * W<T>; }
