@@ -354,8 +354,7 @@ class SearchProblem:
         highest: int,
         lowest: int,
         leads: int,
-        norm: float,
-        leading: bool,
+        unit: float,
         window: int,
         steps: int,
         channels: int,
@@ -375,9 +374,8 @@ class SearchProblem:
         counts: int,
     ) -> None: ...
 
-def search_lay(
-    isa: str, x: int, items: int, stride: int, size: int, squares: bool, to: int, begin: int, end: int
-) -> None: ...
+def search_lay(isa: str, x: int, items: int, stride: int, size: int, to: int, begin: int, end: int) -> None: ...
+def search_round(isa: str, x: int, channels: int, padded: int, unit: float, to: int, begin: int, end: int) -> None: ...
 def search_means(isa: str, x: int, stride: int, to_stride: int, means: int, begin: int, end: int) -> None: ...
 def search_envelopes(
     isa: str,

@@ -45,7 +45,7 @@ def movements(count: int, steps: int, apart: float = 1.0) -> torch.Tensor:
 @pytest.mark.parametrize("ground", ["sqeuclidean", "euclidean"])
 @pytest.mark.parametrize(("count", "steps", "k", "queries", "apart"), [
     (600, 128, 3, 40, 1.0), (37, 67, 50, 40, 1.0), (500, 96, 2, 70, 1.0),
-    (500, 128, 2, 40, 1e3),  # where products of frames would cancel
+    (500, 128, 2, 40, 1e3),  # where rounded frames are coarse
 ])  # fmt: skip
 def test_sensors_of_one_movement_are_settled_by_their_leading_channels(ground, count, steps, k, queries, apart):
     x = movements(count + queries, steps, apart)
@@ -57,7 +57,7 @@ def test_sensors_of_one_movement_are_settled_by_their_leading_channels(ground, c
     assert torch.equal(found.items, nearest.indices[:, :k])
     assert "leading channels" in found.stats.killed
     if count > k:
-        assert found.stats.killed["leading channels"] > found.stats.compared
+        assert 2 * found.stats.killed["leading channels"] > found.stats.compared
 
 
 def test_other_lengths_than_those_of_turned_items():

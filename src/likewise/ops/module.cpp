@@ -408,13 +408,13 @@ NB_MODULE(_native, module) {
              [](SearchProblem* self, const Problem& pairs, Address plane, Address upper, Address lower, int64_t padded,
                 Address means, Address means_upper, Address means_lower, int64_t coarse, int64_t segment, double means_error,
                 Address turned, Address laid_means, Address laid_upper, Address laid_lower, Address highest, Address lowest,
-                Address leads, double norm, bool leading, int64_t window, Address steps,
+                Address leads, double unit, int64_t window, Address steps,
                 Address channels, Address ordered_upper, Address ordered_lower, Address ordered_query, Address query_upper, Address query_lower, bool normalize, double error, bool by_lengths,
                 Address skip, Address skip_start, int64_t skip_radius, Matches* matches, Candidates* candidates, Address counts) {
                  new (self) SearchProblem{pairs, at<float>(plane), at<float>(upper), at<float>(lower), padded,
                                           at<float>(means), at<float>(means_upper), at<float>(means_lower), coarse, segment,
                                           means_error, at<float>(turned), at<float>(laid_means), at<float>(laid_upper),
-                                          at<float>(laid_lower), at<float>(highest), at<float>(lowest), at<float>(leads), norm, leading, window,
+                                          at<float>(laid_lower), at<float>(highest), at<float>(lowest), at<int16_t>(leads), unit, window,
                                           at<int32_t>(steps), at<int32_t>(channels), at<float>(ordered_upper),
                                           at<float>(ordered_lower), at<float>(ordered_query), at<float>(query_upper),
                                           at<float>(query_lower), normalize, error, by_lengths, at<int64_t>(skip),
@@ -422,7 +422,7 @@ NB_MODULE(_native, module) {
              },
              "pairs"_a, "plane"_a, "upper"_a, "lower"_a, "padded"_a, "means"_a, "means_upper"_a, "means_lower"_a, "coarse"_a, "segment"_a,
              "means_error"_a, "turned"_a, "laid_means"_a, "laid_upper"_a, "laid_lower"_a, "highest"_a, "lowest"_a,
-             "leads"_a, "norm"_a, "leading"_a, "window"_a, "steps"_a, "channels"_a, "ordered_upper"_a,
+             "leads"_a, "unit"_a, "window"_a, "steps"_a, "channels"_a, "ordered_upper"_a,
              "ordered_lower"_a, "ordered_query"_a, "query_upper"_a, "query_lower"_a, "normalize"_a, "error"_a, "by_lengths"_a,
              "skip"_a, "skip_start"_a, "skip_radius"_a, "matches"_a, "candidates"_a.none(), "counts"_a);
     module.def(
@@ -435,8 +435,15 @@ NB_MODULE(_native, module) {
         Release());
     module.def(
         "search_lay",
-        [](const std::string& isa, Address x, int64_t items, int64_t stride, int64_t size, bool squares, Address to, int64_t begin,
-           int64_t end) { CALL(isa, search_lay, at<float>(x), items, stride, size, squares, at<float>(to), begin, end); },
+        [](const std::string& isa, Address x, int64_t items, int64_t stride, int64_t size, Address to, int64_t begin, int64_t end) {
+            CALL(isa, search_lay, at<float>(x), items, stride, size, at<float>(to), begin, end);
+        },
+        Release());
+    module.def(
+        "search_round",
+        [](const std::string& isa, Address x, int64_t channels, int64_t padded, double unit, Address to, int64_t begin, int64_t end) {
+            CALL(isa, search_round, at<float>(x), channels, padded, unit, at<int16_t>(to), begin, end);
+        },
         Release());
     module.def(
         "search_means",

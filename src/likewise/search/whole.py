@@ -18,11 +18,11 @@ class WholeSearch:
     """The nearest whole items under DTW, exactly: equal to comparing each query with every item.
 
     distance: a DTW for which ``refusal`` returns None. Envelopes are built once, here. Memory: 3.4 times the items, in
-    float32; 4.4 times where many channels vary together. ``search`` skips what a lower bound rules out, in stages that
-    ``stats`` counts: the bounds of means over 8 steps, Keogh's bound of the query with the items' envelopes, and that
-    of the items with the query's envelope. Where bounds do not pay, it compares every pair. Unequal lengths: the last
-    bound only, and abandoning. Items of one length and many channels that vary together: bounds of means, then DTW of
-    their four leading channels.
+    float32; .7 times where many channels vary together, until queries of other lengths come. ``search`` skips what a
+    lower bound rules out, in stages that ``stats`` counts: the bounds of means over 8 steps, Keogh's bound of the query
+    with the items' envelopes, and that of the items with the query's envelope. Where bounds do not pay, it compares
+    every pair. Unequal lengths: the last bound only, and abandoning. Items of one length and many channels that vary
+    together: bounds of means, then DTW of their four leading channels.
 
     Example:
         >>> searcher = WholeSearch(DTW(band=1), Batch.from_list([[0.0, 1.0], [5.0, 5.0], [0.0, 2.0]]))

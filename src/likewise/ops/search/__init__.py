@@ -13,9 +13,9 @@ stages of some rows, and lanes are refilled after each stage. Rounding rules out
 
 Items of one length and six channels or more whose frames vary in few directions within an item are turned: they are
 multiplied by an orthogonal matrix, so that the first four channels hold most of that. Means come first there, too, but
-lanes are items, whose numbers lie side by side. Then DTW of the four channels alone, and the bound of the others,
-settle nearly all that is left. That goes by stages, too: lanes that are left together go on as they lie, others wait
-until they fill all lanes.
+lanes are items, whose numbers lie side by side. Then DTW of the four channels alone, in whole numbers of 16 bits, and
+the bound of the others, settle nearly all that is left. That goes by stages, too: while most lanes are left they go
+on, otherwise they wait until they fill all lanes.
 
 Reference: Zhu & Shasha (2003), the bound of means; Keogh & Ratanamahatana (2005); Rakthanmanon et al. (2012), the UCR
 suite; Herrmann & Webb (2021).
@@ -144,7 +144,7 @@ def whole(queries: Tensor, lengths: Tensor | None, items: Prepared, wanted: Want
     search = _Search(queries, lengths, items, wanted, root)
     order = torch.argsort(items.lengths, stable=True)
     count, found = len(queries), len(items.values)
-    together = 64 if search.leading else 16
+    together = 64 if search.turned is not None else 16
     blocks = max(min(4, count), -(-count // together))  # blocks of about equally many queries
     together = max(1, -(-count // max(1, blocks)))
     blocks = -(-count // together)
@@ -213,27 +213,20 @@ class _Search:
         self.candidates = cpu.native.Candidates(len(queries))
         self.counts = torch.zeros(len(STAGES) + 4, dtype=torch.int64)
         self.kept: list[Tensor] = []
-        # One length, that of the items: see turned.h.
-        self.leading = (
-            items.turn is not None
-            and queries.shape[1] == items.values.shape[1]
-            and bool((self.lengths.numpy() == queries.shape[1]).all())
-        )
+        self.largest = largest_value(queries, self.lengths)
+        self.turned = None if items.turn is None else self._turned(items.turn)
+        if self.turned is None and items.turn is not None:
+            self.items = items.plain
 
     def problem(self) -> object:
         """The problem for the kernels."""
-        items, wanted = self.items, self.wanted
+        items, wanted, largest = self.items, self.wanted, self.largest
         rows, x_steps, channels = self.queries.shape
-        largest = largest_value(self.queries, self.lengths)
         own = largest * 2.0**-24 if self.queries.dtype == torch.float64 else 0.0
-        turned_queries = 0
-        if items.turn is not None and largest <= LARGEST:
-            frames = np.empty((rows, channels, x_steps), np.float32)
-            turned(self.queries, items.turn.axes, items.turn.centre, frames)
-            turned_queries = self._keep(torch.from_numpy(frames))
-            largest = largest_value(torch.from_numpy(frames).mT, self.lengths)
+        if self.turned is not None:
+            largest = largest_value(self.turned, None)
             own = largest * TURNED_ERROR
-        error = np.inf if largest > LARGEST else (own + items.error) * channels**0.5
+        error = np.inf if self.largest > LARGEST else (own + items.error) * channels**0.5
         pairs = cpu.native.Problem(
             x=self.queries.data_ptr(),
             y=items.values.data_ptr(),
@@ -275,9 +268,8 @@ class _Search:
             coarse=items.means[0].shape[2],
             segment=items.segment,
             means_error=(largest + items.largest) * 2.0**-20 * channels**0.5 if items.segment > 1 else 0.0,
-            turned=turned_queries,
+            turned=0 if self.turned is None else self.turned.data_ptr(),
             **_of_turn(items.turn),
-            leading=self.leading and error < np.inf,
             window=items.length or 0,
             **parts,
             normalize=self.normalized,
@@ -290,6 +282,16 @@ class _Search:
             candidates=self.candidates,
             counts=self.counts.data_ptr(),
         )
+
+    def _turned(self, turn: Turn) -> Tensor | None:
+        """Queries turned as the items are, (Q, C, T), if all have the length of the items: see turned.h."""
+        rows, steps, channels = self.queries.shape
+        alike = steps == self.items.values.shape[1] and bool((self.lengths.numpy() == steps).all())
+        if not alike or self.largest > LARGEST:
+            return None
+        frames = np.empty((rows, channels, steps), np.float32)
+        turned(self.queries, turn.axes, turn.centre, frames)
+        return torch.from_numpy(frames)
 
     def _keep(self, tensor: Tensor) -> int:
         self.kept.append(tensor)
@@ -352,7 +354,7 @@ class _Search:
         numbers = self.counts.tolist()
         first = "segments" if self.items.length is None else "ends"
         killed = dict(zip((first, *STAGES), numbers, strict=False))
-        killed = {stage: killed[stage] for stage in (first, *(STAGES[2:] if self.leading else STAGES[:2]))}
+        killed = {stage: killed[stage] for stage in (first, *(STAGES[2:] if self.turned is not None else STAGES[:2]))}
         return Outcome(counts, values.to(self.queries.dtype), items, starts, ends, killed, candidates, numbers[-1])
 
 
@@ -360,9 +362,9 @@ def _of_turn(turn: Turn | None) -> dict[str, float]:
     """What the kernel needs of turned items."""
     addresses = ("laid_means", "laid_upper", "laid_lower", "highest", "lowest", "leads")
     if turn is None:
-        return dict.fromkeys(addresses, 0) | {"norm": 0.0}
+        return dict.fromkeys(addresses, 0) | {"unit": 0.0}
     parts = (turn.means, turn.upper, turn.lower, turn.highest, turn.lowest, turn.leads)
-    return {name: part.data_ptr() for name, part in zip(addresses, parts, strict=True)} | {"norm": turn.norm}
+    return {name: part.data_ptr() for name, part in zip(addresses, parts, strict=True)} | {"unit": turn.unit}
 
 
 def _skipped(skip: Tensor | None) -> int:

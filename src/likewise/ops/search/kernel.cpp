@@ -28,15 +28,18 @@ void search_means(const float* x, int64_t stride, int64_t to_stride, float* mean
     for (int64_t i = begin; i < end; ++i) average(x + i * stride, min(stride / kSegment, to_stride), to_stride, means + i * to_stride);
 }
 
-void search_lay(const float* x, int64_t items, int64_t stride, int64_t size, bool squares, float* to, int64_t begin, int64_t end) {
-    const int64_t steps = size / kLeads, room = (squares ? size + steps : size) * kBeside;
+void search_lay(const float* x, int64_t items, int64_t stride, int64_t size, float* to, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
         for (int part = 0; part < kBeside; part += kLanes) {
             const float* from[kLanes];
             for (int l = 0; l < kLanes; ++l) from[l] = x + min(i * kBeside + part + l, items - 1) * stride;
-            lay_together<kBeside>(from, 0, size, to + i * room + part);
-            if (squares) lay_squares(to + i * room + part, steps, 0, steps - 1);
+            lay_together<kBeside>(from, size, to + i * size * kBeside + part);
         }
+}
+
+void search_round(const float* x, int64_t channels, int64_t padded, double unit, int16_t* to, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+        for (int64_t t = 0; t < padded; ++t) round_frame(x + i * channels * padded + t, padded, float(1 / unit), to + (i * padded + t) * kLeads);
 }
 
 namespace {
@@ -56,7 +59,7 @@ void search_normalize(const void* from, bool float64, int64_t length, int64_t ch
 }
 
 void search_whole(const SearchProblem& problem, const int64_t* order, int64_t first, int64_t last, int64_t begin, int64_t end) {
-    if (problem.leading) TurnedSearch(problem, first, last).run(begin, end);
+    if (problem.turned) TurnedSearch(problem, first, last).run(begin, end);
     else if (problem.pairs.float64) WholeSearch<double>(problem, order, first, last).run(begin, end);
     else WholeSearch<float>(problem, order, first, last).run(begin, end);
 }

@@ -21,16 +21,14 @@ struct SearchProblem {
     const float *means = nullptr, *means_upper = nullptr, *means_lower = nullptr;
     int64_t coarse = 0, segment = 1;
     double means_error = 0;
-    // Whole items whose frames are turned (turned.h): the queries turned like them, channel by channel, (queries, channels,
-    // steps); the planes, envelopes and means above are turned, too. leading: all have one length, that of the items.
+    // Whole items whose frames are turned, if all queries have the length of the items (turned.h): the queries turned like
+    // them, channel by channel, (queries, channels, steps). None of the above is there but for its sizes.
     const float* turned = nullptr;
-    // Of items that are turned, side by side in blocks (search_lay): means and those of the envelopes, (channels, coarse) of
-    // each; the greatest and the least value of each segment of the envelopes of the leading channels, (leads, coarse); these
-    // channels and their squares, (leads + 1, padded). norm: no frame of the leading channels is longer.
+    // Of these items, side by side in blocks (search_lay): means and those of the envelopes, (channels, coarse) of each; the greatest and the least value of each segment of the envelopes of the leading channels, (leads, coarse).
+    // leads: these channels as whole numbers of a unit, (items, padded, leads).
     const float *laid_means = nullptr, *laid_upper = nullptr, *laid_lower = nullptr, *highest = nullptr, *lowest = nullptr;
-    const float* leads = nullptr;
-    double norm = 0;
-    bool leading = false;
+    const int16_t* leads = nullptr;
+    double unit = 0;
     // Windows: their length, the queries' points in the order in which they are looked at (queries, window * channels):
     // step and channel, the query's envelope there, and the query there; and the envelope in its own order,
     // (queries, channels, window).
@@ -58,9 +56,10 @@ struct SearchProblem {
     /* Means over every 8 steps of the series (series, stride), as many as fit (series, to_stride). */               \
     void search_means(const float* x, int64_t stride, int64_t to_stride, float* means, int64_t begin, int64_t end);  \
     /* The first `size` numbers of items, `stride` apart, side by side: to (blocks, size, 16) for the blocks of 16 items     \
-       begin..end - 1, the last item again where there are no more. With `squares`, those of `size` / 4 frames follow. */     \
-    void search_lay(const float* x, int64_t items, int64_t stride, int64_t size, bool squares, float* to, int64_t begin,     \
-                    int64_t end);                                                                                   \
+       begin..end - 1, the last item again where there are no more. */                                                \
+    void search_lay(const float* x, int64_t items, int64_t stride, int64_t size, float* to, int64_t begin, int64_t end); \
+    /* The first four channels of items (items, channels, padded) as whole numbers of a unit: to (items, padded, 4). */ \
+    void search_round(const float* x, int64_t channels, int64_t padded, double unit, int16_t* to, int64_t begin, int64_t end); \
     /* Windows (count, length, channels), normalised as the search does it. */                                                                              \
     void search_normalize(const void* from, bool float64, int64_t length, int64_t channels, void* to, int64_t begin, \
                           int64_t end);                                                                              \

@@ -4,6 +4,7 @@ Large arrays are made by NumPy: PyTorch would wake its threads, which then occup
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ SEGMENT = 8  # steps that share a mean; kSegment in bounds.h
 LONG = 64  # items of at least this many steps are first compared by means
 CHANNELS = 6  # items of at least this many channels are turned, if the first LEADS then hold most of what varies
 LEADS = 4  # kLeads in leading.h
+FINEST = 16383  # the largest number of a rounded frame; kFinest in leading.h
 BESIDE = 16  # items whose numbers lie side by side; kBeside in leading.h
 TURNED_ERROR = 1.1 * 2.0**-24  # of turned float32 copies, relative to the largest: rounding, and some of float64
 LARGEST = 1e15  # beyond this, squares of float32 copies may overflow: there are no bounds
@@ -27,15 +29,14 @@ class Turn:
     """Principal axes of what changes within items, and copies of the turned items for the kernel that needs them.
 
     axes: an orthogonal matrix (C, C), by which frames less ``centre`` (C,) are multiplied: distances between frames do
-    not change. norm: no frame of the first LEADS channels is longer. Numbers of 16 items lie side by side, as
-    (N / 16, ..., 16): means, upper, lower (C, coarse) as in ``Prepared``; highest, lowest (LEADS, coarse), the greatest
-    and the least value of each segment of the envelopes of the first LEADS channels; leads (LEADS + 1, padded), these
-    channels and their squares.
+    not change. Numbers of 16 items lie side by side, as (N / 16, ..., 16): means, upper, lower (C, coarse) as in
+    ``Prepared``; highest, lowest (LEADS, coarse), the greatest and the least value of each segment of the envelopes of
+    the first LEADS channels. leads: these channels as whole numbers of ``unit``, (N, padded, LEADS).
     """
 
     axes: np.ndarray
     centre: np.ndarray
-    norm: float
+    unit: float
     means: Tensor
     upper: Tensor
     lower: Tensor
@@ -49,9 +50,9 @@ class Prepared:
     """Items (N, T, C) with their lengths (N,), float32 copies and envelopes, each (N, C, padded).
 
     length: the length of the windows; None for whole items. error: the largest error of the float32 copies. largest:
-    the largest absolute value of the copies. turn: how the frames of the copies were turned; None if they were not.
-    means: those of the copies and the envelopes of whole items, over ``segment`` steps, each (N, C, coarse); the same
-    tensors if that is one step.
+    the largest absolute value of the copies. means: those of the copies and the envelopes of whole items, over
+    ``segment`` steps, each (N, C, coarse); the same tensors if that is one step. turn: the items with turned frames, in
+    place of all copies, envelopes and means, which are empty then; None if they were not turned.
     """
 
     values: Tensor
@@ -67,9 +68,18 @@ class Prepared:
     segment: int
     turn: Turn | None
 
+    @cached_property
+    def plain(self) -> "Prepared":
+        """The same items, not turned, for queries of other lengths; made when the first of them comes."""
+        return prepare(self.values, self.lengths, self.window, turns=False)
 
-def prepare(values: Tensor, lengths: Tensor | None, window: Window, length: int | None = None) -> Prepared:
+
+def prepare(
+    values: Tensor, lengths: Tensor | None, window: Window, length: int | None = None, *, turns: bool = True
+) -> Prepared:
     """Items (N, T, C) float32 or float64 with their envelopes, for whole items or for windows of some length.
+
+    turns: whether their frames may be turned.
 
     Example:
         >>> prepare(torch.tensor([[[0.0], [2.0], [1.0]]]), None, Window(1, 1.0), length=3).upper[0, 0, :3]
@@ -81,7 +91,7 @@ def prepare(values: Tensor, lengths: Tensor | None, window: Window, length: int 
     cpu.check_finite("search", "items", values, lengths)
     padded = -(-(steps + (0 if length is None else 64)) // 16) * 16
     largest = largest_value(values, lengths)
-    may_turn = length is None and window.kind != NONE and steps >= LONG and _is_full(lengths, steps)
+    may_turn = turns and length is None and window.kind != NONE and steps >= LONG and _is_full(lengths, steps)
     axes = axes_of(values) if may_turn and largest <= LARGEST else None
     if axes is None:
         plane, error = _plane(values, lengths, padded, largest)
@@ -107,18 +117,20 @@ def prepare(values: Tensor, lengths: Tensor | None, window: Window, length: int 
         means = (_means(plane, steps), _means(upper, steps), _means(lower, steps))
     turn = None
     if axes is not None:
-        norm = sum(largest_value(plane[:, c], None) ** 2 for c in range(LEADS)) ** 0.5
+        unit = _unit(plane[:, :LEADS], largest)
         turn = Turn(
             axes[0],
             axes[1],
-            norm,
+            unit,
             means=_beside(means[0], channels),
             upper=_beside(means[1], channels),
             lower=_beside(means[2], channels),
             highest=_beside(_extremes(np.maximum, upper, steps), LEADS),
             lowest=_beside(_extremes(np.minimum, lower, steps), LEADS),
-            leads=_beside(plane, LEADS, squares=True),
+            leads=_rounded(plane, unit),
         )
+        plane = upper = lower = plane.new_empty(0, channels, padded)
+        means = (empty := means[0].new_empty(0, *means[0].shape[1:]), empty, empty)
     return Prepared(values, lengths, window, length, plane, upper, lower, error, largest, means, segment, turn)
 
 
@@ -204,27 +216,40 @@ def _extremes(better: np.ufunc, envelopes: Tensor, steps: int) -> Tensor:
     return torch.from_numpy(best)
 
 
-def _beside(x: Tensor, channels: int, *, squares: bool = False) -> Tensor:
-    """The first channels of (N, C, T) as (N / 16, channels, T, 16), and after them the sum of their squares."""
+def _beside(x: Tensor, channels: int) -> Tensor:
+    """The first channels of (N, C, T) as (N / 16, channels, T, 16)."""
     count, _channels, steps = x.shape
     blocks = -(-count // BESIDE)
-    laid = torch.from_numpy(np.empty((blocks, channels + squares, steps, BESIDE), np.float32))
+    laid = torch.from_numpy(np.empty((blocks, channels, steps, BESIDE), np.float32))
     cpu.share_out(
         blocks,
         channels * steps * BESIDE,
         lambda begin, end: cpu.native.search_lay(
-            cpu.INSTRUCTION_SET,
-            x.data_ptr(),
-            count,
-            x.stride(0),
-            channels * steps,
-            squares,
-            laid.data_ptr(),
-            begin,
-            end,
+            cpu.INSTRUCTION_SET, x.data_ptr(), count, x.stride(0), channels * steps, laid.data_ptr(), begin, end
         ),
     )
     return laid
+
+
+def _unit(leads: Tensor, largest: float) -> float:
+    """The unit of rounded frames. What few of them exceed is cut: rare spikes take no digits from all others."""
+    some = leads.numpy()[:: -(-len(leads) // 256)]
+    spread = float(np.square(some, dtype=np.float64).mean()) ** 0.5
+    return max(min(largest, 8 * spread) / FINEST, 1e-30)
+
+
+def _rounded(plane: Tensor, unit: float) -> Tensor:
+    """The leading channels of (N, C, padded) as whole numbers, (N, padded, LEADS)."""
+    count, channels, padded = plane.shape
+    leads = torch.from_numpy(np.empty((count, padded, LEADS), np.int16))
+    cpu.share_out(
+        count,
+        padded * LEADS,
+        lambda begin, end: cpu.native.search_round(
+            cpu.INSTRUCTION_SET, plane.data_ptr(), channels, padded, unit, leads.data_ptr(), begin, end
+        ),
+    )
+    return leads
 
 
 def largest_value(values: Tensor, lengths: Tensor | None) -> float:

@@ -7,7 +7,7 @@
 #include "../lanes.h"
 #include "bounds.h"
 #include "entries.h"
-#include "leading.h"
+#include "stages.h"
 
 namespace likewise {
 namespace LIKEWISE_ISA {
@@ -18,10 +18,8 @@ public:
     TurnedSearch(const SearchProblem& problem, int64_t first, int64_t last)
         : problem_(problem), pairs_(problem.pairs), first_(first), count_(last - first), n_(pairs_.y_steps), channels_(pairs_.channels),
           segments_(n_ / kSegment), coarse_(channels_ * problem.coarse), reach_(reach_of(pairs_.window, n_, n_)),
-          squared_(pairs_.ground == Ground::squared), leading_(n_, reach_, problem.padded), ahead_size_(whole_lanes(segments_)),
-          slot_(ahead_size_ + leading_.row_size()), together_(max(int64_t(1), min(kQueries, kMostWaiting / (kStages * kSlots * slot_)))) {
-        for (int64_t s = 0; s < kStages; ++s) ends_[s] = s + 1 < kStages ? n_ / (int64_t(4) >> s) / kSegment * kSegment : n_;
-    }
+          squared_(pairs_.ground == Ground::squared), stages_(problem, first, n_, segments_, reach_),
+          together_(max(int64_t(1), min(kQueries, kMostWaiting / stages_.query_size()))) {}
     ~TurnedSearch() {
         for (int c = 0; c < kCounts; ++c) __atomic_fetch_add(problem_.counts + c, counts_[c], __ATOMIC_RELAXED);
     }
@@ -31,15 +29,14 @@ public:
             queries_ = min(together_, end - first_query_);
             planes_.reserve(queries_ * channels_ * problem_.padded), upper_.reserve(problem_.padded), lower_.reserve(problem_.padded);
             for (auto* buffer : {&means_, &upper_means_, &lower_means_}) buffer->reserve(queries_ * coarse_);
-            groups_.reserve(queries_ * kLeads * segments_ * kGroups), ahead_.reserve(ahead_size_ * kLanes);
-            waiting_.reserve(queries_ * kStages * kSlots * slot_);
+            groups_.reserve(queries_ * kLeads * segments_ * kGroups), ahead_.reserve(whole_fours(segments_) * kLanes);
+            stages_.reserve(queries_);
             fill(settled_.reserve(queries_ * lane_blocks()), queries_ * lane_blocks(), uint32_t(0));
             for (int64_t b = 0; b < queries_; ++b) {
                 enclose(b);
                 const int64_t skip = problem_.skip ? problem_.skip[first_query_ + b] - first_ : -1;
                 if (skip >= 0 && skip < count_) settle(b, skip);
-                held_[b] = compared_[b] = left_[b] = 0, rounded_[b] = false;
-                fill(waits_[b], kStages, int64_t(0));
+                held_[b] = 0;
             }
             if (!has_thresholds()) seed();
             for (int64_t i = 0; i < count_; i += kLanes) {  // which stay in the cache for all queries
@@ -47,7 +44,7 @@ public:
                 for (int64_t b = 0; b < queries_; ++b) most_[b] = most(b), rule_out(b, i);
             }
             for (int64_t b = 0; b < queries_; ++b) {
-                go_on_with_waiting(b, 1);
+                go_on(b, 1);
                 if (held_[b]) compare(b);
             }
         }
@@ -55,32 +52,25 @@ public:
 
 private:
     // Queries that one pass over the items is for, as far as what waits for them takes little memory; and those that share the
-    // loads of an item. Groups of the steps of a segment. Stages, and the slots of each: lanes, and those that come meanwhile.
-    static constexpr int64_t kQueries = 64, kMostWaiting = int64_t(1) << 21, kAtOnce = 4, kGroups = 4, kStages = 3, kSlots = 2 * kLanes;
-    template <LeadCost kCost> struct How {
-        static constexpr LeadCost cost = kCost;
-    };
+    // loads of an item. Groups of the steps of a segment.
+    static constexpr int64_t kQueries = 64, kMostWaiting = int64_t(1) << 22, kAtOnce = 4, kGroups = 4;
     const SearchProblem& problem_;
     const Problem& pairs_;
     const int64_t first_, count_, n_, channels_, segments_, coarse_, reach_;
     const bool squared_;
     int64_t first_query_ = 0, queries_ = 0, counts_[kCounts] = {};
-    // Of each query: items that wait for a stage of their leading channels, and for all channels; how many of those that were
-    // compared by their leading channels these left.
-    int64_t waits_[kQueries][kStages], held_[kQueries], compared_[kQueries], left_[kQueries];
-    int32_t waiting_places_[kQueries][kStages][kSlots];
-    int64_t hold_[kQueries][2 * kLanes], ends_[kStages];  // the rows after which a stage ends
-    float most_[kQueries], slack_[kQueries];  // the greatest bound; what products may add to it by rounding
-    bool rounded_[kQueries];                  // whether there were any
+    int64_t held_[kQueries];  // of each query, items that wait for DTW of all channels
+    int32_t hold_[kQueries][kLanes];
+    float most_[kQueries];  // the greatest bound
     // Turned queries, (queries, channels, padded), and their means, (queries, channels, coarse), with their envelopes.
     Buffer<float> planes_, upper_, lower_, means_, upper_means_, lower_means_, scratch_, y_;
     Buffer<float> groups_;           // of the leading channels of the queries, (queries, leads, segments, groups)
-    Buffer<float> ahead_, waiting_;  // (segments, lanes); of each query and stage, slots
+    Buffer<float> ahead_;            // (segments, lanes)
     Buffer<Entry> seeds_;
     Buffer<uint32_t> settled_;  // (queries, blocks of lanes): the item to skip, and those that were compared for a threshold
     DtwKept kept_;
-    Leading leading_;
-    const int64_t ahead_size_, slot_, together_;  // numbers that an item waits with: what is ahead, and a row
+    Stages stages_;
+    const int64_t together_;
 
     int64_t lane_blocks() const { return (count_ + kLanes - 1) / kLanes; }
     uint32_t& settled(int64_t b, int64_t place) { return settled_[b * lane_blocks() + place / kLanes]; }
@@ -102,7 +92,6 @@ private:
     }
 
     void enclose(int64_t b) {
-        double squares = 0;
         const int64_t coarse = problem_.coarse;
         for (int64_t c = 0; c < channels_; ++c) {
             const int64_t at = (b * channels_ + c) * problem_.padded, to = b * coarse_ + c * coarse;
@@ -111,16 +100,12 @@ private:
             slide<true>(plane, n_, reach_, reach_, n_, scratch_, above);
             slide<false>(plane, n_, reach_, reach_, n_, scratch_, below);
             if (c < kLeads) group(plane, groups_.get() + (b * kLeads + c) * segments_ * kGroups);
-            double largest = 0;
-            for (int64_t i = 0; i < n_; ++i) largest = max(largest, double(plane[i]) * double(plane[i]));
-            if (c < kLeads) squares += largest;
             above[0] = below[0] = plane[0], above[n_ - 1] = below[n_ - 1] = plane[n_ - 1];
             average(plane, segments_, coarse, means_.get() + to);
             average(above, segments_, coarse, upper_means_.get() + to);
             average(below, segments_, coarse, lower_means_.get() + to);
         }
-        // Each of the 14 roundings of a cost is of a number less than twice the sum of both squares.
-        slack_[b] = float(double(2 * n_) * 28 * 6e-8 * (squares + problem_.norm * problem_.norm));
+        stages_.begin(b, planes_.get() + b * channels_ * problem_.padded);
     }
 
     // Means of the two least steps of each segment, of the next two, and so on. Against one envelope they cost hardly less than
@@ -233,12 +218,15 @@ private:
         if (left) left &= squared_ ? inside(b, place, scaled, rest, left) : inside_roots(b, place, scaled, left);
         counts_[kFirst] += candidates - __builtin_popcount(left);
         if (!left) return;
-        int64_t places[kLanes];
-        for (int l = 0; l < kLanes; ++l) places[l] = place + l;
-        if (!leading_pays(b)) hold(b, places, left);
-        else if (are_many(left)) go_on(b, places, left, 0, true);
-        else wait(b, places, left, 0);
-        go_on_with_waiting(b, kLanes);
+        if (most_[b] < kInfinity<float> && stages_.pay(b)) {
+            stages_.wait(b, place, left, ahead_.get(), most_[b]);
+            go_on(b, kWide);
+            return;
+        }
+        int32_t places[kLanes];
+        int64_t count = 0;
+        for (; left; left &= left - 1) places[count++] = int32_t(place + __builtin_ctz(left));
+        hold(b, places, count);
     }
     // The query against the envelopes of a block of items: its means for all but the leading channels, whose costs go to
     // rest, and its groups for these. ahead_ receives what the rows from a segment on cost at least.
@@ -296,93 +284,24 @@ private:
         }
         return left & at_most(total, scaled);
     }
-    // DTW of the leading channels, by stages of some rows. Where few lanes are left after a stage, they wait for others.
-    bool leading_pays(int64_t b) const { return compared_[b] < 64 || 2 * left_[b] < compared_[b]; }
-    static bool are_many(uint32_t lanes) { return 2 * __builtin_popcount(lanes) >= 1 * kLanes; }
-    float* waiting(int64_t b, int64_t stage, int64_t slot) { return waiting_.get() + ((b * kStages + stage) * kSlots + slot) * slot_; }
-    void wait(int64_t b, const int64_t* places, uint32_t lanes, int64_t stage) {
-        float *ahead[kLanes] = {}, *state[kLanes] = {};
-        for (; lanes; lanes &= lanes - 1) {
-            const int l = __builtin_ctz(lanes);
-            const int64_t slot = waits_[b][stage]++;
-            waiting_places_[b][stage][slot] = int32_t(places[l]);
-            ahead[l] = waiting(b, stage, slot), state[l] = ahead[l] + ahead_size_;
+    // DTW of the leading channels of items that wait for it, as long as there are at least so many of them.
+    void go_on(int64_t b, int64_t fewest) {
+        counts_[kLeading] += stages_.go_on(b, fewest, [&] { return most_[b]; }, [&](const int32_t* places, int64_t count) { hold(b, places, count); });
+        counts_[kCells] += stages_.cells();
+    }
+    void hold(int64_t b, const int32_t* places, int64_t count) {
+        for (int64_t i = 0; i < count; ++i) {
+            hold_[b][held_[b]++] = places[i];
+            if (held_[b] == kLanes) compare(b);
         }
-        lay_apart(ahead_.get(), ahead_size_, ahead);
-        if (stage > 0) lay_apart(leading_.row(leading_.first_column(ends_[stage - 1] - 1)), leading_.row_size(), state);
-    }
-    // Those that wait for a stage, as long as there are at least so many of them.
-    void go_on_with_waiting(int64_t b, int64_t least) {
-        for (int64_t stage = 0; stage < kStages; ++stage)
-            while (waits_[b][stage] >= least) {
-                const int64_t used = min(waits_[b][stage], int64_t(kLanes));
-                int64_t places[kLanes];
-                const float *ahead[kLanes], *state[kLanes];
-                for (int l = 0; l < kLanes; ++l) {
-                    const int64_t slot = min(int64_t(l), used - 1);
-                    places[l] = waiting_places_[b][stage][slot];
-                    ahead[l] = waiting(b, stage, slot), state[l] = ahead[l] + ahead_size_;
-                }
-                lay_together<kLanes>(ahead, 0, ahead_size_, ahead_.get());
-                if (stage > 0) lay_together<kLanes>(state, 0, leading_.row_size(), leading_.row(leading_.first_column(ends_[stage - 1] - 1)));
-                const int64_t behind = waits_[b][stage] -= used;
-                for (int64_t i = 0; i < behind; ++i) waiting_places_[b][stage][i] = waiting_places_[b][stage][used + i];
-                std::memmove(waiting(b, stage, 0), waiting(b, stage, used), size_t(behind * slot_) * sizeof(float));
-                go_on(b, places, first_lanes(used), stage, false);
-            }
-    }
-    void go_on(int64_t b, const int64_t* places, uint32_t lanes, int64_t stage, bool as_they_lie) {
-        const int64_t padded = problem_.padded;
-        const float* x = planes_.get() + b * channels_ * padded;
-        const float* y = as_they_lie ? beside(problem_.leads, (kLeads + 1) * padded, places[0]) : nullptr;
-        for (;; ++stage) {
-            const int64_t from = stage > 0 ? ends_[stage - 1] : 0, to = ends_[stage];
-            if (!as_they_lie) y = lay_columns(places, from, to);
-            const auto advance = [&](auto how, float limit) {
-                return leading_.advance<decltype(how)::cost>(x, y, ahead_.get(), segments_, limit, from, to, lanes);
-            };
-            // Rows of items that wait may hold the rounding of products, whatever is best by now.
-            const bool products = squared_ && most_[b] < kInfinity<float> && slack_[b] <= most_[b] / 64;
-            rounded_[b] |= products;
-            const float limit = most_[b] + (rounded_[b] ? slack_[b] : 0);
-            const uint32_t left = !squared_  ? advance(How<LeadCost::roots>(), limit)
-                                  : products ? advance(How<LeadCost::products>(), limit)
-                                             : advance(How<LeadCost::differences>(), limit);
-            counts_[kLeading] += __builtin_popcount(lanes & ~left), compared_[b] += __builtin_popcount(lanes & ~left);
-            counts_[kCells] += leading_.cells();
-            lanes = left;
-            if (!left) return;
-            if (to < n_ && are_many(left)) continue;
-            if (to < n_) return wait(b, places, left, stage + 1);
-            compared_[b] += __builtin_popcount(left), left_[b] += __builtin_popcount(left);
-            return hold(b, places, left);
-        }
-    }
-    // What rows from..to - 1 read of the leading channels of some items, at its place in (leads, padded, lanes).
-    const float* lay_columns(const int64_t* places, int64_t from, int64_t to) {
-        const int64_t padded = problem_.padded;
-        float* y = y_.reserve((kLeads + 1) * padded * kBeside);
-        const int64_t first = leading_.first_column(from), last = leading_.last_column(to - 1);
-        const float* items[kLanes];
-        for (int64_t c = 0; c < kLeads; ++c) {
-            for (int l = 0; l < kLanes; ++l) items[l] = problem_.plane + ((first_ + places[l]) * channels_ + c) * padded;
-            lay_together<kBeside>(items, first / kLanes * kLanes, whole_lanes(last + 1), y + c * padded * kBeside);
-        }
-        lay_squares(y, padded, first, last);
-        return y;
-    }
-    void hold(int64_t b, const int64_t* places, uint32_t lanes) {
-        for (; lanes; lanes &= lanes - 1) hold_[b][held_[b]++] = places[__builtin_ctz(lanes)];
-        if (held_[b] >= kLanes) compare(b);
     }
 
-    // DTW of the first that are held.
+    // DTW of those that are held.
     void compare(int64_t b) {
-        const int64_t used = min(int64_t(kLanes), held_[b]);
+        const int64_t used = held_[b];
         int64_t items[kLanes], m[kLanes];
         for (int l = 0; l < kLanes; ++l) items[l] = first_ + hold_[b][min(int64_t(l), used - 1)], m[l] = n_;
-        held_[b] -= used;
-        for (int64_t l = 0; l < held_[b]; ++l) hold_[b][l] = hold_[b][used + l];
+        held_[b] = 0;
         interleave(static_cast<const float*>(pairs_.y), pairs_.y_lengths, n_, channels_, items, n_, y_.reserve(n_ * channels_ * kLanes));
         const double before = threshold(b);
         float values[kLanes];

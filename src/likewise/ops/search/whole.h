@@ -16,7 +16,8 @@ public:
     WholeSearch(const SearchProblem& problem, const int64_t* order, int64_t first, int64_t last)
         : problem_(problem), pairs_(problem.pairs), order_(order + first), count_(last - first), size_(pairs_.channels * problem.padded),
           coarse_(pairs_.channels * problem.coarse), blocks_(problem.padded / kBlock) {
-        alike_ = pairs_.y_lengths[order_[0]] == pairs_.y_lengths[order_[count_ - 1]];
+        for (int64_t i = 1; i < count_; ++i) lengths_ += pairs_.y_lengths[order_[i]] != pairs_.y_lengths[order_[i - 1]];
+        alike_ = lengths_ == 1;
         most_held_ = max(int64_t(128), min(min(int64_t(4096), count_), (int64_t(1) << 17) / (blocks_ + 1)));
         const int64_t longest = pairs_.y_steps, strip = dtw_strip(pairs_.float64);
         state_width_ = 2 * radius_of(pairs_.window, longest, longest) + 1;
@@ -33,6 +34,7 @@ public:
             reserve();
             bool pay = false;
             for (int64_t b = 0; b < queries_; ++b) pay |= pays(b);
+            pay &= count_ > seeds() || has_thresholds();
             for (int64_t b = 0; b < queries_; ++b) {
                 dense_[b] = pay ? kNone : 0, held_[b] = 0;
                 seeded_[b] = problem_.matches->wanted() == 0 || threshold(b) < double(kInfinity<float>);
@@ -54,7 +56,8 @@ private:
     const Problem& pairs_;
     const int64_t* order_;
     int64_t count_, size_, coarse_, blocks_, most_held_, first_query_ = 0, queries_ = 0, counts_[kCounts] = {};
-    bool alike_;  // one length only
+    int64_t lengths_ = 1;  // that there are
+    bool alike_;           // one only
     bool seeded_[kQueries];
     int64_t dense_[kQueries], held_[kQueries];  // from which place on bounds do not pay; entries that wait for DTW
     // Bounds, and squared distances of means, (queries, count): NaN, settled. Planes and envelopes of the queries; their means.
@@ -69,7 +72,18 @@ private:
     // Whether there are bounds, and DTW takes longer than they do.
     bool pays(int64_t b) const {
         const int64_t n = steps(b), m = pairs_.y_steps;
-        return problem_.error < double(kInfinity<float>) && n * min(m, 2 * radius_of(pairs_.window, n, m) + 1) * pairs_.channels >= 64;
+        const int64_t width = min(m, 2 * radius_of(pairs_.window, n, m) + 1);
+        if (!(problem_.error < double(kInfinity<float>)) || n * width * pairs_.channels < 64) return false;
+        // An envelope for each length takes a hundred operations a step where a cell of DTW takes two, and a bound five. What
+        // bounds leave is of all lengths, and laid out for each query; in order, lanes are of one, and laid out once.
+        return alike_ || 2 * width * count_ >= min(pairs_.channels, int64_t(4)) * (5 * count_ + 100 * lengths_);
+    }
+    // How many items are compared for a threshold: bounds rule out none of them.
+    int64_t seeds() const { return (problem_.matches->wanted() + W<T> - 1) / W<T> * W<T>; }
+    bool has_thresholds() const {
+        bool all = true;
+        for (int64_t b = 0; b < queries_; ++b) all &= threshold(b) < double(kInfinity<float>);
+        return all;
     }
     Limit limit(int64_t b, double more = 0) const { return Limit(problem_, steps(b), pairs_.y_steps, problem_.error + more); }
     double threshold(int64_t b) const { return problem_.matches->threshold(first_query_ + b); }
@@ -96,7 +110,7 @@ private:
     // nearest of those items gives the threshold, they do not. That threshold is high: the answer is no only where it is clear.
     bool sample() {
         const int64_t apart = max(int64_t(1), count_ / kSample);
-        if (count_ < 2 * W<T> || problem_.matches->wanted() == 0) return true;
+        if (problem_.matches->wanted() == 0) return true;
         for (int64_t b = 0; b < queries_; b += max(int64_t(1), queries_ - 1)) {
             rough(b, b + 1, apart);
             if (!seeded_[b]) seed(b, apart);
@@ -148,8 +162,7 @@ private:
         float* plane = plane_.reserve(n);
         for (int64_t c = 0; c < channels; ++c) {
             const int64_t at = b * size_ + c * padded;
-            const float* turned = problem_.turned ? problem_.turned + ((first_query_ + b) * channels + c) * pairs_.x_steps : nullptr;
-            for (int64_t i = 0; i < n; ++i) plane[i] = turned ? turned[i] : float(query(b)[i * channels + c]);
+            for (int64_t i = 0; i < n; ++i) plane[i] = float(query(b)[i * channels + c]);
             slide<true>(plane, n, left, right, m, scratch_, upper_.get() + at);
             slide<false>(plane, n, left, right, m, scratch_, lower_.get() + at);
             upper_[at] = lower_[at] = plane[0];
@@ -176,14 +189,13 @@ private:
 
     // DTW of the nearest by their means, of every item or of one in `apart`, gives a threshold.
     void seed(int64_t b, int64_t apart) {
-        const int64_t wanted = problem_.matches->wanted();
         float *bounds = bounds_.get() + b * count_, *distances = distances_.get() + b * count_;
         int64_t alive = 0;
         for (int64_t i = 0; i < count_; i += apart) {
             seeds_[alive] = {distances[i], int32_t(i), -1};
             alive += bounds[i] == bounds[i];
         }
-        const int64_t seeds = min(alive, (wanted + W<T> - 1) / W<T> * W<T>);
+        const int64_t seeds = min(alive, this->seeds());
         select(seeds_.get(), alive, seeds);
         for (int64_t i = 0; i < seeds; ++i) seeds_[i].bound = 0;
         compare(b, seeds_.get(), seeds);
