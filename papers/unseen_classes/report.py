@@ -8,30 +8,26 @@ python -m papers.unseen_classes.report --figures FOLDER
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from papers.common import bold, from_command_line, read_lines, spread, table
+from papers.unseen_classes.beside import RUNS, chosen_gains, chosen_lines, tables_of
+from papers.unseen_classes.lines import (
+    ADDITIONS,
+    DATA,
+    HERE,
+    LOSSES,
+    UNTRAINED,
+    Best,
+    best_epoch,
+    by_epoch,
+    lines_of,
+    nmi_of,
+    recall_of,
+    test_lines,
+)
 
-HERE = Path(__file__).parent
-DATA = {
-    "flowers102": "Flowers-102", "utd_mhad": "UTD-MHAD", "utd_mixed": "UTD-MHAD, every other action",
-    "sad": "Spoken Arabic Digits",
-}  # fmt: skip
-LOSSES = {"triplet": "triplet", "proxy_nca": "Proxy-NCA", "am_softmax": "AM-softmax", "angular": "angular"}
-ADDITIONS = {
-    "none": "the loss alone", "pooled": "the layers' means (control of GDFL)", "gdfl": "attended features (GDFL)",
-    "soft_adv": "soft adversary", "adapt_adv": "adaptive adversary", "jrd": "JRD",
-    "pooled+soft_adv": "the layers' means, soft adversary", "gdfl+soft_adv": "GDFL, soft adversary",
-    "gdfl+adapt_adv": "GDFL, adaptive adversary", "gdfl+soft_adv+jrd": "GDFL, soft adversary, JRD",
-    "energy": "energy confusion", "mrd": "MRD", "jmmd": "JMMD",
-    "jrd_c": "JRD-C", "jrd_pooling": "JRD-Pooling", "intra": "spread within classes (equation 5)",
-}  # fmt: skip
-
-UNTRAINED = {None: "untrained features", "untrained+pooled": "the layers' means, untrained"}
-CONTROLS = ("none", "pooled", "gdfl")  # trained beside each other, in a file of their own
-CONTROL_PAIRS = (("pooled", "none"), ("gdfl", "none"), ("gdfl", "pooled"))
-CONTROLLED = {"control": "backbone trained on a CPU", "frozen": "backbone frozen"}
+__all__ = ["Best", "best_epoch", "main", "sentences", "tables"]
 
 
 @dataclass(frozen=True)
@@ -50,9 +46,8 @@ def tables() -> Iterator[str]:
             yield gains_table(data)
         if data == "flowers102":
             yield rates_table()
-            for runs in CONTROLLED:
-                if read_lines(HERE / f"{runs}.jsonl"):
-                    yield from control_tables(runs)
+            for runs in RUNS:
+                yield from tables_of(runs)
         if any("transfer" in line for line in lines_of(data)):
             yield transfer_table(data)
         if any(line["data"] == data for line in read_lines(HERE / "variants.jsonl")):
@@ -71,23 +66,12 @@ def sentences() -> Iterator[str]:
     *first, last = (f"{recall:.1f} at {alpha:g}" for alpha, recall in best.items())
     yield f"by alpha, at the best epoch, Recall@1 is {', '.join(first)} and {last}"
     for loss, name in LOSSES.items():
-        if all(control_lines("frozen", loss, add) for add in CONTROLS):
+        if all(chosen_lines("frozen", loss, add) for add in ("none", "pooled", "gdfl")):
             pairs = ("pooled", "none"), ("gdfl", "pooled")
-            layers, attention = (f"{statistics.mean(control_gains('frozen', loss, *pair)):.1f}" for pair in pairs)
+            layers, attention = (f"{statistics.mean(chosen_gains('frozen', loss, *pair)):.1f}" for pair in pairs)
             with_loss = f"with {'triplets' if loss == 'triplet' else name}"
             more = f"{layers} points over the loss alone, and the attention {attention} over them"
             yield f"{with_loss} the layers' means gain {more}"
-
-
-@cache
-def lines_of(data: str) -> list[dict]:
-    """The lines of a set of data."""
-    return [line for line in read_lines(HERE / "lines.jsonl") if line["data"] == data]
-
-
-def test_lines(data: str, loss: str, add: str) -> list[dict]:
-    """The lines of a row on the unseen classes, one for each seed."""
-    return [ln for ln in lines_of(data) if not ln["validate"] and (ln["loss"], ln.get("add")) == (loss, add)]
 
 
 def losses_of(data: str) -> dict[str, str]:
@@ -166,84 +150,6 @@ def rates_table() -> str:
     return table(["learning rate of the backbone, held-out classes", *losses_of("flowers102").values()], bold(rows))
 
 
-def control_tables(runs: str) -> Iterator[str]:
-    """GDFL and its control beside each other: Recall@1, how much more of it, and what held-out classes choose."""
-    tested = {loss: name for loss, name in LOSSES.items() if control_lines(runs, loss, "pooled")}
-    if tested:
-        yield controlled_recall(runs, tested)
-        yield controlled_gains(runs, tested)
-    losses = {loss: name for loss, name in LOSSES.items() if control_tried(runs, loss, "pooled")}
-    rows = []
-    for add in CONTROLS:
-        tried = [control_tried(runs, loss, add) for loss in losses]
-        if any(tried):
-            words = (
-                "; ".join(f"{100 * best.recall:.1f}, {rate:g}, {best.epoch}" for rate, best in own.items())
-                for own in tried
-            )
-            rows.append([ADDITIONS[add], *words])
-    yield table([f"{CONTROLLED[runs]}, held-out classes: Recall@1, learning rate, epochs", *losses.values()], rows)
-
-
-def controlled_recall(runs: str, losses: dict[str, str]) -> str:
-    """Recall@1 in percent of GDFL, its control and the loss alone, and of untrained features."""
-    plain = {line.get("add"): line for line in lines_of("flowers102") if line["loss"] == "untrained"}
-    rows = [[name, *[f"{100 * recall_of(plain[add]):.1f}"] * len(losses)] for add, name in UNTRAINED.items()]
-    counts = set()
-    for add in CONTROLS:
-        found = [[100 * recall_of(line) for line in control_lines(runs, loss, add)] for loss in losses]
-        if any(found):
-            rows.append([ADDITIONS[add], *(spread(values, "{:.1f}") for values in found)])
-            counts |= {len(values) for values in found if values}
-    seeds = "" if len(counts) > 1 else f", {min(counts)} seeds"
-    return table([f"{CONTROLLED[runs]}, Recall@1 in %{seeds}", *losses.values()], bold(rows))
-
-
-def controlled_gains(runs: str, losses: dict[str, str]) -> str:
-    """By how many points one of GDFL, its control and the loss alone is above another, seed by seed."""
-    rows = []
-    for one, other in CONTROL_PAIRS:
-        row = [f"{ADDITIONS[one].partition(' (')[0]} less {ADDITIONS[other].partition(' (')[0]}"]
-        for loss in losses:
-            more = control_gains(runs, loss, one, other)
-            row.append(f"{spread(more, '{:+.1f}')}, {sum(gain > 0 for gain in more)} of {len(more)}" if more else "")
-        if any(row[1:]):
-            rows.append(row)
-    return table([f"{CONTROLLED[runs]}, points more, seeds ahead", *losses.values()], rows)
-
-
-def control_gains(runs: str, loss: str, one: str, other: str) -> list[float]:
-    """Points of Recall@1 that one addition has more than another, seed by seed."""
-    mine, theirs = ({ln["seed"]: 100 * recall_of(ln) for ln in control_lines(runs, loss, add)} for add in (one, other))
-    return [mine[seed] - theirs[seed] for seed in mine if seed in theirs]
-
-
-@cache
-def control_lines(runs: str, loss: str, add: str) -> list[dict]:
-    """The lines of the unseen classes with the settings that were chosen, one for each seed."""
-    chosen = control_choice(runs, loss, add)
-    lines = [ln for ln in read_lines(HERE / f"{runs}.jsonl") if (ln["loss"], ln["add"]) == (loss, add)]
-    same = [ln for ln in lines if not ln["validate"] and chosen and (ln["lr"], ln["epochs"]) == chosen]
-    return sorted(same, key=lambda line: line["seed"])
-
-
-def control_choice(runs: str, loss: str, add: str) -> tuple[float, int] | None:
-    """The learning rate and the number of epochs that are best on the held-out classes of both folds."""
-    tried = control_tried(runs, loss, add)
-    rate = max(tried, key=lambda rate: tried[rate], default=None)
-    return None if rate is None else (rate, tried[rate].epoch)
-
-
-@cache
-def control_tried(runs: str, loss: str, add: str) -> dict[float, "Best"]:
-    """The best epoch of each learning rate that has lines of both folds."""
-    tried: dict[float, list[dict]] = {}
-    for line in read_lines(HERE / f"{runs}.jsonl"):
-        if (line["loss"], line["add"], line["validate"]) == (loss, add, True):
-            tried.setdefault(line["lr"], []).append(line)
-    return {rate: best_epoch(same) for rate, same in tried.items() if len(same) == 2}
-
-
 def variants_table(data: str) -> str:
     """Other settings, each with its own choice of epochs and weight on held-out classes, beside the tables' row."""
     tests: dict[tuple, list[dict]] = {}
@@ -298,42 +204,6 @@ def full_table(data: str) -> str:
             rows.append([f"{short}, {name}", *cells, f"{statistics.mean(line['epochs'] for line in same):.0f}"])
     headings = ["NMI", "R@1", "R@2", "R@4", "R@8", "k-NN", "MAP@R", "epochs"]
     return table([DATA[data], *headings], rows)
-
-
-@dataclass(frozen=True, order=True)
-class Best:
-    """An epoch, and how well it did: by Recall@1 and, among equals, MAP@R, in the mean of some lines' curves."""
-
-    recall: float
-    map_at_r: float
-    epoch: int
-
-
-def best_epoch(lines: list[dict]) -> Best:
-    """The best epoch of some lines, the first of equals."""
-    found = [
-        Best(statistics.mean(map(recall_of, same)), statistics.mean(point["map_at_r"] for point in same), epoch)
-        for epoch, same in by_epoch(lines).items()
-    ]
-    return max(found, key=lambda one: (one.recall, one.map_at_r, -one.epoch))
-
-
-def by_epoch(lines: list[dict]) -> dict[int, list[dict]]:
-    """The points of the lines' curves, those of one epoch together."""
-    points: dict[int, list[dict]] = {}
-    for point in (point for line in lines for point in line["curve"]):
-        points.setdefault(point["epoch"], []).append(point)
-    return points
-
-
-def recall_of(scores: dict) -> float:
-    """Recall@1."""
-    return scores["recall"]["1"]
-
-
-def nmi_of(scores: dict) -> float:
-    """The agreement of clusters with classes."""
-    return scores["nmi"]
 
 
 def draw(folder: Path) -> None:

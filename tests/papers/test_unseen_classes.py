@@ -12,6 +12,7 @@ import likewise as lw
 from likewise.models.layers import captured
 from papers.common import Run, read_lines
 from papers.unseen_classes import data, report, run
+from papers.unseen_classes import lines as rows
 from papers.unseen_classes.encoders import Pooled
 from papers.unseen_classes.parts import (
     Settings,
@@ -236,7 +237,7 @@ def test_gains_are_against_the_same_seed_of_the_loss_alone(monkeypatch):
 
     lines = [line("none", 0, 0.5), line("none", 1, 0.7)]
     lines += [line("gdfl", 1, 0.8), line("gdfl", 0, 0.5), line("gdfl", 2, 0.9)]
-    monkeypatch.setattr(report, "lines_of", lambda _: lines)
+    monkeypatch.setattr(rows, "lines_of", lambda _: lines)
     assert report.gains("any", "triplet", "gdfl") == pytest.approx([10, 0])
 
 
@@ -248,7 +249,7 @@ def test_variants_stand_beside_the_tables_row(monkeypatch):
 
     lines = [line(True, 0.9), line(True, 0.8), line(False, 0.5, lambdas=[-0.4, 0.2]), line(False, 0.7, lambdas=[0.3])]
     monkeypatch.setattr(report, "read_lines", lambda _: lines)
-    monkeypatch.setattr(report, "lines_of", lambda _: [line(False, 0.4, ceiling=0.1)])
+    monkeypatch.setattr(rows, "lines_of", lambda _: [line(False, 0.4, ceiling=0.1)])
     assert report.variants_table("utd_mhad").splitlines()[-1] == (
         "| triplet, adaptive adversary | ceiling inf, strength 0.5 | 2 of 2 | -0.4 to 0.3 | 85.0 | 2 | 60.0 ± 14.1 | 40.0 |"
     )
