@@ -140,7 +140,7 @@ def full_lengths(x: Tensor, lengths: Tensor | None) -> Tensor:
     return lengths.to(x.device)
 
 
-def describe(*, on: Collection[str] = (), **settings: object) -> str:
+def describe(on: Collection[str] = (), /, **settings: object) -> str:
     """Settings for ``extra_repr``, except None, False and infinity; callables are shown by their name or type.
 
     on: the settings that are True by default: of these, False is shown, and True is not.

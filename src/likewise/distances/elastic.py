@@ -155,7 +155,7 @@ class Elastic(Distance):
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""
-        return describe(on=("independent",), **self.config())
+        return describe(("independent",), **self.config())
 
     def _rule_settings(self) -> dict[str, object]:
         """The settings of the rules that this distance's constructor takes."""

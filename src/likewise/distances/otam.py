@@ -72,7 +72,7 @@ class OTAM(Distance):
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""
-        return describe(on=("symmetric",), **self.config())
+        return describe(("symmetric",), **self.config())
 
     def _costs(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         # Half precision is widened first: PyTorch cannot evaluate the named costs in it.

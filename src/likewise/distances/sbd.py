@@ -112,7 +112,7 @@ class SBD(Distance):
 
     def extra_repr(self) -> str:
         """Settings, for ``repr``."""
-        return describe(on=("standardize", "independent"), **self.config())
+        return describe(("standardize", "independent"), **self.config())
 
     def _shifts(self, x: Tensor, y: Tensor, x_lengths: Tensor | None, y_lengths: Tensor | None) -> Tensor:
         a, b = self._normalized("x", x, x_lengths), self._normalized("y", y, y_lengths)
