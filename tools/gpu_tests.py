@@ -2,12 +2,18 @@
 
 CI has no GPU and runs these kernels in Triton's interpreter only. A file whose tests fail keeps the line of the last
 commit at which they passed, and says at which they fail.
+
+    python tools/gpu_tests.py [--jobs N] [FILE ...]
+
+Most of the time goes into compiling kernels, on one core a file: give it as many jobs as there are cores.
 """
 
-import re
+import argparse
+import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -86,37 +92,49 @@ def updated(line: Line, found: dict[str, int], commit: str, gpu: str, date: str)
 
 def run(file: str, report: Path) -> dict[str, int]:
     """The tests of one file, in a process of their own: a fault on a GPU ends the process."""
+    report.parent.mkdir(exist_ok=True)
     report.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={report}", file]
     subprocess.run(["env", "TRITON_INTERPRET=0", *command], cwd=ROOT, check=False)
     return counts(report.read_text()) if report.exists() else {"passed": 0, "failed": 1, "skipped": 0}
 
 
-def git(*arguments: str) -> str:
-    """The output of a git command."""
-    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+def commit_here() -> str:
+    """The commit of the checkout; of a copy without git, what the environment variable COMMIT says."""
+    if "COMMIT" in os.environ:
+        return os.environ["COMMIT"]
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "src", "tests").splitlines()
+    changed = [line for line in changed if not line.endswith("tests/gpu_tests.md")]
+    return git("rev-parse", "--short", "HEAD") + (" with changes" if changed else "")
 
 
 def main() -> int:
     """Run every file and write the record. The exit status is 1 if anything failed."""
     import torch
 
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=1, help="files side by side")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="some of the files; all of them if none is given")
+    options = parser.parse_args()
     if not torch.cuda.is_available():
         print("make gpu-test: there is no CUDA device here; tests/gpu_tests.md stays as it is")
         return 1
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", "src", "tests").splitlines()
-    changed = [line for line in changed if not line.endswith("tests/gpu_tests.md")]
-    commit = git("rev-parse", "--short", "HEAD") + (" with changes" if changed else "")
-    gpu, date = re.sub(r"\|", " ", torch.cuda.get_device_name()), time.strftime("%Y-%m-%d")
-    before = read(RECORD.read_text()) if RECORD.exists() else {}
-    lines, failed = [], False
-    for file in FILES:
-        found = run(file, ROOT / "build" / "gpu_tests.xml")
-        failed |= found["failed"] > 0
-        lines.append(updated(before.get(file, Line(file)), found, commit, gpu, date))
-        RECORD.write_text(
-            HEADER + "\n".join(map(str, [*lines, *(before.get(f, Line(f)) for f in FILES[len(lines) :])])) + "\n"
-        )
+    commit, gpu, date = commit_here(), torch.cuda.get_device_name().replace("|", " "), time.strftime("%Y-%m-%d")
+    lines = {file: Line(file) for file in FILES} | (read(RECORD.read_text()) if RECORD.exists() else {})
+    failed = False
+    with ThreadPoolExecutor(options.jobs) as pool:
+        jobs = {}
+        for file in options.files or FILES:
+            jobs[pool.submit(run, file, ROOT / "build" / (file.replace("/", "-") + ".xml"))] = file
+        for job in as_completed(jobs):
+            file, found = jobs[job], job.result()
+            failed |= found["failed"] > 0
+            lines[file] = updated(lines[file], found, commit, gpu, date)
+            RECORD.write_text(HEADER + "\n".join(str(lines[file]) for file in FILES) + "\n")
     print(RECORD.read_text())
     return int(failed)
 

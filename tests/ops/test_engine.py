@@ -358,6 +358,22 @@ def test_values_that_are_not_finite_are_named(count):
         dtw.value(*there(torch.full((1, 2, 2), 3e38), None, None, None, False, *Rules().plain()))
 
 
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("kind", ["warps", "lanes", "given"])
+def test_values_beyond_what_cannot_be_reached_are_refused(kind, soft):
+    def run(size):
+        x, y = (torch.rand(2 * lanes.LANES if kind == "lanes" else 2, 6, 1, dtype=torch.float64) for _ in range(2))
+        x, y = (size * x).to(DEVICE), (-size * y).to(DEVICE)
+        if kind == "given":
+            x, y = (x - y.mT).square(), None
+        made = engine.Pairs("dtw", x, y, None, None, Rules(), soft=soft, scale=3.0 if soft else 1.0)
+        return engine.values(made) / size**2
+
+    assert run(1e9).median().item() > 0
+    with pytest.raises(ValueError, match="dtw: the value of a pair is beyond"):
+        run(1e20)
+
+
 def test_an_empty_batch_gives_an_empty_result():
     x, rules = torch.empty(0, 4, 2), Rules().plain()
     assert dtw.value(*there(x, x, None, None, False, *rules)).shape == (0,)

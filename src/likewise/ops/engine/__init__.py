@@ -15,7 +15,7 @@ from torch import Tensor
 
 from likewise.ops.engine.columns import by_column, cells, column_size
 from likewise.ops.engine.diagonals import FEW_CHANNELS, places, run_diagonals
-from likewise.ops.engine.inputs import look, unlooked
+from likewise.ops.engine.inputs import limit, look, unlooked
 from likewise.ops.engine.lanes import LANES, run_lanes
 from likewise.ops.engine.pairs import Pairs
 from likewise.ops.engine.products import product_costs
@@ -28,7 +28,7 @@ SHORT = 64  # steps; in shorter pairs, most lanes of a warp are idle
 
 
 def values(pairs: Pairs) -> Tensor:
-    """Values (pairs,), from the kernel that suits their number; raises an error if x or y is not finite.
+    """Values (pairs,), from the kernel that suits their number; raises an error if x or y is not finite, or too large.
 
     Memory: O(Tx + Ty) for each pair in progress and, with many channels or given costs, at most 1 GiB for costs.
     """
@@ -37,8 +37,11 @@ def values(pairs: Pairs) -> Tensor:
     (x_steps, y_steps), given = pairs.steps, pairs.y is None
     many = pairs.count >= (MANY if pairs.x.is_cuda else 2 * LANES)  # the interpreter, which tests use, should see both
     if many and not given and suits_lanes(pairs):
-        pairs.require_finite()
-        return run_lanes(pairs)
+        largest = pairs.require_finite()
+        result = run_lanes(pairs)
+        if largest > limit(pairs):
+            pairs.require_finite(result)
+        return result
     stored = given or pairs.x.shape[2] > FEW_CHANNELS
     at_once = COST_BYTES // (column_size(x_steps) * y_steps * pairs.x.element_size()) if stored else pairs.alignments
     if at_once == 0 and not given:

@@ -95,7 +95,7 @@ class Inputs:
         return self.x.new_zeros(places, dtype=torch.int32)
 
     def require_fine(self, *found: Any) -> None:
-        """Raise an error if a length is out of range, x or y is not finite, or costs of these Records overflowed."""
+        """Raise an error if a length is out of range, x or y is not finite, or results of these are too large."""
         if self.answer is None:
             return
         huge, beyond = self.answer.take()
@@ -144,7 +144,7 @@ def look(pairs: Pairs, *, turn_x: bool = False, turn_y: bool = False, places: in
             progress,
             x.new_empty(2, dtype=torch.int32) if answer is None else answer.numbers,
         ),
-        (len(x), x_steps, y_steps, walks * places, float64_bits(_limit(pairs)), channels),
+        (len(x), x_steps, y_steps, walks * places, float64_bits(limit(pairs)), channels),
         4,
         FULL=full,
         GIVEN_X=x_lengths is not None,
@@ -187,8 +187,8 @@ def _given(pairs: Pairs, name: str, lengths: Tensor | None, steps: int) -> Tenso
     return lengths.contiguous().to(pairs.x.device)
 
 
-def _limit(pairs: Pairs) -> float:
-    """The largest input whose costs do not overflow and whose values stay well below UNREACHABLE."""
+def limit(pairs: Pairs) -> float:
+    """The largest number of x and y with which no cost overflows and no value comes near UNREACHABLE."""
     channels = pairs.x.shape[2]
     largest = 1e28 / (sum(pairs.steps) * pairs.scale)  # cost
     square = min(largest * largest if pairs.root else largest, 1e37)

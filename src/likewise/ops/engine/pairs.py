@@ -9,6 +9,8 @@ from torch import Tensor
 from likewise import _check
 from likewise.ops.rules import Rules
 
+LARGEST = 1e29  # results in units of the scale: UNREACHABLE is 1e30, so a path through what it marks would cost more
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -65,16 +67,25 @@ class Pairs:
                 found.append(lengths.to(self.x.device))
         return found[0], found[1]
 
-    def require_finite(self, outcome: Tensor | None = None) -> None:
-        """Raise an error if x or y is not finite, or if ``outcome``, a kernel's result, is not. Waits for the GPU."""
+    def require_finite(self, outcome: Tensor | None = None) -> float:
+        """The largest number of x and y, or of ``outcome``, a kernel's result. Waits for the GPU.
+
+        Raises an error if one is not finite, or if the kernels cannot tell the result from what cannot be reached.
+        """
         if self.x.is_cuda and torch.cuda.is_current_stream_capturing():
-            return
+            return 0.0
         tensors = [t for t in ((self.x, self.y) if outcome is None else (outcome,)) if t is not None and t.numel()]
-        if all(math.isfinite(torch.linalg.vector_norm(t, torch.inf)) for t in tensors):
-            return
+        norms = [float(torch.linalg.vector_norm(t, torch.inf)) for t in tensors]
+        largest = max(norms, default=0.0) if all(map(math.isfinite, norms)) else math.inf
+        if math.isfinite(largest) and (outcome is None or largest * self.scale < LARGEST):
+            return largest
         self._find_nonfinite()
-        if outcome is not None:
+        if not math.isfinite(largest) and outcome is not None:
             _check.refuse(self.op, f"the value of a pair is not finite: the costs overflow {self.x.dtype}")
+        if outcome is not None:
+            most = LARGEST / self.scale
+            _check.refuse(self.op, f"the value of a pair is beyond {most:.3g}, the most on a GPU: scale x and y down")
+        return largest
 
     def _find_nonfinite(self) -> None:
         if self.y is not None:
