@@ -74,9 +74,10 @@ private:
         const int64_t n = steps(b), m = pairs_.y_steps;
         const int64_t width = min(m, 2 * radius_of(pairs_.window, n, m) + 1);
         if (!(problem_.error < double(kInfinity<float>)) || n * width * pairs_.channels < 64) return false;
-        // An envelope for each length takes a hundred operations a step where a cell of DTW takes two, and a bound five. What
-        // bounds leave is of all lengths, and laid out for each query; in order, lanes are of one, and laid out once.
-        return alike_ || 2 * width * count_ >= min(pairs_.channels, int64_t(4)) * (5 * count_ + 100 * lengths_);
+        // A cell of DTW takes two operations, a step of a bound five if there are no means. An envelope for each length takes a
+        // hundred; what bounds leave then is of all lengths, and laid out for each query; in order, lanes are of one.
+        if (alike_) return problem_.segment > 1 || 2 * width >= 2 * 5;
+        return 2 * width * count_ >= min(pairs_.channels, int64_t(4)) * (5 * count_ + 100 * lengths_);
     }
     // How many items are compared for a threshold: bounds rule out none of them.
     int64_t seeds() const { return (problem_.matches->wanted() + W<T> - 1) / W<T> * W<T>; }
@@ -107,7 +108,8 @@ private:
     }
 
     // Whether bounds can pay. If they leave nearly all of a few items to both the first and the last query, although the
-    // nearest of those items gives the threshold, they do not. That threshold is high: the answer is no only where it is clear.
+    // nearest of those items gives the threshold, they do not. That threshold is high: the answer is no only where it is
+    // clear, or where bounds cost about as much as DTW.
     bool sample() {
         const int64_t apart = max(int64_t(1), count_ / kSample);
         if (problem_.matches->wanted() == 0) return true;
@@ -121,7 +123,7 @@ private:
                 seen += bounds[k] == bounds[k];
                 left += bounds[k] <= limit;
             }
-            if (left * 16 <= seen * 15) return true;
+            if (left * 16 <= seen * (problem_.segment > 1 ? 15 : 8)) return true;
         }
         for (int64_t b = 0; b < queries_; ++b) dense_[b] = 0;
         return false;
