@@ -164,7 +164,10 @@ def test_changed_skeletons_are_seen_in_training_alone():
 def test_tap_without_labels_stands_below_the_untrained_distances():
     knn = {"1": 0.5, "5": 0.5, "30": 0.25}
     plain = {"data": "msr_action3d", "distance": "dtw", "test": 4, "map": 0.5, "knn": knn, "seconds_a_query": 0.1}
-    learned = {"map": 0.25, "knn": knn, "test": 4, "test_seconds": 2.0}
-    *_, last = distances_table([plain], [learned, learned]).splitlines()
+    learned = {"map": 0.25, "accuracy": 0.5, "knn": knn, "test": 4, "test_seconds": 2.0}
+    learned |= {"validate": False, "cosine": False, "lr": 1e-3, "epochs": 5}
+    held_out = learned | {"validate": True}
+    not_chosen = [learned | {"epochs": 9, "map": 0.9}, held_out | {"epochs": 9, "accuracy": 0.1}]
+    *_, last = distances_table([plain], [learned, learned, held_out, *not_chosen]).splitlines()
     name = "TAP, trained without labels, 2 seeds"
     assert last == f"| {name} | 4 | 0.250 ± 0.000 (0.557) | 50.00 ± 0.00 (79.85) | 50.00 ± 0.00 | 25.00 ± 0.00 | 0.5 |"
