@@ -116,7 +116,7 @@ def test_padding_may_hold_anything():
 
 
 @pytest.mark.parametrize("normalize", [True, False])
-@pytest.mark.parametrize("size", [1e13, 1e18])
+@pytest.mark.parametrize("size", [1e13, 1e100])
 def test_huge_numbers_are_compared_without_bounds_or_refused(normalize, size):
     torch.manual_seed(3)
     x = torch.randn(1, 90, 1, dtype=torch.float64) * size
